@@ -1,0 +1,1 @@
+"""SPMD array programming for Python: the public face, which loads each name on first use."""
