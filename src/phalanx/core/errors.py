@@ -1,0 +1,164 @@
+"""The error classes users meet: each is a `PhalanxError` record and the built-in exception one would catch.
+
+Builds on `phalanx.engine.errors`; every room above raises these. The classes about traced values have a
+constructor `of(tracer, origin)` which holds their text, so that tracers raise them in one short call.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from phalanx.engine.errors import PhalanxError as PhalanxError
+
+
+class ShapeError(PhalanxError, TypeError, ValueError):
+    """An operand has the wrong shape, rank, or dimension number."""
+
+
+class DTypeError(PhalanxError, TypeError):
+    """An operand has the wrong element type."""
+
+
+class TreeError(PhalanxError, ValueError):
+    """A pytree does not have the structure asked for."""
+
+
+class AxisError(PhalanxError, ValueError):
+    """A named axis, or a position along the dimensions of an array, does not exist."""
+
+
+class ShardingError(PhalanxError, ValueError):
+    """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
+
+
+class ArgumentError(PhalanxError, ValueError):
+    """An argument has a value that the function does not take."""
+
+
+class ArgumentTypeError(PhalanxError, TypeError):
+    """An argument has a type that the function does not take."""
+
+
+class TraceError(PhalanxError, TypeError):
+    """A function cannot be traced or transformed as asked."""
+
+
+class KeyReuseError(PhalanxError, RuntimeError):
+    """A random key was used twice where that is checked."""
+
+
+class InconclusiveDimensionOperation(PhalanxError, ValueError):
+    """A question about symbolic dimensions has different answers for different values of the variables."""
+
+
+class ConcretizationTypeError(PhalanxError, TypeError):
+    """A value that exists only when the compiled program runs was asked for while tracing."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None, *, use: str = "a Python value") -> Self:
+        """Build the error for a traced value.
+
+        Args:
+          tracer: the traced value in words, such as `"f32[3] traced by jit of f"`.
+          origin: the source line that made the value, if it is known.
+          use: what the value was asked to become.
+
+        Returns:
+          The error, to be raised.
+        """
+        return cls(
+            f"conversion of a traced value to {use}",
+            expected="a value that is known while tracing",
+            got=_described(tracer, origin),
+            mend="keep the computation in phalanx.numpy, or mark the argument it comes from as static "
+            "(static_argnums or static_argnames)",
+        )
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None, *, use: str = "bool") -> Self:
+        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
+        return cls(
+            f"conversion of a traced value to {use}, by if, while, and, or, not, or bool()",
+            expected="a value that is known while tracing",
+            got=_described(tracer, origin),
+            mend="choose with phalanx.numpy.where, lax.cond or lax.while_loop, "
+            "or mark the argument it comes from as static (static_argnums or static_argnames)",
+        )
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """NumPy asked for the elements of a traced value."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None, *, use: str = "a NumPy array") -> Self:
+        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
+        return cls(
+            f"conversion of a traced value to {use}",
+            expected="a value that is known while tracing",
+            got=_described(tracer, origin),
+            mend="call the phalanx.numpy function instead of the numpy one, index a phalanx array instead of a numpy "
+            "one, or go to the host with pure_callback",
+        )
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value was used where Python wants an integer: a size, a range, a list index."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None, *, use: str = "an integer") -> Self:
+        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
+        return cls(
+            f"conversion of a traced value to {use}, by a size, a range or an index into a Python sequence",
+            expected="a value that is known while tracing",
+            got=_described(tracer, origin),
+            mend="mark the argument it comes from as static (static_argnums or static_argnames), "
+            "turn the sequence into an array, or loop with lax.fori_loop",
+        )
+
+
+class NonConcreteBooleanIndexError(PhalanxError, IndexError):
+    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None) -> Self:
+        """Build the error for a traced mask; arguments as in `ConcretizationTypeError.of`."""
+        return cls(
+            "indexing with a boolean mask",
+            expected="a mask that is known while tracing, since the result's shape depends on its values",
+            got=_described(tracer, origin),
+            mend="use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)",
+        )
+
+
+class UnexpectedTracerError(PhalanxError, TypeError):
+    """A traced value was used after the transformation that made it had ended."""
+
+    @classmethod
+    def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None) -> Self:
+        """Build the error for a leaked tracer.
+
+        Args:
+          tracer: the traced value in words, such as `"f32[3] traced by jit of f"`.
+          origin: the source line that made the value, if it is known.
+          function: the transformed function that it leaked from, if it is known.
+
+        Returns:
+          The error, to be raised.
+        """
+        source = f"the tracing of {function}" if function else "the transformation that made it"
+        return cls(
+            "use of a leaked tracer",
+            expected=f"a value of the computation at hand, since {source} has ended",
+            got=_described(tracer, origin),
+            mend="return the value from the transformed function instead of storing it in a global, an attribute or a "
+            "closure; phalanx.checking_leaks() finds the line that stores it",
+        )
+
+
+def _described(tracer: str, origin: str | None) -> str:
+    """Name a traced value and the line that made it."""
+    return f"{tracer}, made at {origin}" if origin else tracer

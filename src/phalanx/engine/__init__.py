@@ -1,0 +1,1 @@
+"""The only room that imports jaxlib: clients, devices, buffers, programs in MLIR, compiling and executing."""

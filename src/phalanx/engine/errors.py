@@ -1,0 +1,43 @@
+"""The shape of every Phalanx error: a record of four fields. The classes users meet stand in `phalanx.core.errors`.
+
+It stands on the lowest floor so that `engine`, `tree` and everything above raise records of the same form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PhalanxError(Exception):
+    """Base of all errors that Phalanx raises on purpose: what was looked at, wanted, found, and how to mend it.
+
+    Args:
+      where: the operation and argument, as the user wrote them.
+      expected: what would have been right, as a noun phrase.
+      got: what was found; a string is shown as it is, any other value by its `repr`.
+      mend: what the user can do about it, as an imperative.
+
+    Examples:
+      >>> print(PhalanxError("f, argument x", expected="an int", got="'a'", mend="pass a number"))
+      f, argument x: expected an int, got 'a'.
+        To mend: pass a number.
+    """
+
+    def __init__(self, where: str, *, expected: str, got: Any, mend: str) -> None:
+        super().__init__(where, expected, got, mend)
+        self.where = where
+        self.expected = expected
+        self.got = got
+        self.mend = mend
+
+    def __str__(self) -> str:
+        got = self.got if isinstance(self.got, str) else repr(self.got)
+        return f"{self.where}: expected {self.expected}, got {got.rstrip('.')}.\n  To mend: {self.mend.rstrip('.')}."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.where, self.expected, self.got, self.mend), self.__dict__
+
+
+def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, mend: str) -> PhalanxError:
+    """Give pickle and copy a positional road to the keyword-only constructor."""
+    return cls(where, expected=expected, got=got, mend=mend)
