@@ -1,0 +1,358 @@
+"""Train a byte-level transformer on the source code of Python's own standard library, over a mesh of devices.
+
+    phalanx demo                                              # or: python examples/train_lm.py
+    phalanx demo --mesh 2x4 --resume runs/demo --steps 1000   # continues, here on another mesh
+
+The whole program is on this page: the data, the model as plain functions on a tree of parameters, AdamW, one compiled
+training step, checkpoints and a sampler. Nothing in the model knows about devices; the lines under "Placement" do:
+they split the batch over the mesh axis "data", the attention heads and the hidden units over "model".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import sysconfig
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+import phalanx as jax
+import phalanx.numpy as jnp
+from phalanx import lax, nn, random
+from phalanx.sharding import Mesh, NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+# ---- Data: the bytes of the standard library, split into training and validation by files ----------------------------
+
+
+def read_library() -> tuple[np.ndarray, np.ndarray, int]:
+    """Read the running Python's `.py` files: training bytes, validation bytes (every 20th file), number of files."""
+    root = Path(sysconfig.get_path("stdlib"))
+    skipped = {"site-packages", "dist-packages", "test", "tests"}
+    paths = sorted(p for p in root.rglob("*.py") if skipped.isdisjoint(p.relative_to(root).parts))
+    texts = [path.read_bytes() + b"\n" for path in paths]
+    train = b"".join(text for i, text in enumerate(texts) if i % 20)
+    return np.frombuffer(train, np.uint8), np.frombuffer(b"".join(texts[::20]), np.uint8), len(texts)
+
+
+def windows(data: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Cut `length` inputs and the byte that follows them at each start: uint8[starts, length + 1]."""
+    return data[starts[:, None] + np.arange(length + 1)]
+
+
+def training_batch(data: np.ndarray, config: Config, seed: int, step: int) -> np.ndarray:
+    """Draw the batch of one step; it depends on the seed and the step alone, so a resumed run sees the same."""
+    starts = np.random.default_rng((seed, step)).integers(len(data) - config.window, size=config.batch)
+    return windows(data, starts, config.window)
+
+
+# ---- Model: a decoder-only transformer in plain functions on a tree of parameters ------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """The sizes of the model and of its batch."""
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    hidden: int = 512
+    window: int = 128
+    batch: int = 16
+    dtype: str = "float32"
+
+
+def init_params(key, config: Config):
+    """Draw the parameters; those of all layers are stacked along a leading dimension, which `lax.scan` walks."""
+    n, d, h, f = config.layers, config.width, config.heads, config.hidden
+    keys = random.split(key, 6)
+
+    def normal(key, shape, fan_in):
+        return random.normal(key, shape) * fan_in**-0.5
+
+    return {
+        "embed": normal(keys[0], (256, d), d),
+        "layers": {
+            "norm1": jnp.ones((n, d)),
+            "qkv": normal(keys[1], (n, d, 3, h, d // h), d),
+            "out": normal(keys[2], (n, h, d // h, d), d * 2 * n),
+            "norm2": jnp.ones((n, d)),
+            "up": normal(keys[3], (n, d, f), d),
+            "down": normal(keys[4], (n, f, d), f * 2 * n),
+        },
+        "norm": jnp.ones(d),
+        "unembed": normal(keys[5], (d, 256), d),
+    }
+
+
+def rms_norm(x, scale):
+    """Scale each vector to unit root mean square, then by learned factors."""
+    return x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6) * scale
+
+
+def rotate(x):
+    """Rotary positions: turn each pair of features by an angle that grows with the position."""
+    length, half = x.shape[-3], x.shape[-1] // 2
+    angles = jnp.arange(length)[:, None, None] * 10_000.0 ** (-jnp.arange(half) / half)
+    sin, cos = jnp.sin(angles).astype(x.dtype), jnp.cos(angles).astype(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def layer(x, p):
+    """One transformer block: attention over the past, then an MLP, each added to what came in."""
+    q, k, v = jnp.moveaxis(jnp.einsum("btd,dchk->btchk", rms_norm(x, p["norm1"]), p["qkv"]), 2, 0)
+    scores = jnp.einsum("bqhk,bthk->bhqt", rotate(q), rotate(k)) * q.shape[-1] ** -0.5
+    past = jnp.tri(x.shape[1], dtype=bool)
+    weights = nn.softmax(jnp.where(past, scores, -1e9), axis=-1)
+    x = x + jnp.einsum("bhqt,bthk,hkd->bqd", weights, v, p["out"])
+    return x + nn.gelu(rms_norm(x, p["norm2"]) @ p["up"]) @ p["down"]
+
+
+def forward(params, tokens, dtype):
+    """Predict the byte after each position: uint8[batch, time] -> f32[batch, time, 256] of logits."""
+    params = jax.tree.map(lambda p: p.astype(dtype), params)
+    x = params["embed"][tokens]
+    x, _ = lax.scan(lambda x, p: (layer(x, p), None), x, params["layers"])
+    return (rms_norm(x, params["norm"]) @ params["unembed"]).astype("float32")
+
+
+def loss(params, batch, dtype):
+    """The mean cross-entropy of the next byte, in nats."""
+    logits = forward(params, batch[:, :-1], dtype)
+    targets = nn.one_hot(batch[:, 1:], 256)
+    return jnp.mean(nn.logsumexp(logits, axis=-1) - jnp.sum(logits * targets, axis=-1))
+
+
+# ---- Optimiser and training step -------------------------------------------------------------------------------------
+
+
+def learning_rate(step, total, peak=3e-3, warmup=30):
+    """Linear warm-up, then half a cosine down to a tenth of the peak."""
+    progress = jnp.clip((step - warmup) / max(total - warmup, 1), 0.0, 1.0)
+    return peak * jnp.minimum(step / warmup, 0.55 + 0.45 * jnp.cos(jnp.pi * progress))
+
+
+def init_state(key, config: Config):
+    """Draw the parameters and start the optimiser."""
+    params = init_params(key, config)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return {"params": params, "mean": zeros, "square": zeros, "step": jnp.zeros((), "int32")}
+
+
+def adamw(state, grads, rate, b1=0.9, b2=0.98, decay=0.05):
+    """One AdamW update of the whole state; weights decay, the vectors of the norms do not."""
+    step = state["step"] + 1
+    mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state["mean"], grads)
+    square = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state["square"], grads)
+
+    def updated(p, m, v):
+        direction = m / (1 - b1**step) / (jnp.sqrt(v / (1 - b2**step)) + 1e-8)
+        return p - rate * (direction + decay * p * (p.ndim > 2))
+
+    params = jax.tree.map(updated, state["params"], mean, square)
+    return {"params": params, "mean": mean, "square": square, "step": step}
+
+
+def train_step(state, batch, *, total, dtype):
+    """State and batch to the next state and the loss."""
+    value, grads = jax.value_and_grad(loss)(state["params"], batch, dtype)
+    return adamw(state, grads, learning_rate(state["step"] + 1, total)), value
+
+
+# ---- Placement: all that the program says about devices --------------------------------------------------------------
+
+SPECS = {
+    "embed": P(None, "model"),
+    "layers": {
+        "norm1": P(),
+        "qkv": P(None, None, None, "model"),  # heads
+        "out": P(None, "model"),
+        "norm2": P(),
+        "up": P(None, None, "model"),  # hidden units
+        "down": P(None, "model"),
+    },
+    "norm": P(),
+    "unembed": P(None, "model"),  # bytes predicted
+}
+
+
+class Trainer:
+    """The compiled functions of one mesh, with the shardings of what goes in and out of them."""
+
+    def __init__(self, mesh: Mesh, config: Config, total: int):
+        """Only wrap the functions: each compiles at its first call."""
+        place = partial(NamedSharding, mesh)
+        params = jax.tree.map(place, SPECS)
+        self.state_shardings = {"params": params, "mean": params, "square": params, "step": place(P())}
+        self.batch_sharding = place(P("data"))
+        step = partial(train_step, total=total, dtype=config.dtype)
+        self.init = jax.jit(partial(init_state, config=config), out_shardings=self.state_shardings)
+        self.step = jax.jit(step, donate_argnums=0, out_shardings=(self.state_shardings, place(P())))
+        self.loss = jax.jit(partial(loss, dtype=config.dtype))
+        self.sample = jax.jit(partial(sample, dtype=config.dtype), static_argnames="length")
+
+    def put(self, batch: np.ndarray):
+        """Place a batch on the mesh: each device gets its rows only."""
+        return jax.device_put(batch, self.batch_sharding)
+
+
+def make_mesh(shape: tuple[int, int]) -> Mesh:
+    """Build the mesh of the default devices or, where they are too few, of virtual CPU devices."""
+    size = shape[0] * shape[1]
+    devices = jax.devices() if len(jax.devices()) >= size else jax.devices("cpu")
+    return Mesh(np.array(devices[:size]).reshape(shape), ("data", "model"))
+
+
+# ---- After training: validation, a sample, checkpoints ---------------------------------------------------------------
+
+
+def bits_per_byte(trainer: Trainer, params, data: np.ndarray, config: Config, batches: int = 16) -> float:
+    """Validate on windows spread evenly over all validation bytes."""
+    starts = np.linspace(0, len(data) - config.window - 1, batches * config.batch).astype(int).reshape(batches, -1)
+    nats = [trainer.loss(params, trainer.put(windows(data, row, config.window))) for row in starts]
+    return float(np.mean([float(n) for n in nats]) / np.log(2))
+
+
+def sample(params, window, key, *, length, dtype, temperature=0.7):
+    """Continue a full window of bytes by `length` sampled ones, sliding the window along."""
+
+    def step(window, key):
+        logits = forward(params, window[None], dtype)[0, -1]
+        byte = random.categorical(key, logits / temperature).astype("uint8")
+        return jnp.append(window[1:], byte), byte
+
+    return lax.scan(step, window, random.split(key, length))[1]
+
+
+def save(directory: Path, state) -> None:
+    """Write a checkpoint beside the old one and rename it over: whenever a crash comes, one of them is whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = directory / f".checkpoint.{os.getpid()}.partial"
+    leaves = {jax.tree_util.keystr(k): np.asarray(x) for k, x in jax.tree_util.tree_leaves_with_path(state)}
+    with unfinished.open("wb") as file:
+        np.savez(file, **leaves)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(directory / "checkpoint.npz")
+
+
+def load(directory: Path, shardings):
+    """Read a checkpoint onto any mesh; only plain arrays are read, nothing is executed."""
+    with np.load(directory / "checkpoint.npz", allow_pickle=False) as leaves:
+        return jax.tree_util.tree_map_with_path(
+            lambda key, sharding: jax.device_put(leaves[jax.tree_util.keystr(key)], sharding), shardings
+        )
+
+
+# ---- The program -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress_bar(first: int, total: int):
+    """Yield `report(step, loss, bytes_per_second)`: a live bar in a terminal, a line every 20 steps elsewhere."""
+    if not sys.stdout.isatty() or find_spec("rich") is None:
+
+        def report(step, loss, speed):
+            if step % 20 == 0 or step == total:
+                print(f"step {step:4}/{total}  loss {loss:.3f}  {speed / 1e3:5.1f} kB/s", flush=True)
+
+        yield report
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    status = TextColumn("loss [bold]{task.fields[loss]:.3f}[/]  [cyan]{task.fields[speed]:.1f} kB/s")
+    with Progress("training", BarColumn(), MofNCompleteColumn(), status, TimeRemainingColumn()) as bar:
+        task = bar.add_task("", total=total, completed=first, loss=float("nan"), speed=0.0)
+        yield lambda step, loss, speed: bar.update(task, completed=step, loss=loss, speed=speed / 1e3)
+
+
+def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: int, out: Path | None = None):
+    """Run the steps that are left, saving every 200 of them: the last state, and the loss of each step."""
+    losses, first, began = [], int(state["step"]), 0.0
+    with progress_bar(first, until) as report:
+        for step in range(first, until):
+            state, value = trainer.step(state, trainer.put(training_batch(data, config, seed, step)))
+            losses.append(float(value))
+            began = began or time.perf_counter()  # Not counted: the first step, which compiles.
+            seconds = max(time.perf_counter() - began, 1e-9)
+            report(step + 1, losses[-1], (step - first) * config.batch * config.window / seconds)
+            if out and ((step + 1) % 200 == 0 or step + 1 == until):
+                save(out, state)
+    return state, losses
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="phalanx demo", description=__doc__.partition("\n")[0])
+    parser.add_argument("--mesh", default="4x2", metavar="DxM", help="devices along 'data' x 'model' (default: 4x2)")
+    parser.add_argument("--steps", type=int, default=500, help="train up to this step (default: 500)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where checkpoints go (default: runs/demo)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the checkpoint in DIR, on any mesh")
+    parser.add_argument("--seed", type=int, default=0, help="seed of parameters, batches and sample (default: 0)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of the computation")
+    parser.add_argument("--prompt", default="def main(argv=None):\n", help="what the sample continues")
+    parser.add_argument("--compare", type=int, default=5, metavar="N", help="steps repeated on one device (default: 5)")
+    args = parser.parse_args(argv)
+    sizes = args.mesh.split("x")
+    if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
+        parser.error(f"--mesh: expected two numbers such as 4x2, got {args.mesh!r}")
+    data, model = map(int, sizes)
+    if min(data, model) < 1 or Config.batch % data or Config.heads % model:
+        parser.error(f"--mesh: {args.mesh} cannot split a batch of {Config.batch} and {Config.heads} heads evenly")
+    if args.resume and not (args.resume / "checkpoint.npz").exists():
+        parser.error(f"--resume: there is no checkpoint.npz in {args.resume}")
+    args.mesh = data, model
+    return args
+
+
+def show_placement(state, batch) -> None:
+    """Draw how a batch and the largest matrices lie on the devices."""
+    up, down = state["params"]["layers"]["up"][0], state["params"]["layers"]["down"][0]
+    for name, array in {"a batch": batch, "up, layer 0": up, "down, layer 0": down}.items():
+        print(f"\n{name}: {array.dtype}{list(array.shape)}")
+        jax.debug.visualize_array_sharding(array)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train, compare with one device, validate, sample; the checkpoint stays in `--out`."""
+    args = parse_arguments(argv)
+    config = Config(dtype=args.dtype)
+    out, seed = args.resume or args.out, args.seed
+    jax.config.update("jax_num_cpu_devices", args.mesh[0] * args.mesh[1])
+
+    data, validation, files = read_library()
+    print(f"data: {files} files, {len(data) / 1e6:.1f} MB to train on, {len(validation) / 1e6:.1f} MB to validate")
+    mesh = make_mesh(args.mesh)
+    trainer = Trainer(mesh, config, args.steps)
+    state = load(out, trainer.state_shardings) if args.resume else trainer.init(random.key(seed))
+    first, size = int(state["step"]), sum(p.size for p in jax.tree.leaves(state["params"]))
+    print(f"model: {size / 1e6:.2f} M parameters in {config.dtype}; mesh: {dict(mesh.shape)} of {mesh.devices.flat[0]}")
+    show_placement(state, trainer.put(training_batch(data, config, seed, first)))
+
+    print(f"\ntraining from step {first} to {args.steps}")
+    state, losses = train(trainer, state, data, config, seed=seed, until=args.steps, out=out)
+    if first == 0 and (count := min(args.compare, len(losses))):
+        alone = Trainer(make_mesh((1, 1)), config, args.steps)
+        _, expected = train(alone, alone.init(random.key(seed)), data, config, seed=seed, until=count)
+        gap = max(abs(a - b) for a, b in zip(losses, expected, strict=False))
+        verdict = "equal" if gap < (1e-4 if config.dtype == "float32" else 1e-2) else "DIFFERENT"
+        print(f"first {count} losses on {mesh.size} devices and on one: {verdict}, at most {gap:.1e} apart")
+
+    bits = bits_per_byte(trainer, state["params"], validation, config)
+    print(f"\nvalidation: {bits:.3f} bits per byte (8 is a blind guess)")
+    prompt = args.prompt.encode()[-config.window :].rjust(config.window, b"\n")
+    continuation = trainer.sample(state["params"], np.frombuffer(prompt, np.uint8), random.key(seed), length=400)
+    print(f"\nsample:\n{args.prompt}{bytes(np.asarray(continuation)).decode(errors='replace')}")
+    print(f"\ncheckpoint: {out / 'checkpoint.npz'}; to go on: phalanx demo --resume {out} --steps {2 * args.steps}")
+
+
+if __name__ == "__main__":
+    main()
