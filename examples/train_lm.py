@@ -22,12 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-
-import phalanx as jax
 import phalanx.numpy as jnp
-from phalanx import lax, nn, random
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.sharding import PartitionSpec as P
+
+import phalanx as jax
+from phalanx import lax, nn, random
 
 # ---- Data: the bytes of the standard library, split into training and validation by files ----------------------------
 

@@ -1,1 +1,1 @@
-"""Abstract values, programs, primitives, traces, dtypes, dimensions, errors and options: what every room above shares."""
+"""Abstract values, programs, primitives, traces, dtypes, dimensions, errors and options, shared by every room above."""

@@ -1,0 +1,55 @@
+# `make demo` and `make test` are all a newcomer needs: Python 3.11 or newer, and make. Each target sets up .venv itself.
+
+# Names that exist but do not run (shims of a version manager) are passed over. Override with: make PYTHON=/path/to/python
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	  if $$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: help demo test check bench docs format clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    train a byte-level language model over a 4x2 mesh of 8 virtual devices"
+	@echo "make test    run every test (set JOBS to the number of processes, ARGS to pass words to pytest)"
+	@echo "make check   lint, formatting, import floors and types"
+	@echo "make bench   measure Phalanx beside JAX in one run"
+	@echo "make docs    build the documentation into site/"
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Phalanx needs Python 3.11 or newer with venv; found none on the PATH." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
+
+# One stamp for each set of extras, so that what is installed already is not looked up again.
+$(VENV)/installed-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(subst +,$(,),$*)]"
+	@touch $@
+
+, := ,
+
+demo: $(VENV)/installed-demo
+	PHALANX_NUM_CPU_DEVICES=$${PHALANX_NUM_CPU_DEVICES:-8} $(BIN)/python -m phalanx demo $(ARGS)
+
+test: $(VENV)/installed-dev+peer
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+check: $(VENV)/installed-dev+peer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/installed-docs
+	$(BIN)/mkdocs build --strict
+
+format: $(VENV)/installed-dev+peer
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,8 @@
+"""Settings that must stand before phalanx is first imported, for the tests and for the doctests of the sources."""
+
+import os
+
+os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# A peer that finds an accelerator would compare another machine's arithmetic.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
