@@ -1,0 +1,411 @@
+"""Options: one declared table, read per thread; and `state`, the thread's current trace and summed-up context.
+
+Builds on `core.errors` only. Every room reads options as `config.name`; users call `config.update`, set
+`PHALANX_NAME` in the environment, or enter an option as a context manager (`with enable_x64(True): ...`).
+Caches of traced and compiled programs take `state.context` as part of their key: one interned object that stands
+for all options that change what a program means, plus the mesh and the named axes in force. It is rebuilt when an
+option changes, so that a call reads one attribute and compares nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from phalanx.core.errors import ArgumentError
+
+_lock = threading.RLock()
+_declared: dict[str, Option] = {}
+_global_values: dict[str, Any] = {}
+_aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
+
+
+class Context:
+    """All that changes what a traced program means; interned, so that equality is identity.
+
+    Attributes are the options declared with `traced=True`, `mesh` (the mesh in force, or None) and `axes`
+    (the named axes in force, a hashable object that belongs to `core.trace`).
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_values")
+
+    fields: list[str] = ["mesh", "axes"]
+    _interned: weakref.WeakValueDictionary[tuple[Any, ...], Context] = weakref.WeakValueDictionary()
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self._values = values
+        self.__dict__.update(zip(self.fields, values, strict=True))
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...]) -> Context:
+        """Return the one context that has these values, in the order of `fields`."""
+        found = cls._interned.get(values)
+        if found is None:
+            with _lock:
+                found = cls._interned.get(values)
+                if found is None:
+                    found = cls._interned[values] = cls(values)
+        return found
+
+    def replace(self, **changes: Any) -> Context:
+        """Return the context that differs from this one in the fields given."""
+        values = list(self._values)
+        for name, value in changes.items():
+            values[self.fields.index(name)] = value
+        return Context.of(tuple(values))
+
+    def __repr__(self) -> str:
+        return f"Context({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+class _Thread:
+    """Weakly known handle of one thread's state, by which a global update reaches every thread."""
+
+    __slots__ = ("__weakref__", "state")
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+
+
+class State(threading.local):
+    """What one thread is doing; each thread starts with no trace and the global options."""
+
+    trace: Any
+    context: Context
+    scope: Any
+    overrides: dict[str, Any]
+
+    def __init__(self) -> None:
+        self.trace = None
+        self.scope = ()
+        self.overrides = {}
+        with _lock:
+            self.context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))
+            self._thread = _Thread(self.__dict__)
+            _threads.add(self._thread)
+
+
+class Option:
+    """One declared option; calling it gives a context manager (also a decorator) that sets it on this thread."""
+
+    def __init__(self, name: str, default: Any, check: Callable[[str, Any], Any], doc: str, traced: bool) -> None:
+        self.name = name
+        self.default = default
+        self.check = check
+        self.traced = traced
+        self.observers: list[Callable[[Any], None]] = []
+        self.__doc__ = doc
+
+    @property
+    def env(self) -> str:
+        """The environment variable that sets the option when Phalanx is loaded."""
+        return f"PHALANX_{self.name.upper()}"
+
+    @property
+    def value(self) -> Any:
+        """The value in force on this thread."""
+        if self.traced:
+            return getattr(state.context, self.name)
+        overrides = state.overrides
+        return overrides[self.name] if self.name in overrides else _global_values[self.name]
+
+    def __call__(self, value: Any = True) -> _Override:
+        return _Override(self, self.check(self.name, value))
+
+    def __repr__(self) -> str:
+        return f"<option {self.name}={self.value!r}: {self.__doc__}>"
+
+
+class _Override(contextlib.ContextDecorator):
+    """Sets one option on this thread between enter and exit; may be entered again while it is in force."""
+
+    def __init__(self, option: Option, value: Any) -> None:
+        self._option = option
+        self._value = value
+        self._outer: list[tuple[bool, Any]] = []
+
+    def __enter__(self) -> None:
+        name, overrides = self._option.name, state.overrides
+        self._outer.append((name in overrides, overrides.get(name)))
+        with _lock:
+            overrides[name] = self._value
+            self._refresh(self._value)
+
+    def __exit__(self, *exc: object) -> None:
+        name, overrides = self._option.name, state.overrides
+        had, outer = self._outer.pop()
+        with _lock:
+            if had:
+                overrides[name] = outer
+            else:
+                del overrides[name]
+                outer = _global_values[name]
+            self._refresh(outer)
+
+    def _refresh(self, value: Any) -> None:
+        if self._option.traced:
+            state.context = state.context.replace(**{self._option.name: value})
+
+
+@contextlib.contextmanager
+def state_extra(**extras: Any) -> Iterator[None]:
+    """Set the `mesh` and/or the named `axes` of this thread's context inside a `with` block.
+
+    Args:
+      **extras: `mesh=` and `axes=`, hashable values; those not given stay as they are.
+
+    Yields:
+      None; on the way out the former values come back.
+
+    Examples:
+      >>> with state_extra(mesh="a mesh"):
+      ...     state.context.mesh
+      'a mesh'
+      >>> state.context.mesh is None
+      True
+    """
+    outer = {name: getattr(state.context, name) for name in extras}
+    state.context = state.context.replace(**extras)
+    try:
+        yield
+    finally:
+        state.context = state.context.replace(**outer)
+
+
+class Config:
+    """The options by name, as `config.name` (read) and `config.update(name, value)` (write, for every thread).
+
+    Names are taken as declared and with the prefix `jax_`.
+
+    Examples:
+      >>> config.update("jax_enable_x64", False)
+      >>> config.enable_x64
+      False
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return _find(name).value
+        except ArgumentError:
+            raise AttributeError(f"config has no option {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ArgumentError(
+            f"config.{name} = ...", expected="a call of config.update", got="an assignment", mend="call config.update"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_declared]
+
+    def read(self, name: str) -> Any:
+        """Return the value of an option on this thread."""
+        return _find(name).value
+
+    def update(self, name: str, value: Any) -> None:
+        """Set an option for every thread that does not override it.
+
+        Args:
+          name: the option, with or without the prefix `jax_`.
+          value: its new value.
+
+        Raises:
+          ArgumentError: there is no such option, it does not take the value, or it is too late to change it.
+        """
+        option = _find(name)
+        value = option.check(option.name, value)
+        for observer in option.observers:
+            observer(value)
+        with _lock:
+            _global_values[option.name] = value
+            if option.traced:
+                for thread in list(_threads):
+                    if option.name not in thread.state["overrides"]:
+                        thread.state["context"] = thread.state["context"].replace(**{option.name: value})
+
+    def observe(self, name: str, observer: Callable[[Any], None]) -> None:
+        """Call `observer` with each value `update` sets, before it is set; it may raise to refuse the change."""
+        _find(name).observers.append(observer)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of every option on this thread."""
+        return {name: option.value for name, option in _declared.items()}
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name} = {value!r}" for name, value in self.values.items())
+
+
+def _find(name: str) -> Option:
+    """Return the option a user means by `name`."""
+    plain = name.removeprefix("jax_").removeprefix("phalanx_")
+    option = _declared.get(_aliases.get(plain, plain))
+    if option is None:
+        import difflib
+
+        close = difflib.get_close_matches(plain, _declared, n=3)
+        raise ArgumentError(
+            "config.update",
+            expected="the name of an option",
+            got=repr(name),
+            mend=f"write {' or '.join(close)}" if close else f"choose one of {', '.join(_declared)}",
+        )
+    return option
+
+
+def _declare(name: str, default: Any, check: Callable[[str, Any], Any], doc: str, *, traced: bool = False) -> Option:
+    """Add an option to the table, with the value that the environment gives it."""
+    option = _declared[name] = Option(name, default, check, doc, traced)
+    text = os.environ.get(option.env)
+    _global_values[name] = default if text is None else check(name, _from_text(text))
+    if traced:
+        Context.fields.append(name)
+    return option
+
+
+def _from_text(text: str) -> Any:
+    """Read the text of an environment variable; checks turn it into the option's own type."""
+    return None if text.lower() in ("", "none") else text
+
+
+def _refuse(name: str, expected: str, got: Any, mend: str) -> ArgumentError:
+    return ArgumentError(f"option {name}", expected=expected, got=got, mend=mend)
+
+
+def _flag(name: str, value: Any) -> bool:
+    """Take a truth value, also spelled as text."""
+    if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        return value.lower() in ("1", "true", "yes", "on")
+    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise _refuse(name, "True or False", repr(value), "pass a bool")
+
+
+def _choice(*choices: str | None) -> Callable[[str, Any], str | None]:
+    """Make a check for one of several words."""
+
+    def check(name: str, value: Any) -> str | None:
+        if value not in choices:
+            words = ", ".join(map(repr, choices))
+            raise _refuse(name, f"one of {words}", repr(value), "pass one of these")
+        return value
+
+    return check
+
+
+def _number(kind: type, at_least: float | None = None, optional: bool = False) -> Callable[[str, Any], Any]:
+    """Make a check for a number that is at least `at_least`."""
+
+    def check(name: str, value: Any) -> Any:
+        if value is None and optional:
+            return None
+        try:
+            number = kind(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or isinstance(value, bool) or (at_least is not None and number < at_least):
+            bound = "" if at_least is None else f" of at least {at_least}"
+            raise _refuse(name, f"{kind.__name__}{bound}", repr(value), "pass such a number")
+        return number
+
+    return check
+
+
+def _text(name: str, value: Any) -> str | None:
+    """Take a string, a path or None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise _refuse(name, "a string or None", repr(value), "pass a string")
+
+
+def _device(name: str, value: Any) -> Any:
+    """Take a device, the name of a platform, or None."""
+    if value is None or isinstance(value, str) or hasattr(value, "platform"):
+        return value
+    raise _refuse(name, "a device, the name of a platform or None", repr(value), "pass one of phalanx.devices()")
+
+
+# The spellings of `precision`, then the dot algorithms that StableHLO names.
+_PRECISIONS: Final = (
+    *(None, "default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32"),
+    *("DEFAULT", "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY"),
+    *("ANY_F8_ANY_F8_ANY_FAST_ACCUM", "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32"),
+    *("BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3"),
+    *("F32_F32_F32", "F64_F64_F64"),
+)
+
+_traced = functools.partial(_declare, traced=True)
+
+enable_x64 = _traced("enable_x64", False, _flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
+default_matmul_precision = _traced(
+    "default_matmul_precision", None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves."
+)
+numpy_dtype_promotion = _traced(
+    "numpy_dtype_promotion", "standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise."
+)
+numpy_rank_promotion = _traced(
+    "numpy_rank_promotion", "allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast."
+)
+default_device = _traced("default_device", None, _device, "Where uncommitted computations run.")
+default_prng_impl = _traced(
+    "default_prng_impl",
+    "threefry2x32",
+    _choice("threefry2x32", "rbg", "unsafe_rbg"),
+    "The generator of keys made without `impl`.",
+)
+debug_nans = _traced("debug_nans", False, _flag, "Raise at the operation whose result holds a NaN.")
+debug_infs = _traced("debug_infs", False, _flag, "Raise at the operation whose result holds an infinity.")
+disable_jit = _traced("disable_jit", False, _flag, "Run jit-compiled functions operation by operation.")
+check_tracer_leaks = _traced("check_tracer_leaks", False, _flag, "Raise where a traced value outlives its trace.")
+threefry_partitionable = _traced(
+    "threefry_partitionable",
+    True,
+    lambda name, value: _flag(name, value) or _only_partitionable(name),
+    "Always true: a random value depends on its key and its global index only.",
+)
+log_compiles = _declare("log_compiles", False, _flag, "Log each tracing and compilation.")
+explain_cache_misses = _declare("explain_cache_misses", False, _flag, "Log why a call had to be traced again.")
+traceback_filtering = _declare(
+    "traceback_filtering",
+    "auto",
+    _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
+    "How frames of Phalanx itself are hidden from tracebacks.",
+)
+num_cpu_devices = _declare("num_cpu_devices", None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
+platforms = _declare("platforms", None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
+enable_compilation_cache = _declare("enable_compilation_cache", True, _flag, "Use the compilation cache on disk.")
+compilation_cache_dir = _declare("compilation_cache_dir", None, _text, "Folder of the compilation cache on disk.")
+compilation_cache_max_size = _declare(
+    "compilation_cache_max_size", -1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit."
+)
+persistent_cache_min_compile_time_secs = _declare(
+    "persistent_cache_min_compile_time_secs", 1.0, _number(float, 0.0), "Programs that compile faster are not stored."
+)
+persistent_cache_min_entry_size_bytes = _declare(
+    "persistent_cache_min_entry_size_bytes", 0, _number(int, -1), "Smaller executables are not stored."
+)
+raise_persistent_cache_errors = _declare(
+    "raise_persistent_cache_errors", False, _flag, "Raise errors of the cache on disk instead of warning."
+)
+
+
+def _only_partitionable(name: str) -> bool:
+    raise _refuse(name, "True", "False", "leave it on: the other numbering depends on how arrays are split")
+
+
+def checking_leaks() -> _Override:
+    """Return a context manager in which a traced value that outlives its trace is an error."""
+    return check_tracer_leaks(True)
+
+
+state = State()
+config = Config()
