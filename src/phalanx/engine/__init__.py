@@ -1,1 +1,6 @@
 """The only room that imports jaxlib: clients, devices, buffers, programs in MLIR, compiling and executing."""
+
+import os as _os
+
+# jaxlib's C++ side reads the level when it is loaded and would otherwise log at INFO.
+_os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")

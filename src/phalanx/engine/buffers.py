@@ -1,0 +1,250 @@
+"""Data on devices: from the host, to the host, between devices, and arrays put together from per-device pieces.
+
+Builds on jaxlib's array type, called *buffer* here: one per logical array, over all its devices. `core` wraps it in
+`Array`; `sharding` derives its classes from `ShardingBase`. An `aval_like` has `shape`, `dtype`, `weak_type`, `ndim`
+and `size`, a sharding the few attributes that jaxlib's C++ reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+
+from phalanx.engine.client import Device
+
+Buffer = _jax.ArrayImpl
+ShardingBase = _jax.Sharding
+CopySemantics = _jax.ArrayCopySemantics
+
+_device_put = _jax.batched_device_put
+_COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+_ALIAS = _jax.HostBufferSemantics.ZERO_COPY
+
+_result_handler = _jax.array_result_handler
+_HANDLER_OPTIONS: dict[str, bool] = (
+    {} if "_skip_checks" not in (_result_handler.__doc__ or "") else {"_skip_checks": True}
+)
+
+
+def put_array(
+    value: Any, aval: Any, sharding: Any, device: Device, *, committed: bool = True, may_alias: bool = False
+) -> Buffer:
+    """Put one host value on one device.
+
+    Args:
+      value: a NumPy array or scalar, already of the dtype of `aval`.
+      aval: shape and dtype.
+      sharding: the single-device sharding of the result.
+      device: where it goes.
+      committed: whether the user asked for this device.
+      may_alias: whether the buffer may share the value's memory; nobody may then write to it again.
+
+    Returns:
+      The buffer; the transfer may still be under way.
+    """
+    return _device_put(
+        aval,
+        sharding,
+        [value],
+        [device],
+        committed,
+        host_buffer_semantics=_ALIAS if may_alias else _COPY,
+        enable_x64=True,
+    )
+
+
+def put_shards(
+    aval: Any,
+    sharding: Any,
+    pieces: Sequence[Any],
+    devices: Sequence[Device],
+    committed: bool = True,
+    may_alias: bool = False,
+) -> Buffer:
+    """Put one piece on each device and give them as one array.
+
+    Args:
+      aval: shape and dtype of the whole.
+      sharding: how the pieces lie in it.
+      pieces: per device a NumPy array, or a buffer that is on that device already; dtypes as in `aval`.
+      devices: this process's devices of the sharding, in its order.
+      committed: whether the user asked for these devices.
+      may_alias: whether the buffer may share the memory of NumPy arrays; nobody may then write to it again.
+
+    Returns:
+      The buffer; the transfers may still be under way.
+    """
+    return _device_put(
+        aval,
+        sharding,
+        pieces,
+        devices,
+        committed,
+        host_buffer_semantics=_ALIAS if may_alias else _COPY,
+        enable_x64=True,
+    )
+
+
+def from_shards(aval: Any, sharding: Any, buffers: Sequence[Buffer], committed: bool = True) -> Buffer:
+    """Give single-device buffers, in the sharding's order, as one array; nothing is copied."""
+    return Buffer(aval, sharding, list(buffers), committed=committed, _skip_checks=True)
+
+
+def result_handler(aval: Any, sharding: Any, committed: bool = True) -> Any:
+    """Make the handler that turns one result of an execution into a buffer.
+
+    Args:
+      aval: shape and dtype of the result.
+      sharding: its sharding.
+      committed: whether it is bound to these devices.
+
+    Returns:
+      An element of the list that `executable.execute_sharded(buffers).consume_with_handlers(handlers)` takes.
+    """
+    return _result_handler(aval, sharding, committed=committed, **_HANDLER_OPTIONS)
+
+
+def with_sharding(buffer: Buffer, aval: Any, sharding: Any) -> Buffer:
+    """Give the same data under another aval and sharding that mean the same pieces on the same devices."""
+    return buffer._rewrap_with_aval_and_sharding(aval, sharding)
+
+
+def shards(buffer: Buffer) -> list[Buffer]:
+    """List this process's single-device buffers of an array, in its sharding's order; nothing is copied."""
+    return buffer._arrays
+
+
+def to_host(buffer: Buffer) -> np.ndarray:
+    """Give the values of a single-device buffer as a read-only NumPy array, waiting for them.
+
+    On the CPU the array shares the buffer's memory where NumPy knows the element type; it stays valid after the
+    buffer is deleted.
+
+    Args:
+      buffer: an array on one device.
+
+    Returns:
+      The values.
+    """
+    try:
+        view = np.asarray(memoryview(buffer))
+    except BufferError:
+        return _to_host_by_copy(buffer)
+    view.flags.writeable = False
+    return view
+
+
+def _to_host_by_copy(buffer: Buffer) -> np.ndarray:
+    """Copy what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
+    dtype = np.dtype(buffer.aval.dtype)
+    if "jax" in sys.modules or not _is_plain_host_memory(buffer, dtype):
+        value, _ = buffer._single_device_array_to_np_array_did_copy()
+        value.flags.writeable = False
+        return value
+    # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
+    buffer.block_until_ready()
+    shape = tuple(buffer.aval.shape)
+    value = np.empty(shape, dtype)
+    ctypes.memmove(value.ctypes.data, buffer.unsafe_buffer_pointer(), value.nbytes)
+    value.flags.writeable = False
+    return value
+
+
+def _is_plain_host_memory(buffer: Buffer, dtype: np.dtype) -> bool:
+    """Whether the buffer's bytes are those of a C-contiguous NumPy array."""
+    return buffer.platform() == "cpu" and buffer.on_device_size_in_bytes() == buffer.aval.size * dtype.itemsize
+
+
+def copy_to_devices(
+    buffers: Sequence[Buffer],
+    shardings: Sequence[Any],
+    *,
+    semantics: Any = CopySemantics.REUSE_INPUT,
+) -> list[Buffer]:
+    """Copy arrays piece by piece to other devices: the first piece to the first device of the new sharding, and so on.
+
+    Args:
+      buffers: the arrays.
+      shardings: one per array, over as many devices as the array has, with the same pieces in the same order.
+      semantics: `CopySemantics.REUSE_INPUT` shares a piece that is there already, `ALWAYS_COPY` does not,
+        `DONATE_INPUT` gives the input's memory up.
+
+    Returns:
+      One buffer per array.
+    """
+    lists = [sharding._internal_device_list for sharding in shardings]
+    return _jax.batched_copy_array_to_devices_with_sharding(
+        list(buffers), lists, list(shardings), [semantics] * len(lists)
+    )
+
+
+def reorder_shards(buffer: Buffer, sharding: Any) -> Buffer:
+    """Give the same pieces in another order of the same devices, as `sharding` has it; nothing is copied."""
+    return _jax.reorder_shards(buffer, sharding, CopySemantics.REUSE_INPUT)
+
+
+def delete(buffer: Buffer) -> None:
+    """Free an array's memory now; values already read stay valid, every other use is an error."""
+    buffer.delete()
+
+
+def is_deleted(buffer: Buffer) -> bool:
+    """Whether the memory was given up, by `delete` or by donation."""
+    return buffer.is_deleted()
+
+
+def is_ready(buffer: Buffer) -> bool:
+    """Whether the values are there already, so that reading them would not wait."""
+    return buffer.is_ready()
+
+
+def block_until_ready(buffers: Sequence[Buffer]) -> None:
+    """Wait until all arrays have their values, and raise what went wrong on the way to them."""
+    _jax.batched_block_until_ready(buffers)
+
+
+def copy_to_host_async(buffer: Buffer) -> None:
+    """Start bringing a single-device buffer to the host, so that `to_host` waits less; on the CPU it is there."""
+    if buffer.platform() != "cpu":
+        buffer._copy_single_device_array_to_host_async()
+
+
+def to_dlpack(buffer: Buffer, stream: int | None = None) -> Any:
+    """Give a single-device buffer as a DLPack capsule that shares its memory.
+
+    Args:
+      buffer: an array on one device.
+      stream: the consumer's CUDA stream, which will wait for the values; None on the CPU.
+
+    Returns:
+      The capsule; it keeps the memory alive after the buffer is deleted.
+    """
+    # jaxlib aborts the process where a buffer is deleted that a capsule refers to. A clone is never deleted.
+    return _jax.buffer_to_dlpack_managed_tensor(buffer.clone(), stream=stream)
+
+
+def from_dlpack(source: Any, aval: Any, sharding: Any, device: Device, *, copy: bool | None = None) -> Buffer:
+    """Take an array of another library through the DLPack protocol.
+
+    Args:
+      source: an object with `__dlpack__` and `__dlpack_device__`, on `device`.
+      aval: its shape and dtype.
+      sharding: the single-device sharding of the result.
+      device: the device that holds it.
+      copy: True copies, None shares the memory where that can be done.
+
+    Returns:
+      The buffer.
+    """
+    if device.platform == "cpu":
+        # Through NumPy: jaxlib's own way in imports jax where it is installed.
+        return put_array(np.from_dlpack(source), aval, sharding, device, may_alias=copy is not True)
+    stream = device.get_stream_for_external_ready_events()
+    capsule = source.__dlpack__(stream=stream)
+    buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream, copy)
+    return with_sharding(buffer, aval, sharding)

@@ -1,0 +1,306 @@
+"""Platforms and their devices: one PJRT client per platform, started when its devices are first asked for.
+
+Builds on `jaxlib`; `sharding`, `core` and `spmd` call it. The CPU is always there; a GPU is there when the package with
+its PJRT plugin is installed. `configure` must come before the first client starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib import _jax
+
+from phalanx.engine import runtime
+from phalanx.engine.errors import PhalanxError
+
+Device = _jax.Device
+DeviceList = _jax.DeviceList
+Client = _jax.Client
+
+
+class BackendError(PhalanxError, RuntimeError):
+    """A platform is unknown, could not be started, or was configured too late."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """This process's place among the processes of a distributed program, as the clients need it.
+
+    Args:
+      client: jaxlib's client of the distributed runtime, connected.
+      process_index: this process, from 0.
+      num_processes: how many there are.
+      collectives: jaxlib's CPU collectives; None where only one process has CPU devices.
+    """
+
+    client: Any
+    process_index: int
+    num_processes: int
+    collectives: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the clients are started with.
+
+    Args:
+      num_cpu_devices: virtual CPU devices of this process; None leaves it to the environment, which gives 1.
+      platforms: the platforms that may be used, the default one first; None means all that are found.
+      cluster: the distributed program this process belongs to, if any.
+    """
+
+    num_cpu_devices: int | None = None
+    platforms: tuple[str, ...] | None = None
+    cluster: Cluster | None = None
+
+
+_ALIASES = {"gpu": "cuda"}
+
+
+class _Clients:
+    """The started clients by platform, and the settings that hold until the first one starts."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.started: dict[str, Client] = {}
+        self.default: str | None = None
+        self.lock = threading.RLock()
+
+
+_clients = _Clients()
+
+
+def configure(**changes: Any) -> None:
+    """Change what the clients will be started with.
+
+    Args:
+      **changes: fields of `Settings`.
+
+    Raises:
+      BackendError: a client has been started with another value.
+      ValueError: the number of devices is below 1.
+    """
+    with _clients.lock:
+        settings = dataclasses.replace(_clients.settings, **changes)
+        if settings == _clients.settings:
+            return
+        if settings.num_cpu_devices is not None and settings.num_cpu_devices < 1:
+            raise BackendError(
+                "num_cpu_devices", expected="at least 1", got=settings.num_cpu_devices, mend="give a positive number"
+            )
+        for name in changes:
+            _check_changeable(name, getattr(settings, name))
+        _clients.settings = settings
+
+
+def _check_changeable(name: str, value: Any) -> None:
+    """Refuse a change that a started client would not see."""
+    too_late = "cpu" in _clients.started if name == "num_cpu_devices" else bool(_clients.started)
+    if not too_late or value == getattr(_clients.settings, name):
+        return
+    if name == "num_cpu_devices" and value == _clients.started["cpu"].local_device_count():
+        return
+    raise BackendError(
+        f"config.{name}",
+        expected="to be set before the first array, device look-up or compilation",
+        got=f"{value!r} after the devices were started",
+        mend=f"set it at the top of the program, or in the environment as PHALANX_{name.upper()}",
+    )
+
+
+def _env_int(name: str) -> int | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise BackendError(
+            name, expected="a positive whole number", got=repr(text), mend=f"unset {name} or give a number"
+        )
+    return int(text)
+
+
+def _start_cpu(settings: Settings) -> Client:
+    """Start the CPU client; with no number given, jaxlib itself reads it from XLA_FLAGS."""
+    options: dict[str, Any] = {"asynchronous": True}
+    num_devices = settings.num_cpu_devices or _env_int("PHALANX_NUM_CPU_DEVICES")
+    if num_devices is not None:
+        options["num_devices"] = num_devices
+    if settings.cluster is not None:
+        options |= {
+            "distributed_client": settings.cluster.client,
+            "node_id": settings.cluster.process_index,
+            "num_nodes": settings.cluster.num_processes,
+            "collectives": settings.cluster.collectives,
+        }
+    return _jax.get_tfrt_cpu_client(**options)
+
+
+def cuda_plugin_path() -> str | None:
+    """Find the CUDA plugin's shared object among the installed packages, without importing them."""
+    spec = importlib.util.find_spec("jax_plugins")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for package in ("xla_cuda13", "xla_cuda12"):
+            path = os.path.join(root, package, "xla_cuda_plugin.so")
+            if os.path.exists(path):
+                return path
+    return None
+
+
+def _start_cuda(settings: Settings) -> Client:
+    path = cuda_plugin_path()
+    if path is None:
+        raise BackendError(
+            "devices('cuda')",
+            expected="the package with XLA's CUDA plugin",
+            got="no such package",
+            mend="install phalanx[cuda13]",
+        )
+    if not _jax.pjrt_plugin_loaded("cuda"):
+        _jax.load_pjrt_plugin("cuda", library_path=path, c_api=None)
+    if not _jax.pjrt_plugin_initialized("cuda"):
+        _jax.initialize_pjrt_plugin("cuda")
+    from jaxlib import xla_client  # It reads the memory settings that a user of XLA on GPUs knows by name.
+
+    options = xla_client.generate_pjrt_gpu_plugin_options()
+    cluster = settings.cluster
+    if cluster is None:
+        return _jax.get_c_api_client("cuda", options)
+    options |= {"node_id": cluster.process_index, "num_nodes": cluster.num_processes}
+    return _jax.get_c_api_client("cuda", options, cluster.client)
+
+
+_STARTERS: dict[str, Callable[[Settings], Client]] = {"cuda": _start_cuda, "cpu": _start_cpu}
+
+
+def _allowed_platforms() -> tuple[str, ...]:
+    named = _clients.settings.platforms
+    if named is None:
+        named = tuple(p.strip() for p in os.environ.get("PHALANX_PLATFORMS", "").split(",") if p.strip())
+    return tuple(_ALIASES.get(p, p) for p in named) or (("cuda", "cpu") if cuda_plugin_path() else ("cpu",))
+
+
+def default_backend() -> str:
+    """Name the platform that is used where none is asked for: the first allowed one that starts."""
+    default = _clients.default
+    if default is None:
+        with _clients.lock:
+            default = _clients.default = _find_default()
+    return default
+
+
+def _find_default() -> str:
+    platforms = _allowed_platforms()
+    for platform in platforms[:-1]:
+        try:
+            client(platform)
+        except runtime.XlaRuntimeError as error:
+            if _clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
+                raise  # The user asked for this platform by name.
+            import warnings
+
+            warnings.warn(f"{platform} could not be started and is not used: {error}", RuntimeWarning, stacklevel=2)
+            continue
+        return platform
+    client(platforms[-1])
+    return platforms[-1]
+
+
+def client(platform: str | None = None) -> Client:
+    """Give the client of a platform, starting it if need be.
+
+    Args:
+      platform: "cpu", "cuda" (or "gpu"); None for the default one.
+
+    Returns:
+      jaxlib's client.
+
+    Raises:
+      BackendError: the platform is unknown, not allowed, or its plugin is not installed.
+    """
+    name = default_backend() if platform is None else _ALIASES.get(platform, platform)
+    started = _clients.started.get(name)
+    if started is not None:
+        return started
+    with _clients.lock:
+        if name not in _clients.started:
+            if name not in _STARTERS:
+                raise BackendError(
+                    "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), mend="name one of these"
+                )
+            _clients.started[name] = _STARTERS[name](_clients.settings)
+        return _clients.started[name]
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """List the devices of a platform, over all processes, by id.
+
+    Args:
+      backend: "cpu", "cuda" (or "gpu"); None for the default platform.
+
+    Returns:
+      jaxlib's device objects.
+
+    Examples:
+      >>> devices("cpu")[0].platform
+      'cpu'
+    """
+    return client(backend).devices()
+
+
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Device]:
+    """List the devices that belong to one process.
+
+    Args:
+      process_index: which process; None for this one.
+      backend: the platform; None for the default one.
+      host_id: the older name of `process_index`.
+
+    Returns:
+      jaxlib's device objects.
+
+    Raises:
+      BackendError: there is no such process.
+    """
+    wanted = host_id if process_index is None else process_index
+    if wanted is None:
+        return client(backend).local_devices()
+    if wanted not in process_indices(backend):
+        raise BackendError(
+            "local_devices, process_index",
+            expected=f"one of {process_indices(backend)}",
+            got=wanted,
+            mend="leave it out for the devices of this process",
+        )
+    return [device for device in devices(backend) if device.process_index == wanted]
+
+
+def device_count(backend: str | None = None) -> int:
+    """Count the devices of a platform over all processes."""
+    return client(backend).device_count()
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """Count the devices of a platform that belong to this process."""
+    return client(backend).local_device_count()
+
+
+def process_index(backend: str | None = None) -> int:
+    """Give the index of this process, 0 where there is only one."""
+    return client(backend).process_index()
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """List the indices of the processes that have devices of a platform."""
+    return sorted({device.process_index for device in devices(backend)})
+
+
+def process_count(backend: str | None = None) -> int:
+    """Count the processes that have devices of a platform."""
+    return len(process_indices(backend))

@@ -1,0 +1,177 @@
+"""Compiling: an MLIR module in, an executable on devices out.
+
+Builds on `client`, `mlir` and `compilation_cache`; the dispatch in `core` and the stages in `spmd` call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+
+from phalanx.engine import runtime
+from phalanx.engine.client import Client, Device, DeviceList
+from phalanx.engine.errors import PhalanxError
+
+LoadedExecutable = _jax.LoadedExecutable
+OptionValue = str | int | bool | float
+
+# What XLA is asked for where the user asks for nothing: its own default effort, and the memory-fitting level "O2"
+# in XLA's own numbering, as other front ends of XLA have it.
+_MEMORY_FITTING_LEVEL = 29
+
+
+class CompilerOptionError(PhalanxError, ValueError):
+    """An option handed on to XLA is unknown to it or has a value that it does not take."""
+
+
+def compile_module(
+    module: Any,
+    devices: Sequence[Device],
+    *,
+    num_replicas: int = 1,
+    num_partitions: int = 1,
+    use_shardy: bool = True,
+    propagate_to_outputs: Sequence[bool] = (True,),
+    propagate_to_parameters: Sequence[bool] = (True,),
+    host_callbacks: Sequence[Any] = (),
+    options: Mapping[str, OptionValue] | None = None,
+) -> LoadedExecutable:
+    """Compile a StableHLO module and load it on devices.
+
+    Args:
+      module: the MLIR module; its public function `main` is the entry.
+      devices: replicas x partitions devices, partitions varying fastest.
+      num_replicas: copies of the program that run side by side.
+      num_partitions: devices that share one logical program.
+      use_shardy: whether the sharding annotations are Shardy's; GSPMD's otherwise.
+      propagate_to_outputs: per result, whether the partitioner may choose its sharding; one entry stands for all.
+      propagate_to_parameters: per parameter, likewise.
+      host_callbacks: callables that the program's Python callbacks refer to by position.
+      options: XLA's options by name, as a user gave them.
+
+    Returns:
+      The loaded executable.
+
+    Raises:
+      CompilerOptionError: XLA does not know an option, or not this value of it.
+    """
+    compile_options = make_compile_options(
+        devices,
+        num_replicas=num_replicas,
+        num_partitions=num_partitions,
+        use_shardy=use_shardy,
+        propagate_to_outputs=propagate_to_outputs,
+        propagate_to_parameters=propagate_to_parameters,
+        options=options,
+    )
+    client = devices[0].client
+    return _compile(client, module, DeviceList(tuple(devices)), compile_options, list(host_callbacks), options or {})
+
+
+def _compile(
+    client: Client,
+    module: Any,
+    devices: DeviceList,
+    compile_options: Any,
+    host_callbacks: list[Any],
+    options: Mapping[str, OptionValue],
+) -> LoadedExecutable:
+    try:
+        if host_callbacks:
+            return client.compile_and_load(module, devices, compile_options, host_callbacks)
+        return client.compile_and_load(module, devices, compile_options)
+    except runtime.XlaRuntimeError as error:
+        _raise_if_option_error(error, options)
+        raise
+
+
+def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue]) -> None:
+    """Tell an error about one of the user's options apart from one about the program."""
+    text = str(error)
+    if "compilation option" not in text and "No such" not in text and "override" not in text:
+        return
+    for name, value in options.items():
+        if name in text:
+            raise CompilerOptionError(
+                f"compiler_options[{name!r}]",
+                expected="an option that XLA knows, with a value of its type",
+                got=f"{value!r} ({text.splitlines()[0]})",
+                mend="look the name up in XLA's flags, or leave the option out",
+            ) from error
+
+
+def make_compile_options(
+    devices: Sequence[Device],
+    *,
+    num_replicas: int,
+    num_partitions: int,
+    use_shardy: bool,
+    propagate_to_outputs: Sequence[bool],
+    propagate_to_parameters: Sequence[bool],
+    options: Mapping[str, OptionValue] | None,
+) -> Any:
+    """Make jaxlib's record of compile options; the arguments are those of `compile_module`."""
+    ids = np.array([device.id for device in devices], np.int32).reshape(num_replicas, num_partitions)
+    assignment = _jax.DeviceAssignment.create(ids)
+    compile_options = _jax.CompileOptions()
+    compile_options.num_replicas = num_replicas
+    compile_options.num_partitions = num_partitions
+    compile_options.device_assignment = assignment
+    compile_options.profile_version = -1
+    build = compile_options.executable_build_options
+    build.num_replicas = num_replicas
+    build.num_partitions = num_partitions
+    build.device_assignment = assignment
+    build.use_spmd_partitioning = True
+    build.use_auto_spmd_partitioning = False
+    build.use_shardy_partitioner = use_shardy
+    build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
+    build.allow_spmd_sharding_propagation_to_parameters = list(propagate_to_parameters) or [True]
+    build.memory_fitting_level = _MEMORY_FITTING_LEVEL
+    if options:
+        compile_options.env_option_overrides = [(name, _option_value(name, value)) for name, value in options.items()]
+    return compile_options
+
+
+def _option_value(name: str, value: OptionValue) -> OptionValue:
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    raise CompilerOptionError(
+        f"compiler_options[{name!r}]", expected="a str, bool, int or float", got=value, mend="convert the value"
+    )
+
+
+def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None, list[Any] | None]:
+    """Give the shardings that the compiler settled on, of the parameters and of the results.
+
+    Args:
+      executable: a loaded executable.
+
+    Returns:
+      Two lists of `HloSharding`; each is None where XLA keeps none, as for a program on one device.
+    """
+    parameters = executable.get_parameter_shardings()
+    results = executable.get_output_shardings()
+    return _hlo_shardings(parameters), _hlo_shardings(results)
+
+
+def _hlo_shardings(protos: list[Any] | None) -> list[Any] | None:
+    return None if protos is None else [runtime.HloSharding.from_proto(proto) for proto in protos]
+
+
+def hlo_text(executable: LoadedExecutable) -> str:
+    """Print the compiled program: HLO after all passes, as it runs on one device."""
+    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+
+
+def cost_analysis(executable: LoadedExecutable) -> dict[str, Any]:
+    """Give XLA's estimate of the compiled program's work, by name ("flops", "bytes accessed", ...)."""
+    return executable.cost_analysis()
+
+
+def memory_analysis(executable: LoadedExecutable) -> Any:
+    """Give the bytes that one device needs for the compiled program, as jaxlib's `CompiledMemoryStats`."""
+    return executable.get_compiled_memory_stats()
