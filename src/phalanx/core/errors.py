@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Self
 
+from phalanx.engine.errors import ArgumentError as ArgumentError
+from phalanx.engine.errors import ArgumentTypeError as ArgumentTypeError
 from phalanx.engine.errors import PhalanxError as PhalanxError
+from phalanx.engine.errors import TreeError as TreeError
 
 
 class ShapeError(PhalanxError, TypeError, ValueError):
@@ -19,24 +22,12 @@ class DTypeError(PhalanxError, TypeError):
     """An operand has the wrong element type."""
 
 
-class TreeError(PhalanxError, ValueError):
-    """A pytree does not have the structure asked for."""
-
-
 class AxisError(PhalanxError, ValueError):
     """A named axis, or a position along the dimensions of an array, does not exist."""
 
 
 class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
-
-
-class ArgumentError(PhalanxError, ValueError):
-    """An argument has a value that the function does not take."""
-
-
-class ArgumentTypeError(PhalanxError, TypeError):
-    """An argument has a type that the function does not take."""
 
 
 class TraceError(PhalanxError, TypeError):

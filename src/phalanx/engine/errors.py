@@ -1,6 +1,7 @@
-"""The shape of every Phalanx error: a record of four fields. The classes users meet stand in `phalanx.core.errors`.
+"""The shape of every Phalanx error: a record of four fields. All classes users meet are in `phalanx.core.errors`.
 
-It stands on the lowest floor so that `engine`, `tree` and everything above raise records of the same form.
+It stands on the lowest floor so that `engine`, `tree` and everything above raise records of the same form; the three
+classes that the lowest floor itself raises stand here too.
 """
 
 from __future__ import annotations
@@ -41,3 +42,15 @@ class PhalanxError(Exception):
 def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, mend: str) -> PhalanxError:
     """Give pickle and copy a positional road to the keyword-only constructor."""
     return cls(where, expected=expected, got=got, mend=mend)
+
+
+class TreeError(PhalanxError, ValueError):
+    """A pytree does not have the structure asked for."""
+
+
+class ArgumentError(PhalanxError, ValueError):
+    """An argument has a value that the function does not take."""
+
+
+class ArgumentTypeError(PhalanxError, TypeError):
+    """An argument has a type that the function does not take."""

@@ -1,0 +1,44 @@
+"""The engine's C++ pytrees: a registry of our own, the definition of a tree's structure, and the keys of paths.
+
+Builds on `jaxlib` alone; `phalanx.tree` gives these names their public faces. The registry is ours, so that types
+registered with Phalanx and with jax in one process do not meet.
+"""
+
+from __future__ import annotations
+
+import os
+
+# As in engine/runtime.py: jaxlib's C++ side reads the level when it is loaded.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+from collections.abc import Iterable
+from typing import Any
+
+from jaxlib._jax import pytree as _pytree
+
+PyTreeDef = _pytree.PyTreeDef
+DictKey = _pytree.DictKey
+SequenceKey = _pytree.SequenceKey
+GetAttrKey = _pytree.GetAttrKey
+FlattenedIndexKey = _pytree.FlattenedIndexKey
+
+registry = _pytree.PyTreeRegistry()
+# A PyTreeDef pickles as its nodes and the global name of its registry; these two say which global that is.
+registry.__module__ = __name__
+registry.__name__ = "registry"
+
+flatten = registry.flatten
+"""`flatten(tree, is_leaf=None) -> (leaves, treedef)`: the C++ call itself, positional arguments only."""
+
+flatten_with_path = registry.flatten_with_path
+"""`flatten_with_path(tree, is_leaf=None) -> ([(path, leaf), ...], treedef)`; the predicate takes path and value."""
+
+
+def treedef_tuple(treedefs: Iterable[Any]) -> Any:
+    """Make the structure of a tuple out of the structures of its elements."""
+    return _pytree.treedef_tuple(registry, list(treedefs))
+
+
+def all_leaves(values: Iterable[Any]) -> bool:
+    """Tell whether no value is a node of a tree."""
+    return _pytree.all_leaves(registry, values)
