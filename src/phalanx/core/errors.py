@@ -34,6 +34,10 @@ class TraceError(PhalanxError, TypeError):
     """A function cannot be traced or transformed as asked."""
 
 
+class RuleError(PhalanxError, NotImplementedError):
+    """A primitive does not have the rule that a transformation needs."""
+
+
 class KeyReuseError(PhalanxError, RuntimeError):
     """A random key was used twice where that is checked."""
 

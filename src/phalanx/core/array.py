@@ -1,0 +1,329 @@
+"""The array: one class for every placement.
+
+An `Array` is a buffer of the engine and an interned `ArrayType`: abstract value, sharding, and whether the user asked
+for that placement. Everything a compiled call must know of an argument is therefore one object, compared by address.
+The host's copy of the value is assembled from one replica only, at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.operators import Operators
+from phalanx.core.seat import Seat
+from phalanx.core.trace import Tracer
+from phalanx.engine import buffers
+
+# put(value, type) and friends: how values are placed (see `placement`).
+placement = Seat(taken_by="phalanx.core.placement")
+
+_types: dict[tuple, ArrayType] = {}
+
+
+class ArrayType:
+    """What a compiled call must know of an argument, interned.
+
+    Args:
+      aval: the abstract value.
+      sharding: where its pieces are; None for data still on the host.
+      committed: whether the user asked for that placement.
+    """
+
+    __slots__ = ("aval", "committed", "sharding")
+
+    def __new__(cls, aval: ShapedArray, sharding: Any, committed: bool = False) -> ArrayType:
+        key = (aval, sharding, committed)
+        if (found := _types.get(key)) is not None:
+            return found
+        self = object.__new__(cls)
+        self.aval, self.sharding, self.committed = key
+        return _types.setdefault(key, self)
+
+    def __repr__(self) -> str:
+        return f"ArrayType({self.aval}, {self.sharding}{', committed' if self.committed else ''})"
+
+
+class _ArrayMeta(type):
+    """Makes tracers pass `isinstance(x, Array)`, as users of the field expect."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return type(x) is cls or isinstance(x, Tracer)
+
+
+class Shard:
+    """One device's piece of an array.
+
+    Args:
+      device: where the piece is.
+      index: a tuple of slices into the whole array.
+      replica_id: which copy of those elements this is, counted from 0.
+      data: the piece as an array on that device; None where the device belongs to another process.
+    """
+
+    __slots__ = ("_data", "device", "index", "replica_id")
+
+    def __init__(self, device: Any, index: tuple, replica_id: int, data: Any):
+        self.device, self.index, self.replica_id, self._data = device, index, replica_id, data
+
+    data = property(lambda self: self._data)
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device}, index={self.index}, replica_id={self.replica_id})"
+
+
+class Array(Operators, metaclass=_ArrayMeta):
+    """An array on one device or spread over many.
+
+    Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not by this class.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> x = jnp.arange(3.0)
+      >>> x.shape, x.dtype.name, bool(x.is_fully_replicated)
+      ((3,), 'float32', True)
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "_host", "_type")
+
+    def __init__(self, buffer: Any, type: ArrayType):  # noqa: A002
+        self._buffer = buffer
+        self._type = type
+
+    aval = property(lambda self: self._type.aval)
+    shape = property(lambda self: self._type.aval.shape)
+    dtype = property(lambda self: self._type.aval.dtype)
+    ndim = property(lambda self: self._type.aval.ndim)
+    size = property(lambda self: self._type.aval.size)
+    weak_type = property(lambda self: self._type.aval.weak_type)
+    sharding = property(lambda self: self._type.sharding)
+    committed = property(lambda self: self._type.committed)
+    itemsize = property(lambda self: self._type.aval.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
+    is_fully_replicated = property(lambda self: self._type.sharding.is_fully_replicated)
+    is_fully_addressable = property(lambda self: self._type.sharding.is_fully_addressable)
+
+    # Placement
+
+    def devices(self) -> set:
+        """The devices that hold pieces of this array."""
+        return set(self.sharding.device_set)
+
+    @property
+    def device(self) -> Any:
+        """The one device that holds this array, or its sharding where there are several."""
+        devices = self.sharding.device_set
+        return next(iter(devices)) if len(devices) == 1 else self.sharding
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The pieces on this process's devices, each an array of its own without a copy."""
+        pieces = dict(buffers.shards(self._live()))
+        return [
+            Shard(s.device, s.index, s.replica_id, self._piece(pieces[s.device], s.device))
+            for s in self.global_shards
+            if s.device in pieces
+        ]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """All pieces, with their place in the whole; data only through `addressable_shards`."""
+        copies: dict[tuple, int] = {}
+        shards = []
+        for device, index in self.sharding.devices_indices_map(self.shape).items():
+            key = tuple((s.start, s.stop) for s in index)
+            replica = copies.get(key, 0)
+            copies[key] = replica + 1
+            shards.append(Shard(device, index, replica, None))
+        return shards
+
+    def addressable_data(self, index: int) -> Array:
+        """The piece on this process's device number `index`."""
+        return self.addressable_shards[index].data
+
+    def _piece(self, buffer: Any, device: Any) -> Array:
+        shape = self.sharding.shard_shape(self.shape)
+        return Array(buffer, placement.single_device_type(self.aval.with_shape(shape), device))
+
+    # Life
+
+    def _live(self) -> Any:
+        if self._buffer.is_deleted():
+            raise deleted_error(self)
+        return self._buffer
+
+    def delete(self) -> None:
+        """Free the buffers now; using the array afterwards is an error."""
+        self._buffer.delete()
+        if hasattr(self, "_host"):
+            del self._host
+
+    def is_deleted(self) -> bool:
+        """Whether the buffers were freed or donated."""
+        return self._buffer.is_deleted()
+
+    def is_ready(self) -> bool:
+        """Whether the value has been computed."""
+        return self._live().is_ready()
+
+    def block_until_ready(self) -> Array:
+        """Wait until the value has been computed, and give the array back."""
+        self._live().block_until_ready()
+        return self
+
+    def on_device_size_in_bytes(self) -> int:
+        """The bytes that this array takes on its devices, summed."""
+        return self._live().on_device_size_in_bytes()
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the buffer of an array on one device."""
+        return self._live().unsafe_buffer_pointer()
+
+    # Host values
+
+    def copy_to_host_async(self) -> None:
+        """Start copying the value to the host, so that reading it later does not wait."""
+        buffers.copy_to_host_async(self._live())
+
+    @property
+    def _value(self) -> np.ndarray:
+        """The value on the host: assembled from one replica, kept, not writable."""
+        try:
+            return self._host
+        except AttributeError:
+            if isinstance(self.dtype, dtypes.KeyDtype):
+                raise ArgumentTypeError(
+                    "conversion to a NumPy array", expected="an array of numbers", got=f"random keys, {self.aval}",
+                    mend="take phalanx.random.key_data(keys) first",
+                ) from None
+            self._host = self._assemble()
+            return self._host
+
+    def _assemble(self) -> np.ndarray:
+        buffer = self._live()
+        sharding = self.sharding
+        if len(sharding.device_set) == 1:
+            return buffers.to_host(buffer)
+        if not sharding.is_fully_addressable and not sharding.is_fully_replicated:
+            raise ArgumentError(
+                "conversion to a NumPy array", expected="an array whose pieces are all on this process's devices",
+                got=f"{self.aval} with {sharding}",
+                mend="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
+            )
+        pieces = dict(buffers.shards(buffer))
+        if sharding.is_fully_replicated:
+            return buffers.to_host(next(iter(pieces.values())))
+        first = [s for s in self.global_shards if s.replica_id == 0]
+        for s in first:
+            buffers.copy_to_host_async(pieces[s.device])
+        whole = np.empty(self.shape, self.dtype)
+        for s in first:
+            whole[s.index] = buffers.to_host(pieces[s.device])
+        whole.flags.writeable = False
+        return whole
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        value = self._value
+        if dtype is not None and value.dtype != dtype:
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def item(self, *args: int) -> Any:
+        """An element as a Python scalar: the only one, or the one at the given position."""
+        return self._value.item(*args)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars."""
+        return self._value.tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The elements as bytes."""
+        return self._value.tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __int__(self) -> int:
+        return self._scalar("int").__int__()
+
+    def __float__(self) -> float:
+        return self._scalar("float").__float__()
+
+    def __complex__(self) -> complex:
+        return self._scalar("complex").__complex__()
+
+    def __index__(self) -> int:
+        if self.ndim or self.dtype.kind not in "iu":
+            raise TypeError(f"only integer arrays of rank 0 can be used as an index, got {self.aval}")
+        return int(self._value)
+
+    def _scalar(self, kind: str) -> np.ndarray:
+        if self.size != 1 or self.ndim:
+            raise TypeError(f"only arrays of rank 0 can be converted to {kind}, got {self.aval}")
+        return self._value
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value[()] if self.ndim == 0 else self._value, spec)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        return buffers.to_dlpack(self._live(), stream=stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return buffers.dlpack_device(self._live())
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
+
+    def __reduce__(self) -> tuple:
+        return placement.from_host, (np.asarray(self._value), self.weak_type)
+
+    def __copy__(self) -> Array:
+        return placement.copy(self)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return placement.copy(self)
+
+    def __repr__(self) -> str:
+        if self.is_deleted():
+            return f"Array({self.aval}, deleted)"
+        if isinstance(self.dtype, dtypes.KeyDtype) or not (self.is_fully_addressable or self.is_fully_replicated):
+            return f"Array({self.aval}, sharding={self.sharding})"
+        weak = ", weak_type=True" if self.weak_type else ""
+        body = np.array2string(self._value, prefix="Array(", separator=", ", threshold=1000)
+        return f"Array({body}, dtype={self.dtype.name}{weak})"
+
+    def __str__(self) -> str:
+        if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype):
+            return repr(self)
+        return str(self._value)
+
+
+def deleted_error(array: Array) -> ArgumentError:
+    """The error for the use of an array that was deleted or donated."""
+    return ArgumentError(
+        "use of an array", expected="an array with live buffers", got=f"{array.aval}, deleted or donated",
+        mend="use the result of the call it was donated to, or leave that argument out of donate_argnums",
+    )
+
+
+def type_of(x: Any) -> ArrayType:
+    """The type of a concrete argument, arrays and host data alike.
+
+    Raises:
+      ArgumentTypeError: `x` is neither.
+    """
+    if type(x) is Array:
+        return x._type
+    from phalanx.core.aval import aval_of
+
+    return ArrayType(aval_of(x), None, False)
+
+
+def block_until_ready(arrays: Sequence[Array]) -> None:
+    """Wait for many arrays at once."""
+    buffers.block_until_ready([x._live() for x in arrays])

@@ -1,0 +1,240 @@
+"""Abstract values: what is known of an array before it has data.
+
+A `ShapedArray` is a shape, a dtype and a weak-type flag, and in explicit-sharding mode a sharding. Abstract values are
+interned, so that two of them are equal exactly when they are the same object, and a cache key made of them hashes by
+address. Built on `dtypes`; everything else in the house speaks of values through this file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.errors import ArgumentTypeError
+
+_interned: dict[tuple, ShapedArray] = {}
+
+
+class ShapedArray:
+    """The type of an array: `dtype[shape]`, interned.
+
+    Args:
+      shape: a tuple of ints or symbolic dimensions.
+      dtype: a NumPy dtype, an `ml_dtypes` one, or an extended dtype such as that of random keys.
+      weak_type: whether the dtype came from a Python scalar and so yields to others in promotion.
+      sharding: the sharding that is part of the type in explicit mode, else None.
+
+    Examples:
+      >>> from phalanx.core import ShapedArray
+      >>> import numpy as np
+      >>> ShapedArray((2, 3), np.dtype("float32"))
+      ShapedArray(float32[2,3])
+      >>> ShapedArray((2,), np.dtype("float32")) is ShapedArray((2,), np.dtype("float32"))
+      True
+    """
+
+    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "sharding", "size", "weak_type")
+
+    shape: tuple
+    dtype: Any
+    weak_type: bool
+    sharding: Any
+    ndim: int
+    size: Any
+
+    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None) -> ShapedArray:
+        key = (shape, dtype, weak_type, sharding)
+        try:
+            return _interned[key]
+        except (KeyError, TypeError):
+            return cls._intern(shape, dtype, weak_type, sharding)
+
+    @classmethod
+    def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
+        shape = tuple(_as_dim(d) for d in shape)
+        if not isinstance(dtype, np.dtype | dtypes.KeyDtype):
+            dtype = np.dtype(dtype)
+        key = (shape, dtype, bool(weak_type), sharding)
+        if (found := _interned.get(key)) is not None:
+            return found
+        self = object.__new__(cls)
+        self.shape, self.dtype, self.weak_type, self.sharding = key
+        self.ndim = len(shape)
+        self.size = math.prod(shape)
+        return _interned.setdefault(key, self)
+
+    def with_shape(self, shape: Any) -> ShapedArray:
+        """The same type with another shape (and no sharding, which belongs to the old one)."""
+        return ShapedArray(shape, self.dtype, self.weak_type)
+
+    def with_dtype(self, dtype: Any, weak_type: bool = False) -> ShapedArray:
+        """The same shape with another dtype."""
+        return ShapedArray(self.shape, dtype, weak_type, self.sharding)
+
+    def update(self, **fields: Any) -> ShapedArray:
+        """A copy with the named fields (`shape`, `dtype`, `weak_type`, `sharding`) replaced."""
+        values = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type, "sharding": self.sharding}
+        return ShapedArray(**(values | fields))
+
+    def to_tangent(self) -> ShapedArray:
+        """The type of this value's tangents: itself for inexact dtypes, `float0` for the others."""
+        try:
+            return self._tangent
+        except AttributeError:
+            self._tangent = ShapedArray(self.shape, dtypes.to_tangent_dtype(self.dtype), False, self.sharding)
+            if self._tangent.dtype == self.dtype and self.weak_type:
+                self._tangent = self
+            return self._tangent
+
+    def strengthened(self) -> ShapedArray:
+        """The same type without the weak flag."""
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def matches(self, other: ShapedArray) -> bool:
+        """Whether a value of this type may stand where `other` is wanted, weak types aside."""
+        return self is other or (self.shape == other.shape and self.dtype == other.dtype)
+
+    def str_short(self) -> str:
+        """The compact form that programs are printed with, such as `f32[2,3]`."""
+        weak = "~" if self.weak_type else ""
+        return f"{weak}{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        name = self.dtype.name
+        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak})"
+
+    def __str__(self) -> str:
+        return self.str_short()
+
+    def __reduce__(self) -> tuple:
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding)
+
+
+class AbstractToken:
+    """The type of the tokens that order effects; there is one."""
+
+    __slots__ = ()
+    shape: Final = ()
+    dtype: Final = None
+    weak_type: Final = False
+
+    def str_short(self) -> str:
+        return "token[]"
+
+    __repr__ = __str__ = str_short
+
+
+token_aval = AbstractToken()
+
+
+def _as_dim(d: Any) -> Any:
+    if type(d) is int:
+        return d
+    if isinstance(d, bool | np.bool_):
+        raise ArgumentTypeError("shape", expected="integer dimensions", got=d, mend="give each dimension as an int")
+    if hasattr(d, "__index__"):
+        return d.__index__()
+    if getattr(d, "is_symbolic_dim", False):
+        return d
+    raise ArgumentTypeError(
+        "shape", expected="dimensions that are integers or symbolic", got=d, mend="give each dimension as an int"
+    )
+
+
+
+
+def scalar_aval(kind: type) -> ShapedArray:
+    """The weak type of a Python scalar of class `kind` under the current width of numbers."""
+    dtype = dtypes.scalar_dtype(kind)
+    return ShapedArray((), dtype, kind is not bool)
+
+
+def aval_of(x: Any) -> ShapedArray:
+    """The abstract value of anything that may stand as an operand: an array, a tracer, NumPy data, a Python scalar.
+
+    Raises:
+      ArgumentTypeError: `x` is none of these.
+    """
+    aval = getattr(x, "aval", None)
+    if aval is not None:
+        return aval
+    kind = type(x)
+    if kind in (int, float, complex, bool):
+        return scalar_aval(kind)
+    if isinstance(x, np.ndarray | np.generic):
+        if x.dtype == dtypes.float0:
+            return ShapedArray(x.shape, dtypes.float0)
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_dtype(x)))
+    for base in (bool, int, float, complex):
+        if isinstance(x, base):
+            return scalar_aval(base)
+    if hasattr(x, "__phalanx_array__"):
+        return aval_of(x.__phalanx_array__())
+    raise ArgumentTypeError(
+        "argument", expected="an array or a scalar", got=f"{x!r} of type {kind.__name__}",
+        mend="convert it with phalanx.numpy.asarray, or pass it as a static argument",
+    )
+
+
+def check_dtype(x: Any) -> Any:
+    """The dtype of NumPy data `x`, refused if no array of it can exist."""
+    if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
+        raise ArgumentTypeError(
+            "argument", expected="numeric or boolean data", got=f"a NumPy array of dtype {x.dtype}",
+            mend="convert it with .astype, or keep it outside the traced function",
+        )
+    return x.dtype
+
+
+class ShapeDtypeStruct:
+    """A stand-in for an array that has a type but no data, for `eval_shape`, `lower` and `export`.
+
+    Args:
+      shape: a tuple of ints or symbolic dimensions.
+      dtype: the dtype.
+      sharding: the sharding the array would have, if any.
+      weak_type: whether the dtype is weak.
+
+    Examples:
+      >>> import phalanx
+      >>> phalanx.ShapeDtypeStruct((2, 3), "float32")
+      ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    __slots__ = ("aval", "sharding")
+
+    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None):
+        self.aval = ShapedArray(tuple(shape), dtypes.canonicalize_dtype(dtype), weak_type)
+        self.sharding = sharding
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def update(self, **fields: Any) -> ShapeDtypeStruct:
+        """A copy with the named fields replaced."""
+        values = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
+        return ShapeDtypeStruct(**(values | fields))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and (self.aval, self.sharding) == (other.aval, other.sharding)
+
+    def __hash__(self) -> int:
+        return hash((self.aval, self.sharding))
+
+    def __repr__(self) -> str:
+        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak})"

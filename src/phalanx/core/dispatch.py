@@ -1,0 +1,488 @@
+"""Dispatch: running operations and whole functions at once on concrete arrays.
+
+A program is compiled once for each combination of argument types, and a later call alike is a dictionary look-up and an
+execution. `run` does this for single operations, `eager_program` for a whole public function, so that an eager call of
+it is one program and not one for each operation inside; `CompiledProgram` is the callable that both, and `jit`, hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import effects, placement
+from phalanx.core.array import Array, ArrayType, deleted_error
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import config, state
+from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
+from phalanx.core.lowering import lower_program, physical_aval
+from phalanx.core.primitive import Primitive
+from phalanx.core.primitive import eager as eager_seat
+from phalanx.core.trace import Tracer, leak_error, stage
+from phalanx.engine import buffers, compiler
+from phalanx.sharding import GSPMDSharding, NamedSharding, from_hlo_sharding, sdy_sharding
+from phalanx.tree import tree_flatten, tree_unflatten
+
+# What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
+INLINE_CONSTANT_SIZE = 256
+
+
+class LoweredProgram:
+    """A program lowered for a set of devices, not yet compiled.
+
+    Args:
+      program: the program as traced, its constants included.
+      module: the MLIR module with what belongs to it.
+      kept: numbers of the inputs that are parameters of the module; None for all.
+      constants: values that are passed as leading arguments at each call.
+      devices: in partition order.
+      in_shardings, out_shardings: as resolved; None where the partitioner chooses.
+      donated: numbers of the inputs whose buffers may be reused.
+    """
+
+    def __init__(self, program: Jaxpr, module: Any, kept: Any, constants: list, devices: tuple, in_shardings: Any,
+                 out_shardings: Any, donated: tuple, committed: bool):  # fmt: skip
+        self.program = program
+        self.module = module
+        self.kept = kept
+        self.constants = constants
+        self.devices = devices
+        self.in_shardings = in_shardings
+        self.out_shardings = out_shardings
+        self.donated = donated
+        self.committed = committed
+
+    def compile(self, options: dict | None = None) -> CompiledProgram:
+        """Compile for the devices it was lowered for."""
+        module = self.module
+        executable = compiler.compile_module(
+            module.module, self.devices, num_partitions=len(self.devices),
+            propagate_to_outputs=[s is None for s in self.out_shardings], host_callbacks=module.host_callbacks,
+            options=options or {},
+        )  # fmt: skip
+        return CompiledProgram(self, executable)
+
+
+def lower(
+    program: Jaxpr, devices: tuple, in_shardings: Sequence[Any], out_shardings: Sequence[Any] | None = None, *,
+    donated: Sequence[int] = (), keep_unused: bool = False, name: str = "fn", committed: bool = False,
+) -> LoweredProgram:
+    """Lower a program for devices.
+
+    Args:
+      program: the program.
+      devices: in partition order.
+      in_shardings: a sharding for each input.
+      out_shardings: for each output a sharding, or None to leave it to the partitioner.
+      donated: numbers of the inputs whose buffers may be reused.
+      keep_unused: keep parameters that nothing reads.
+      name: what profilers show.
+      committed: whether the results count as placed by the user.
+    """
+    out_shardings = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
+    closed, constants = _hoist_constants(program)
+    num_constants = len(constants)
+    kept = None
+    if not keep_unused:
+        smaller, used = eliminate_dead_code(closed, [True] * len(closed.outvars))
+        if not all(used[num_constants:]):
+            kept = [i for i, u in enumerate(used[num_constants:]) if u]
+        constants = [c for c, u in zip(constants, used, strict=False) if u]
+        closed = smaller
+    sharded = len(devices) > 1
+    partition = _replicated_like(in_shardings, devices) if sharded else None
+    shown = None
+    if sharded:
+        inputs = in_shardings if kept is None else [in_shardings[i] for i in kept]
+        shown = [partition] * len(constants) + list(inputs)
+    position = {i: n for n, i in enumerate(kept if kept is not None else range(len(in_shardings)))}
+    module = lower_program(
+        closed, devices[0].platform if devices[0].platform != "gpu" else "cuda", num_partitions=len(devices), name=name,
+        in_shardings=shown, out_shardings=out_shardings if sharded else None,
+        donated=[len(constants) + position[i] for i in donated if i in position], describe_sharding=sdy_sharding,
+    )  # fmt: skip
+    where = partition if sharded else placement.on_device(devices[0])
+    placed = [placement.put(c, where)._buffer for c in constants]
+    return LoweredProgram(program, module, kept, placed, devices, list(in_shardings), out_shardings, tuple(donated), committed)
+
+
+def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
+    """The program with its large constants as leading inputs, and these."""
+    if not program.constvars:
+        return program, []
+    hoisted, inlined = [], []
+    for v, c in zip(program.constvars, program.consts, strict=True):
+        if isinstance(c, Tracer):
+            raise leak_error(c)
+        small = isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE
+        (inlined if small else hoisted).append((v, c))
+    closed = program.replace(
+        invars=[*(v for v, _ in hoisted), *program.invars], constvars=[v for v, _ in inlined],
+        consts=[c for _, c in inlined],
+    )  # fmt: skip
+    return closed, [c for _, c in hoisted]
+
+
+def _replicated_like(shardings: Sequence[Any], devices: tuple) -> Any:
+    named = next((s for s in shardings if isinstance(s, NamedSharding)), None)
+    if named is not None:
+        return named.replicated
+    return GSPMDSharding.replicated(devices)
+
+
+class CompiledProgram:
+    """A compiled program that runs on buffers and gives arrays."""
+
+    __slots__ = ("_handlers", "_run", "constants", "executable", "has_effects", "kept", "lowered", "out_types")
+
+    def __init__(self, lowered: LoweredProgram, executable: Any):
+        self.lowered = lowered
+        self.executable = executable
+        self.kept = lowered.kept
+        self.constants = lowered.constants
+        self.has_effects = bool(lowered.program.effects)
+        shardings = _output_shardings(lowered, executable)
+        self.out_types = [
+            ArrayType(v.aval, s, lowered.committed) for v, s in zip(lowered.program.outvars, shardings, strict=True)
+        ]
+        self._handlers = [
+            buffers.result_handler(physical_aval(t.aval), t.sharding, t.committed) for t in self.out_types
+        ]
+        self._run = executable.execute_sharded
+
+    def __call__(self, arguments: list) -> list[Array]:
+        """Run on the buffers of all inputs and wrap the results."""
+        if self.kept is not None:
+            arguments = [arguments[i] for i in self.kept]
+        if self.constants:
+            arguments = [*self.constants, *arguments]
+        if self.has_effects:
+            return self._run_with_effects(arguments)
+        out = self._run(arguments).consume_with_handlers(self._handlers)
+        return list(map(Array, out, self.out_types))
+
+    def _run_with_effects(self, arguments: list) -> list[Array]:
+        if effects.ordered(self.lowered.program.effects):
+            effects_barrier()
+        results = self._run(arguments, with_tokens=True)
+        token = results.get_sharded_token()
+        with _pending_lock:
+            _pending[:] = [t for t in _pending[-64:]]
+            _pending.append(token)
+        out = results.consume_with_handlers(self._handlers)
+        return list(map(Array, out, self.out_types))
+
+
+_pending: list[Any] = []
+_pending_lock = threading.Lock()
+
+
+def effects_barrier() -> None:
+    """Wait until the effects of all programs started so far have happened.
+
+    Raises:
+      Whatever a callback of theirs raised.
+    """
+    with _pending_lock:
+        waiting, _pending[:] = list(_pending), []
+    for token in waiting:
+        token.block_until_ready()
+
+
+def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
+    if len(lowered.devices) == 1:
+        here = placement.on_device(lowered.devices[0])
+        return [here] * len(lowered.program.outvars)
+    found = compiler.output_shardings(executable)
+    mesh = next((s.mesh for s in (*lowered.in_shardings, *lowered.out_shardings) if isinstance(s, NamedSharding)), None)
+    out = []
+    for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
+        aval = physical_aval(v.aval)
+        out.append(declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, mesh, aval.ndim))
+    return out
+
+
+def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
+    """The devices a call runs on: those of its committed arguments, which must agree.
+
+    Returns:
+      The devices in order, or None where no argument is committed or spread; and whether any argument is committed.
+
+    Raises:
+      ShardingError: two arguments are on different devices.
+    """
+    chosen: Any = None
+    first = -1
+    committed = False
+    for i, t in enumerate(types):
+        s = t.sharding
+        if s is None or not (t.committed or len(s.device_set) > 1):
+            continue
+        committed = committed or t.committed
+        devices = s._device_assignment
+        if chosen is None:
+            chosen, first = devices, i
+        elif devices != chosen and set(devices) != set(chosen):
+            raise ShardingError(
+                f"{names(i)}", expected=f"an array on the devices of {names(first)}, {_devices(chosen)}",
+                got=f"{t.aval} on {_devices(devices)}",
+                mend="bring both to one set of devices with device_put, or give in_shardings",
+            )  # fmt: skip
+        elif len(devices) > 1 and isinstance(s, NamedSharding) and not isinstance(types[first].sharding, NamedSharding):
+            chosen, first = devices, i
+    return (tuple(chosen) if chosen is not None else None), committed
+
+
+def _devices(devices: Sequence[Any]) -> str:
+    ids = [d.id for d in devices]
+    return f"{devices[0].platform} {', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''}"
+
+
+class Call:
+    """A compiled program with what an eager call must do before it: bring some arguments elsewhere.
+
+    Args:
+      compiled: the program.
+      moves: pairs of an argument's number and the sharding it must be brought to.
+    """
+
+    __slots__ = ("compiled", "moves")
+
+    def __init__(self, compiled: CompiledProgram, moves: list):
+        self.compiled = compiled
+        self.moves = moves
+
+    def __call__(self, args: Sequence[Any]) -> list[Array]:
+        if self.moves:
+            args = list(args)
+            for i, sharding, aval in self.moves:
+                args[i] = placement.put(args[i], sharding, aval)
+        try:
+            return self.compiled([x._buffer for x in args])
+        except Exception:
+            check_deleted(args)
+            raise
+
+
+def check_deleted(args: Sequence[Any]) -> None:
+    """Refuse arguments that were deleted or donated, which the engine reports less clearly."""
+    for x in args:
+        if type(x) is Array and x._buffer.is_deleted():
+            raise deleted_error(x) from None
+
+
+def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callable[[int], str] | None = None) -> Call:
+    """Compile a program for arguments of these types, each staying where it is as far as possible."""
+    names = names or (lambda i: f"{name}, argument {i}")
+    devices, committed = common_devices(types, names)
+    if devices is None:
+        devices = tuple(placement.default_sharding().device_set)
+    if len(devices) == 1:
+        whole = placement.on_device(devices[0])
+    else:
+        whole = _replicated_like([t.sharding for t in types], devices)
+    count = len(devices)
+    in_shardings = [t.sharding if t.sharding is not None and len(t.sharding.device_set) == count and (count > 1 or t.sharding == whole) else whole for t in types]  # fmt: skip # noqa: E501
+    moves = [
+        (i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s
+    ]
+    return Call(lower(program, devices, in_shardings, name=name, committed=committed).compile(), moves)
+
+
+# --- single operations ---
+
+_calls: dict[tuple, Any] = {}
+
+
+def concrete_type(x: Any) -> ArrayType:
+    """The type of an argument of an eager call."""
+    if type(x) is Array:
+        return x._type
+    if isinstance(x, Tracer):
+        raise leak_error(x)
+    return ArrayType(aval_of(x), None, False)
+
+
+def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    """Run one operation on concrete values: the meaning of a primitive when nothing is being traced."""
+    if primitive.run is not None:
+        return primitive.run(*args, **params)
+    types = tuple([x._type if type(x) is Array else concrete_type(x) for x in args])
+    key = (primitive, types, state.context, *params, *params.values())
+    try:
+        call = _calls[key]
+    except KeyError:
+        call = _calls[key] = prepare_operation(primitive, types, params)
+    except TypeError as error:
+        raise _unhashable(primitive, params) from error
+    out = call(args)
+    if config.debug_checks:
+        check_values(primitive.name, out)
+    return out if primitive.multiple else out[0]
+
+
+def prepare_operation(primitive: Primitive, types: Sequence[ArrayType], params: dict) -> Call:
+    """Compile one operation for arguments of these types."""
+
+    def apply(*xs: Any) -> list:
+        out = primitive(*xs, **params)
+        return out if primitive.multiple else [out]
+
+    program = stage(apply, [t.aval for t in types], primitive.name)
+    return prepare(program, types, primitive.name)
+
+
+def _unhashable(primitive: Primitive, params: dict) -> ArgumentTypeError:
+    for name, value in params.items():
+        try:
+            hash(value)
+        except TypeError:
+            return ArgumentTypeError(
+                f"{primitive.name}, parameter {name}", expected="a hashable value", got=value,
+                mend="give it as a tuple or a Python scalar",
+            )  # fmt: skip
+    return ArgumentTypeError(primitive.name, expected="hashable parameters", got=repr(params), mend="give tuples")
+
+
+def check_values(name: str, out: Sequence[Array]) -> None:
+    """With `debug_nans` or `debug_infs`, refuse results that hold such values.
+
+    Raises:
+      FloatingPointError: a result has a NaN or an infinity that is not wanted.
+    """
+    for x in out:
+        kind = getattr(x.dtype, "kind", "")
+        if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
+            continue
+        value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
+        if config.debug_nans and np.isnan(value).any():
+            raise FloatingPointError(f"invalid value (nan) encountered in {name}")
+        if config.debug_infs and np.isinf(value).any():
+            raise FloatingPointError(f"invalid value (inf) encountered in {name}")
+
+
+# --- whole functions ---
+
+
+def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
+    """Make an eager call of a composite function one compiled program.
+
+    While something is traced, and under `disable_jit`, the function simply runs. Called on concrete values, it is
+    compiled for the types of its array arguments and the values of all others, and that program is kept.
+
+    Args:
+      fun: a function of arrays, of nested tuples and lists of them, and of static values. Anything that is not numeric
+        is static by itself.
+      static_argnames: names of numeric parameters that are static too, such as `axis`.
+
+    Returns:
+      The wrapped function.
+    """
+    if fun is None:
+        return functools.partial(eager_program, static_argnames=static_argnames)
+    positions = list(inspect.signature(fun).parameters)
+    static_positions = frozenset(positions.index(n) for n in static_argnames if n in positions)
+    static_names = frozenset(static_argnames)
+    calls: dict[Any, Any] = {}
+
+    @functools.wraps(fun)
+    def eager_call(*args: Any, **kwargs: Any) -> Any:
+        if state.trace is not None or config.disable_jit:
+            return fun(*args, **kwargs)
+        static: list = []
+        dynamic: list = []
+        for i, x in enumerate(args):
+            (static if i in static_positions else dynamic).append(x)
+        for name, x in kwargs.items():
+            (static if name in static_names else dynamic).append(x)
+        leaves, tree = tree_flatten(dynamic)
+        types = tuple([x._type if type(x) is Array else _leaf_type(x) for x in leaves])
+        key = (types, tree, tuple(kwargs), len(args), tuple(static), state.context)
+        try:
+            entry = calls[key]
+        except KeyError:
+            entry = calls[key] = _prepare_function(fun, args, kwargs, static_positions, static_names, leaves, tree, types)
+        except TypeError:
+            return fun(*args, **kwargs)
+        call, out_tree, which = entry
+        out = call(leaves if which is None else [leaves[i] for i in which])
+        if config.debug_checks:
+            check_values(fun.__name__, out)
+        return out[0] if out_tree is None else tree_unflatten(out_tree, out)
+
+    _function_caches.append(calls)
+    return eager_call
+
+
+_function_caches: list[dict] = []
+
+
+class _Static:
+    """A leaf whose value is part of the key; compared by type too, since 1 is not True."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Static and type(self.value) is type(other.value) and self.value == other.value
+
+
+def _leaf_type(x: Any) -> Any:
+    if type(x) in (int, float, complex, bool) or isinstance(x, np.ndarray | np.generic) or hasattr(x, "aval"):
+        return concrete_type(x)
+    return _Static(x)
+
+
+def _prepare_function(
+    fun: Callable, args: tuple, kwargs: dict, static_positions: frozenset, static_names: frozenset, leaves: list,
+    tree: Any, types: tuple,
+) -> tuple:  # fmt: skip
+    which = [i for i, t in enumerate(types) if type(t) is ArrayType]
+    found: list = []
+
+    def flat(*tracers: Any) -> list:
+        values = list(leaves)
+        for i, tracer in zip(which, tracers, strict=True):
+            values[i] = tracer
+        dynamic = iter(tree_unflatten(tree, values))
+        call_args = [x if i in static_positions else next(dynamic) for i, x in enumerate(args)]
+        call_kwargs = {name: x if name in static_names else next(dynamic) for name, x in kwargs.items()}
+        out, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
+        found.append(out_tree)
+        return out
+
+    array_types = [types[i] for i in which]
+    name = fun.__name__
+    program = stage(flat, [t.aval for t in array_types], name)
+    out_tree = found[0]
+    single = len(program.outvars) == 1 and out_tree == _leaf_tree
+    call = prepare(program, array_types, name)
+    return call, None if single else out_tree, None if len(which) == len(leaves) else which
+
+
+_leaf_tree = tree_flatten(0)[1]
+
+
+def clear_caches() -> None:
+    """Forget all compiled eager programs."""
+    _calls.clear()
+    for calls in _function_caches:
+        calls.clear()
+
+
+class _Eager:
+    run = staticmethod(run)
+
+
+eager_seat.take(_Eager)

@@ -1,0 +1,45 @@
+"""Effects: what a program does besides computing its results.
+
+An effect is an interned tag. Ordered effects are threaded through a program by tokens when it is lowered; the others
+only keep an equation from being dropped or moved out of the program. Primitives state theirs with an `effects` rule.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class Effect:
+    """A kind of effect.
+
+    Args:
+      name: what it is called in printed programs.
+      ordered: whether two of them must happen in program order.
+      in_loops: whether loops and branches may hold it.
+      recomputed: whether rematerialisation may run it again.
+    """
+
+    __slots__ = ("in_loops", "name", "ordered", "recomputed")
+
+    def __init__(self, name: str, *, ordered: bool = False, in_loops: bool = True, recomputed: bool = False):
+        self.name = name
+        self.ordered = ordered
+        self.in_loops = in_loops
+        self.recomputed = recomputed
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Effects = frozenset[Effect]
+no_effects: Final[Effects] = frozenset()
+
+io_effect: Final = Effect("IO")
+ordered_io_effect: Final = Effect("OrderedIO", ordered=True)
+debug_effect: Final = Effect("Debug", recomputed=True)
+ordered_debug_effect: Final = Effect("OrderedDebug", ordered=True, recomputed=True)
+
+
+def ordered(effects: Effects) -> list[Effect]:
+    """The ordered ones, in a fixed order."""
+    return sorted((e for e in effects if e.ordered), key=lambda e: e.name)

@@ -1,0 +1,244 @@
+"""The program: a typed, flat list of equations in single-assignment form.
+
+One `Jaxpr` class serves every transformation, lowering, export and planning. It carries the values of the constants it
+closed over (`consts`), so that it can be run as it stands; `close` and `hoist` move between that form and the one in
+which constants are leading inputs. The printer is in `printer`, the checker in `checker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.effects import Effects, no_effects
+
+Atom = Any  # a Var or a Literal
+
+
+class Var:
+    """A variable of a program; its identity is its name."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({id(self):x}:{self.aval})"
+
+
+class DropVar(Var):
+    """The place of a result that nobody reads."""
+
+    __slots__ = ()
+
+
+class Literal:
+    """A scalar constant that stands in an equation itself."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Any, aval: ShapedArray):
+        self.value = value
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"{self.value}:{self.aval.str_short()}"
+
+
+class Eqn:
+    """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line that wrote it."""
+
+    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
+
+    def __init__(
+        self, primitive: Any, invars: Sequence[Atom], outvars: Sequence[Var], params: dict, source: Any,
+        effects: Effects = no_effects,
+    ):
+        self.primitive = primitive
+        self.invars = invars
+        self.outvars = outvars
+        self.params = params
+        self.source = source
+        self.effects = effects
+
+    def replace(self, **fields: Any) -> Eqn:
+        """A copy with the named fields replaced."""
+        values = {name: getattr(self, name) for name in ("primitive", "invars", "outvars", "params", "source", "effects")}
+        return Eqn(**(values | fields))
+
+    def __repr__(self) -> str:
+        from phalanx.core.printer import print_eqn
+
+        return print_eqn(self)
+
+
+class Jaxpr:
+    """A program: inputs, equations, outputs, and the constants it closed over.
+
+    Args:
+      invars: the input variables.
+      eqns: the equations, each reading only what stands before it.
+      outvars: variables or literals that are the results.
+      constvars, consts: variables bound to values the program closed over.
+      effects: the effects of running it.
+      debug_name: the name of the function it was traced from.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> phalanx.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0).in_avals
+      [ShapedArray(float32[], weak_type=True)]
+    """
+
+    __slots__ = ("__weakref__", "cache", "constvars", "consts", "debug_name", "effects", "eqns", "invars", "outvars")
+
+    def __init__(
+        self, invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom], constvars: Sequence[Var] = (),
+        consts: Sequence[Any] = (), effects: Effects = no_effects, debug_name: str = "fn",
+    ):
+        self.invars = list(invars)
+        self.eqns = list(eqns)
+        self.outvars = list(outvars)
+        self.constvars = list(constvars)
+        self.consts = list(consts)
+        self.effects = effects
+        self.debug_name = debug_name
+        self.cache: dict = {}  # what transformations have derived from this program, by their own keys
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.outvars]
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """This program: one class plays the parts of both JAX's closed and open forms."""
+        return self
+
+    literals = property(lambda self: self.consts)
+
+    def replace(self, **fields: Any) -> Jaxpr:
+        """A copy with the named fields replaced; what was derived from the original stays with it."""
+        names = ("invars", "eqns", "outvars", "constvars", "consts", "effects", "debug_name")
+        return Jaxpr(**({name: getattr(self, name) for name in names} | fields))
+
+    def hoist(self) -> Jaxpr:
+        """The same program with its constants as leading inputs."""
+        if not self.constvars:
+            return self
+        return self.replace(invars=[*self.constvars, *self.invars], constvars=(), consts=())
+
+    def derive(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` builds from this program, built once for each `key`."""
+        try:
+            return self.cache[key]
+        except KeyError:
+            found = self.cache[key] = make()
+            return found
+
+    def __str__(self) -> str:
+        from phalanx.core.printer import print_jaxpr
+
+        return print_jaxpr(self)
+
+    __repr__ = __str__
+
+    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
+        """The program as text, on request with the source line of each equation."""
+        from phalanx.core.printer import print_jaxpr
+
+        return print_jaxpr(self, source=source_info)
+
+
+ClosedJaxpr = Jaxpr
+
+
+def subprograms(params: dict) -> Iterable[Jaxpr]:
+    """The programs held in an equation's parameters."""
+    for value in params.values():
+        if type(value) is Jaxpr:
+            yield value
+        elif type(value) is tuple:
+            yield from (v for v in value if type(v) is Jaxpr)
+
+
+def run_program(jaxpr: Jaxpr, *args: Any) -> list:
+    """Run a program on values, on the current trace.
+
+    Each value is let go after its last use, so that an eager run holds no more than it needs.
+    """
+    env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+    last = jaxpr.derive("last_use", lambda: last_uses(jaxpr))
+
+    def read(atom: Atom) -> Any:
+        return atom.value if type(atom) is Literal else env[atom]
+
+    for eqn, dying in zip(jaxpr.eqns, last, strict=True):
+        out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
+        if eqn.primitive.multiple:
+            env.update(zip(eqn.outvars, out, strict=True))
+        else:
+            env[eqn.outvars[0]] = out
+        for v in dying:
+            del env[v]
+    return [read(a) for a in jaxpr.outvars]
+
+
+eval_jaxpr = run_program
+
+
+def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
+    """For each equation, the variables that nothing reads after it."""
+    seen: set[Var] = {v for v in jaxpr.outvars if type(v) is not Literal}
+    dying = []
+    for eqn in reversed(jaxpr.eqns):
+        here = {v for v in (*eqn.invars, *eqn.outvars) if type(v) is not Literal and v not in seen}
+        seen |= here
+        dying.append(list(here))
+    dying.reverse()
+    return dying
+
+
+def eliminate_dead_code(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool = False) -> tuple[Jaxpr, list[bool]]:
+    """Drop what the used outputs do not need, inside the programs that equations hold too.
+
+    Args:
+      jaxpr: a program.
+      used_outputs: for each output, whether it is wanted.
+      instantiate: keep every input even if nothing reads it.
+
+    Returns:
+      The smaller program, with only the wanted outputs and the needed inputs, and for each input whether it was kept.
+    """
+    key = ("dce", tuple(used_outputs), instantiate)
+    return jaxpr.derive(key, lambda: _eliminate(jaxpr, used_outputs, instantiate))
+
+
+def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) -> tuple[Jaxpr, list[bool]]:
+    outvars = [v for v, used in zip(jaxpr.outvars, used_outputs, strict=True) if used]
+    live: set[Var] = {v for v in outvars if type(v) is not Literal}
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        used = [v in live for v in eqn.outvars]
+        if not any(used) and not eqn.effects:
+            continue
+        if (rule := eqn.primitive.dce) is not None and not all(used):
+            eqn = rule(eqn, used)
+            if eqn is None:
+                continue
+        kept.append(eqn)
+        live.update(v for v in eqn.invars if type(v) is not Literal)
+    kept.reverse()
+    used_inputs = [instantiate or v in live for v in jaxpr.invars]
+    consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in live]
+    smaller = jaxpr.replace(
+        invars=[v for v, used in zip(jaxpr.invars, used_inputs, strict=True) if used],
+        eqns=kept, outvars=outvars, constvars=[v for v, _ in consts], consts=[c for _, c in consts],
+        effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
+    )
+    return smaller, used_inputs

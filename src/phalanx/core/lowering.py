@@ -1,0 +1,455 @@
+"""Lowering: from a program to the StableHLO that the engine compiles.
+
+`lower_program` builds one MLIR module: a `main` whose parameters carry shardings and donation, and one function for each
+inner program, shared by all its calls. Primitives emit their own operations in their `lower` rule, through a
+`LoweringContext`. Typed random keys are lowered by the batching rule over their hidden trailing dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes, effects
+from phalanx.core.aval import ShapedArray, token_aval
+from phalanx.core.errors import RuleError
+from phalanx.core.jaxpr import Jaxpr, Literal, Var
+from phalanx.core.seat import Seat
+from phalanx.core.trace import stage
+from phalanx.engine import mlir
+from phalanx.engine.mlir import func, hlo, ir
+
+# sdy_sharding(sharding, ndim) and mesh declarations: taken by the sharding room's users in spmd.
+batching = Seat(taken_by="phalanx.transforms")
+
+
+def physical_aval(aval: ShapedArray) -> ShapedArray:
+    """The type by which the engine knows a value: keys become numbers with a trailing dimension."""
+    if isinstance(aval.dtype, dtypes.KeyDtype):
+        return ShapedArray((*aval.shape, *aval.dtype.key_shape), np.dtype("uint32"))
+    return aval
+
+
+_types: dict[ShapedArray, Any] = {}
+
+
+def ir_type(aval: ShapedArray) -> Any:
+    """The tensor type of an abstract value."""
+    try:
+        return _types[aval]
+    except KeyError:
+        if aval is token_aval:
+            found = hlo.TokenType.get()
+        else:
+            physical = physical_aval(aval)
+            found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
+        _types[aval] = found
+        return found
+
+
+class ModuleContext:
+    """What the functions of one module share.
+
+    Args:
+      platform: where the program will run, "cpu" or "cuda".
+      num_partitions: how many devices split the program.
+    """
+
+    def __init__(self, platform: str, num_partitions: int = 1):
+        self.platform = platform
+        self.num_partitions = num_partitions
+        self.module = ir.Module.create()
+        self.symbols = ir.SymbolTable(self.module.operation)
+        self.functions: dict[Any, Any] = {}  # inner programs already emitted
+        self.meshes: dict[Any, str] = {}
+        self.host_callbacks: list[Any] = []
+        self.keep_alive: list[Any] = []
+        self.device_assignment: Any = None
+
+    def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
+        """The function emitted for `key`, once."""
+        if (found := self.functions.get(key)) is None:
+            found = self.functions[key] = emit(name)
+        return found
+
+
+class LoweringContext:
+    """Where a `lower` rule emits: one object for each function body, pointed at one equation after the other."""
+
+    __slots__ = ("constants", "eqn", "in_avals", "literals", "loc", "module", "out_avals", "scope", "tokens")
+
+    def __init__(self, module: ModuleContext):
+        self.module = module
+        self.constants: dict[Any, Any] = {}
+        self.tokens: dict[effects.Effect, Any] = {}
+        self.eqn: Any = None
+        self.loc: Any = None
+        self.literals: Any = ()
+        self.in_avals: Any = None
+        self.out_avals: Any = None
+
+    platform = property(lambda self: self.module.platform)
+
+    @property
+    def avals_in(self) -> list[ShapedArray]:
+        """The types of the operands."""
+        return self.in_avals if self.in_avals is not None else [a.aval for a in self.eqn.invars]
+
+    @property
+    def avals_out(self) -> list[ShapedArray]:
+        """The types of the results."""
+        return self.out_avals if self.out_avals is not None else [v.aval for v in self.eqn.outvars]
+
+    @property
+    def aval_out(self) -> ShapedArray:
+        """The type of the only result."""
+        return self.out_avals[0] if self.out_avals is not None else self.eqn.outvars[0].aval
+
+    type = staticmethod(ir_type)
+
+    def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
+        """A constant, emitted once in each function body; a scalar with a shaped `aval` becomes a splat."""
+        if aval is None:
+            array = np.asarray(value)
+            aval = ShapedArray(array.shape, dtypes.canonicalize_dtype(array.dtype))
+        key = (aval, _constant_key(value))
+        found = self.constants.get(key) if key[1] is not None else None
+        if found is None:
+            found = self._emit_constant(value, aval)
+            if key[1] is not None:
+                self.constants[key] = found
+        return found
+
+    def _emit_constant(self, value: Any, aval: ShapedArray) -> Any:
+        array = np.asarray(value).astype(aval.dtype, copy=False) if aval.dtype != dtypes.float0 else np.zeros(aval.shape, bool)
+        if array.shape != aval.shape:
+            array = np.broadcast_to(array, aval.shape)
+        # Constants stand at the head of the body, so that any later region may use them.
+        block = ir.InsertionPoint.current.block
+        with ir.InsertionPoint.at_block_begin(_function_block(block)):
+            return hlo.ConstantOp(mlir.dense_constant(array)).result
+
+    def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
+        """`x` repeated to `aval_out`; its dimension `i` becomes dimension `dims[i]` of the result."""
+        aval_out = physical_aval(aval_out)
+        return hlo.broadcast_in_dim(ir_type(aval_out), x, ir.DenseI64ArrayAttr.get(list(dims)))
+
+    def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
+        """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
+        block = operation.regions[index].blocks.append(*[ir_type(a) for a in avals])
+        outer, self.constants = self.constants, dict(self.constants)
+        with ir.InsertionPoint(block):
+            out = body(*block.arguments)
+            hlo.return_(list(out) if isinstance(out, list | tuple) else [out])
+        self.constants = outer
+
+    def reduce(self, operation: Any, x: Any, init: Any, dims: Sequence[int], aval: ShapedArray | None = None) -> Any:
+        """Reduce `x` over `dims` by a binary operation such as `hlo.AddOp`, from the scalar `init`."""
+        aval = aval if aval is not None else self.aval_out
+        scalar = ShapedArray((), aval.dtype)
+        initial = self.constant(np.asarray(init).astype(aval.dtype), scalar)
+        op = hlo.ReduceOp([ir_type(aval)], [x], [initial], ir.DenseI64ArrayAttr.get(list(dims)))
+        self.region([scalar, scalar], op, lambda a, b: operation(a, b).result)
+        return op.result
+
+    def inline(self, fun: Callable, *operands: Any, avals: Sequence[ShapedArray] | None = None, **kwargs: Any) -> list:
+        """Emit what `fun`, a function made of our own operations, does to the operands.
+
+        Args:
+          fun: takes arrays, gives an array or a sequence of them.
+          operands: IR values.
+          avals: their types; those of the current equation's operands when left out.
+          kwargs: passed to `fun`.
+
+        Returns:
+          The results as IR values.
+        """
+        program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), self.avals_in if avals is None else avals, "inline")
+        return self.emit(program, operands)
+
+    def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
+        """Emit the equations of a program here, with IR values as its inputs."""
+        saved = self.eqn, self.in_avals, self.out_avals, self.loc
+        env = dict(zip(program.invars, operands, strict=True))
+        for v, c in zip(program.constvars, program.consts, strict=True):
+            env[v] = self.constant(np.asarray(c), v.aval)
+        out = lower_equations(self, program, env)
+        self.eqn, self.in_avals, self.out_avals, self.loc = saved
+        return out
+
+    def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
+        """Call the function of an inner program, emitted once for all its calls.
+
+        Order tokens of the program's ordered effects are passed and returned in front.
+        """
+        ordered = effects.ordered(program.effects)
+        function = self.module.add_function(
+            ("call", program), name or program.debug_name, lambda n: emit_function(self.module, program, n)
+        )
+        tokens = [self.token(e) for e in ordered]
+        consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]
+        types = [ir_type(token_aval)] * len(ordered) + [ir_type(v.aval) for v in program.outvars]
+        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), [*tokens, *consts, *operands])
+        results = list(call.results)
+        self.tokens.update(zip(ordered, results, strict=False))
+        return results[len(ordered) :]
+
+    def token(self, effect: effects.Effect) -> Any:
+        """The current token of an ordered effect."""
+        if (found := self.tokens.get(effect)) is None:
+            found = self.tokens[effect] = hlo.create_token()
+        return found
+
+    def custom_call(
+        self, target: str, operands: Sequence[Any], *, result_types: Sequence[Any] | None = None,
+        attributes: dict[str, Any] | None = None, operand_layouts: Sequence[Sequence[int]] | None = None,
+        result_layouts: Sequence[Sequence[int]] | None = None, has_side_effect: bool = False, api_version: int = 4,
+        backend_config: str | None = None, aliases: dict[int, int] | None = None,
+    ) -> list:
+        """Call a target registered with the engine.
+
+        Args:
+          target: the registered name.
+          operands: IR values.
+          result_types: IR types of the results; those of the current equation when left out.
+          attributes: for API version 4, the call's attributes as MLIR attributes or Python values.
+          operand_layouts, result_layouts: minor-to-major orders; row-major when left out.
+          has_side_effect: keep the call even if nothing reads its results.
+          api_version: 4 for typed FFI calls, 2 for older ones.
+          backend_config: for API versions below 4, an opaque text.
+          aliases: result number to the operand whose buffer it takes.
+
+        Returns:
+          The results as IR values.
+        """
+        types = list(result_types) if result_types is not None else [ir_type(a) for a in self.avals_out]
+        attrs = {
+            "call_target_name": ir.StringAttr.get(target),
+            "has_side_effect": ir.BoolAttr.get(has_side_effect),
+            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), api_version),
+        }
+        if api_version >= 4:
+            config = {k: mlir.attribute(v) for k, v in (attributes or {}).items()}
+            attrs["mhlo.backend_config" if api_version < 4 else "backend_config"] = ir.DictAttr.get(config)
+        else:
+            attrs["backend_config"] = ir.StringAttr.get(backend_config or "")
+        if operand_layouts is not None or result_layouts is not None:
+            attrs["operand_layouts"] = _layouts(operand_layouts, [v.type for v in operands])
+            attrs["result_layouts"] = _layouts(result_layouts, types)
+        if aliases:
+            attrs["output_operand_aliases"] = ir.ArrayAttr.get(
+                [
+                    hlo.OutputOperandAlias.get([] if len(types) == 1 else [out], arg, [])
+                    for out, arg in aliases.items()
+                ]
+            )
+        op = ir.Operation.create("stablehlo.custom_call", results=types, operands=list(operands), attributes=attrs)
+        return list(op.results)
+
+
+def _as_list(out: Any) -> list:
+    return list(out) if isinstance(out, list | tuple) else [out]
+
+
+def _layouts(layouts: Sequence[Sequence[int]] | None, types: Sequence[Any]) -> Any:
+    if layouts is None:
+        layouts = [range(ir.RankedTensorType(t).rank - 1, -1, -1) for t in types]
+    index = ir.IndexType.get()
+    return ir.ArrayAttr.get(
+        [ir.DenseIntElementsAttr.get(np.asarray(list(lay), np.int64), type=index, shape=(len(lay),)) for lay in layouts]
+    )
+
+
+def _constant_key(value: Any) -> Any:
+    """What tells equal constants apart, or None for those not worth comparing."""
+    if isinstance(value, bool | int | complex | float | np.generic):
+        return (type(value), np.asarray(value).tobytes())  # bytes: 0.0 is not -0.0, and NaN is itself
+    if isinstance(value, np.ndarray) and value.size <= 16:
+        return (value.dtype, value.shape, value.tobytes())
+    return None
+
+
+def _function_block(block: Any) -> Any:
+    """The entry block of the function around `block`."""
+    while True:
+        owner = block.owner
+        if owner.name == "func.func" or isinstance(owner, func.FuncOp):
+            return block
+        block = owner.operation.block if hasattr(owner, "operation") else owner.block
+
+
+def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -> list:
+    """Emit a program's equations in order and give its outputs as IR values."""
+    entered = None
+    live = needed(program)
+    try:
+        for eqn in program.eqns:
+            if eqn not in live:
+                continue
+            loc = mlir.location(eqn.source, eqn.primitive.name)
+            if loc is not entered:
+                if entered is not None:
+                    entered.__exit__(None, None, None)
+                    entered = None
+                loc.__enter__()
+                entered = loc
+            ctx.eqn, ctx.in_avals, ctx.out_avals, ctx.loc = eqn, None, None, loc
+            lower_equation(ctx, eqn, env)
+    finally:
+        if entered is not None:
+            entered.__exit__(None, None, None)
+    return [ctx.constant(v.value, v.aval) if type(v) is Literal else env[v] for v in program.outvars]
+
+
+def needed(program: Jaxpr) -> set:
+    """The equations that the outputs or an effect depend on."""
+    live: set[Var] = {v for v in program.outvars if type(v) is not Literal}
+    kept = set()
+    for eqn in reversed(program.eqns):
+        if eqn.effects or not live.isdisjoint(eqn.outvars):
+            kept.add(eqn)
+            live.update([v for v in eqn.invars if type(v) is not Literal])
+    return kept
+
+
+def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
+    """Emit one equation and enter its results in `env`."""
+    primitive = eqn.primitive
+    splat = eqn.outvars[0].aval if primitive.scalars_broadcast and eqn.outvars[0].aval.shape else None
+    operands = []
+    for atom in eqn.invars:
+        if type(atom) is Literal:
+            aval = atom.aval
+            operands.append(ctx.constant(atom.value, aval if splat is None else splat.with_dtype(aval.dtype)))
+        elif splat is not None and not atom.aval.shape:
+            operands.append(ctx.broadcast(env[atom], splat.with_dtype(atom.aval.dtype)))
+        else:
+            operands.append(env[atom])
+    if not primitive.holds_program and not getattr(primitive, "takes_keys", False) and _has_keys(eqn):
+        out = batching.lower_on_keys(ctx, eqn, operands)
+    else:
+        out = primitive.lower(ctx, *operands, **eqn.params)
+    if primitive.multiple:
+        env.update(zip(eqn.outvars, out, strict=True))
+    else:
+        env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
+
+
+def _only(out: Any, primitive: Any) -> Any:
+    if isinstance(out, list | tuple):
+        (out,) = out
+        return out
+    if hasattr(out, "result"):
+        return out.result
+    raise RuleError(
+        f"primitive {primitive.name}", expected="one IR value from its lower rule", got=repr(out),
+        mend="return the operation's result",
+    )
+
+
+def _has_keys(eqn: Any) -> bool:
+    return any(isinstance(a.aval.dtype, dtypes.KeyDtype) for a in (*eqn.invars, *eqn.outvars))
+
+
+def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool = False) -> Any:
+    """Emit a program as a function of the module: tokens, constants, inputs in; tokens, outputs out.
+
+    The public `main` has no tokens: the order of effects across calls is kept by `dispatch`, which waits.
+    """
+    ordered = [] if public else effects.ordered(program.effects)
+    token = ir_type(token_aval) if ordered else None
+    inputs = [*program.constvars, *program.invars]
+    in_types = [token] * len(ordered) + [ir_type(v.aval) for v in inputs]
+    out_types = [token] * len(ordered) + [ir_type(v.aval) for v in program.outvars]
+    with ir.InsertionPoint(module.module.body), ir.Location.unknown():
+        function = func.FuncOp(_symbol(name), ir.FunctionType.get(in_types, out_types))
+    function.attributes["sym_visibility"] = ir.StringAttr.get("public" if public else "private")
+    module.symbols.insert(function)
+    block = function.add_entry_block()
+    ctx = LoweringContext(module)
+    arguments = list(block.arguments)
+    ctx.tokens.update(zip(ordered, arguments, strict=False))
+    env = dict(zip(inputs, arguments[len(ordered) :], strict=True))
+    with ir.InsertionPoint(block), ir.Location.unknown():
+        outputs = lower_equations(ctx, program, env)
+        func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
+    return function
+
+
+def _symbol(name: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "_.$" else "_" for c in name)
+    return kept or "fn"
+
+
+def lower_program(
+    program: Jaxpr, platform: str, *, num_partitions: int = 1, name: str = "main",
+    in_shardings: Sequence[Any] | None = None, out_shardings: Sequence[Any] | None = None,
+    donated: Sequence[int] = (), describe_sharding: Callable[[ModuleContext, Any, int], Any] | None = None,
+) -> ModuleContext:
+    """Lower a program without constants to a module whose `main` is it.
+
+    Args:
+      program: the program; a program without constants.
+      platform: where it will run.
+      num_partitions: over how many devices it is split.
+      name: the module's name, shown by profilers.
+      in_shardings, out_shardings: for each parameter and result a sharding, or None to leave it to the partitioner.
+      donated: numbers of the parameters whose buffers may be reused.
+      describe_sharding: the MLIR attribute of a sharding, for a rank.
+
+    Returns:
+      The module with what must be kept alive beside it.
+    """
+    with mlir.context(), ir.Location.unknown():
+        module = ModuleContext(platform, num_partitions)
+        module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
+        module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)
+        module.module.operation.attributes["mhlo.num_replicas"] = _i32(1)
+        function = emit_function(module, program, "main", public=True)
+        if donated or in_shardings is not None:
+            _annotate_parameters(module, function, program, in_shardings, donated, describe_sharding)
+        if out_shardings is not None:
+            attributes = [_sharding_attribute(module, v, s, describe_sharding) for v, s in zip(program.outvars, out_shardings, strict=True)]
+            function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+    return module
+
+
+def _i32(value: int) -> Any:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
+
+
+def _sharding_attribute(module: ModuleContext, var: Any, sharding: Any, describe: Any) -> dict:
+    if sharding is None:
+        return {}
+    return {"sdy.sharding": describe(module, sharding, physical_aval(var.aval).ndim)}
+
+
+def _annotate_parameters(
+    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int], describe: Any
+) -> None:
+    shardings = in_shardings if in_shardings is not None else [None] * len(program.invars)
+    attributes = [_sharding_attribute(module, v, s, describe) for v, s in zip(program.invars, shardings, strict=True)]
+    for i, result in _match_donations(program, donated, in_shardings is not None).items():
+        if result is None:
+            attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)
+        else:
+            attributes[i]["tf.aliasing_output"] = _i32(result)
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+
+
+def _match_donations(program: Jaxpr, donated: Sequence[int], partitioned: bool) -> dict[int, int | None]:
+    """Pair donated parameters with results of the same type; None leaves the choice to the compiler."""
+    if partitioned:
+        return dict.fromkeys(donated)
+    free: dict[Any, list[int]] = {}
+    for i, v in enumerate(program.outvars):
+        free.setdefault((v.aval.shape, v.aval.dtype), []).append(i)
+    pairs: dict[int, int | None] = {}
+    for i in donated:
+        aval = program.invars[i].aval
+        candidates = free.get((aval.shape, aval.dtype))
+        if candidates:
+            pairs[i] = candidates.pop(0)
+    return pairs

@@ -1,0 +1,150 @@
+"""Placement: how values get onto devices, one array and one sharding at a time.
+
+`put` takes host data or an array to a sharding; trees of them, conversions between processes and the traced form are in
+`spmd.placement`, which builds on this file. `dispatch` uses it to bring arguments where a program wants them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.array import Array, ArrayType, deleted_error
+from phalanx.core.array import placement as seat
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import config
+from phalanx.core.lowering import physical_aval
+from phalanx.engine import buffers, client
+from phalanx.sharding import SingleDeviceSharding
+
+_single: dict[Any, SingleDeviceSharding] = {}
+
+
+def on_device(device: Any) -> SingleDeviceSharding:
+    """The sharding that is one device."""
+    try:
+        return _single[device]
+    except KeyError:
+        return _single.setdefault(device, SingleDeviceSharding(device))
+
+
+def default_sharding() -> SingleDeviceSharding:
+    """Where uncommitted values go."""
+    return on_device(config.default_device or client.local_devices()[0])
+
+
+def single_device_type(aval: ShapedArray, device: Any) -> ArrayType:
+    """The type of a committed array on one device."""
+    return ArrayType(aval, on_device(device), True)
+
+
+def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed: bool | None = None) -> Array:
+    """Place a value.
+
+    Args:
+      x: an array, NumPy data or a Python scalar.
+      sharding: where to; the default device, uncommitted, when left out.
+      aval: the type it is to have, when that is not its own.
+      committed: whether the placement counts as asked for; by default exactly when `sharding` is given.
+
+    Returns:
+      The array; `x` itself where it is already there.
+    """
+    if committed is None:
+        committed = sharding is not None
+    if sharding is None:
+        sharding = default_sharding()
+    if type(x) is Array:
+        return move(x, sharding, committed)
+    aval = aval or aval_of(x)
+    if np.ndim(x) == 0 and not isinstance(x, np.ndarray):
+        return _scalar(x, ArrayType(aval, sharding, committed))
+    return from_numpy(np.asarray(x), ArrayType(aval, sharding, committed))
+
+
+def from_numpy(x: np.ndarray, type: ArrayType) -> Array:  # noqa: A002
+    """An array of the given type from host data, each device getting its own slice only."""
+    aval = physical_aval(type.aval)
+    x = np.asarray(x)
+    if x.dtype != aval.dtype:
+        x = x.astype(np.bool_ if aval.dtype == dtypes.float0 else aval.dtype)
+    sharding = type.sharding
+    if len(sharding.device_set) == 1:
+        return Array(buffers.put_array(x, aval, sharding, next(iter(sharding.device_set))), type)
+    indices = sharding.addressable_devices_indices_map(aval.shape)
+    pieces = [x[index] for index in indices.values()]
+    return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
+
+
+_scalars: dict[tuple, Array] = {}
+_MAX_SCALARS = 4096
+
+
+def _scalar(x: Any, type: ArrayType) -> Array:  # noqa: A002
+    """A rank-0 array, remembered, since programs use the same few scalars again and again."""
+    value = np.asarray(x).astype(type.aval.dtype)
+    key = (value.tobytes(), type)
+    found = _scalars.get(key)
+    if found is None or found._buffer.is_deleted():
+        if len(_scalars) >= _MAX_SCALARS:
+            _scalars.clear()
+        found = _scalars[key] = from_numpy(value, type)
+    return found
+
+
+def move(x: Array, sharding: Any, committed: bool) -> Array:
+    """An array under another sharding; no copy where the buffers are already right."""
+    held = x._type
+    wanted = ArrayType(held.aval, sharding, committed)
+    if held is wanted:
+        return x
+    if x._buffer.is_deleted():
+        raise deleted_error(x)
+    aval = physical_aval(held.aval)
+    if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, aval.ndim):
+        return Array(buffers.rewrap(x._buffer, aval, sharding, committed), wanted)
+    if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1:
+        return Array(buffers.copy_to_sharding(x._buffer, sharding), wanted)
+    return resharding(x, wanted)
+
+
+def resharding(x: Array, wanted: ArrayType) -> Array:
+    """The general move: from one set of pieces to another."""
+    if wanted.sharding.is_fully_replicated and len(x._type.sharding.device_set) == 1:
+        aval = physical_aval(wanted.aval)
+        return Array(buffers.replicate(x._buffer, aval, wanted.sharding, wanted.committed), wanted)
+    if mover := _movers:
+        return mover[0](x, wanted)
+    return from_numpy(_host_value(x), wanted)
+
+
+# The compiled resharding of spmd.placement, once that room is loaded.
+_movers: list[Any] = []
+
+
+def _host_value(x: Array) -> np.ndarray:
+    return Array(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed))._value
+
+
+def from_host(value: np.ndarray, weak_type: bool = False) -> Array:
+    """The array that a pickle or a copy of host data stands for."""
+    aval = aval_of(value)
+    return put(value, aval=aval.update(weak_type=weak_type))
+
+
+def copy(x: Array) -> Array:
+    """A new array with the same value and placement in buffers of its own."""
+    pieces = [buffers.copy_piece(piece) for _, piece in buffers.shards(x._live())]
+    aval = physical_aval(x.aval)
+    return Array(buffers.from_shards(aval, x.sharding, pieces, x.committed), x._type)
+
+
+class _Placement:
+    single_device_type = staticmethod(single_device_type)
+    from_host = staticmethod(from_host)
+    copy = staticmethod(copy)
+
+
+seat.take(_Placement)

@@ -1,0 +1,177 @@
+"""Primitives: the operations programs are made of, each declared once with all its rules.
+
+A primitive is a class whose methods are its rules, under the same names and argument order everywhere, and one instance
+of it; calling the instance runs the operation on the current trace. A rule is written, derived (`LINEAR`, `ZERO`), or
+waived with a reason; a class with a hole fails when it is made. `lax` declares nearly all primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from phalanx.core.config import state
+from phalanx.core.effects import Effects, no_effects
+from phalanx.core.errors import RuleError
+from phalanx.core.seat import Seat
+from phalanx.core.tangent import Zero, instantiate
+
+registry: dict[str, Primitive] = {}
+
+# run(primitive, args, params): executes one operation on concrete values.
+eager = Seat(taken_by="phalanx.core.dispatch")
+
+REQUIRED = ("result", "roles", "lower", "jvp", "transpose", "batch")
+
+
+class Undefined:
+    """A rule that does not exist, with the reason a user reads when it is asked for.
+
+    Args:
+      reason: why there is no such rule, and what to do instead.
+    """
+
+    def __init__(self, reason: str):
+        self.reason = reason
+        self.rule = ""
+
+    def __set_name__(self, owner: type, rule: str) -> None:
+        self.rule = rule
+
+    def __get__(self, primitive: Any, owner: type) -> Any:
+        return self if primitive is None else _Missing(self, primitive)
+
+
+class NotWritten(Undefined):
+    """A rule that could exist and does not yet; the reason starts with the number of its issue."""
+
+
+class _Missing:
+    def __init__(self, undefined: Undefined, primitive: Primitive):
+        self.undefined, self.primitive = undefined, primitive
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise RuleError(
+            f"primitive {self.primitive.name}", expected=f"a {self.undefined.rule} rule", got="none",
+            mend=f"{self.undefined.reason} (the rules of {self.primitive.name} are in {type(self.primitive).__module__})",
+        )
+
+
+class Roles:
+    """Which dimensions of operands and results are the same index, which are reduced, which cannot be split.
+
+    Args:
+      operands: for each operand, a name for each dimension.
+      results: for each result, a name for each dimension.
+      reduced: for a name that only operands have, how partial results combine: sum, max, min, prod, and, or.
+      whole: names that cannot be split, since each result needs the whole dimension.
+    """
+
+    __slots__ = ("operands", "reduced", "results", "whole")
+
+    def __init__(
+        self, operands: Sequence[Sequence[Hashable]], results: Sequence[Sequence[Hashable]],
+        reduced: Mapping[Hashable, str] | None = None, whole: Any = (),
+    ):
+        self.operands = [tuple(names) for names in operands]
+        self.results = [tuple(names) for names in results]
+        self.reduced = dict(reduced or {})
+        self.whole = frozenset(whole)
+
+    def __repr__(self) -> str:
+        return f"Roles({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"
+
+
+class Primitive:
+    """Base of all operations. A subclass with `name` in its class line is complete and is checked for holes.
+
+    Class arguments:
+      name: what the operation is called in programs.
+      multiple: whether it returns a list of results.
+
+    Class attributes that a subclass may set:
+      scalars_broadcast: rank-0 operands mix with full-shape ones; lowering broadcasts them first.
+      holds_program: a parameter is a program, so results are not memoised and dispatch is the primitive's own.
+      run: how to execute on concrete values, where compiling the one operation is not the way.
+      batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
+      linearize: primals and tangents to outputs, directly, for primitives that hold programs.
+      split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
+      dce: (eqn, used_outputs) to a smaller equation or None.
+    """
+
+    name: str = ""
+    multiple: ClassVar[bool] = False
+    scalars_broadcast: ClassVar[bool] = False
+    holds_program: ClassVar[bool] = False
+    run: Any = None
+    batch_axis: Any = None
+    linearize: Any = None
+    split: Any = None
+    dce: Any = None
+
+    transpose: Any = Undefined("the operation is not linear, so only its linearisation has a transpose")
+
+    def __init_subclass__(cls, name: str | None = None, multiple: bool | None = None, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if multiple is not None:
+            cls.multiple = multiple
+        if name is not None:
+            cls.name = name
+
+    def __init__(self) -> None:
+        if not self.name:
+            raise TypeError(f"{type(self).__name__}: a primitive needs a name in its class line")
+        missing = [r for r in REQUIRED if getattr(self, r, None) is None and not (r == "batch" and self.batch_axis)]
+        if missing:
+            raise TypeError(f"primitive {self.name}: rules {missing} are neither written, derived nor waived")
+        registry[self.name] = self
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        trace = state.trace
+        if trace is None:
+            return eager.run(self, args, params)
+        return trace.process(self, args, params)
+
+    bind = __call__
+
+    def effects(self, *avals: Any, **params: Any) -> Effects:
+        """The effects of one application; none unless a subclass says so."""
+        return no_effects
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple:
+        return _registered, (self.name,)
+
+
+def _registered(name: str) -> Primitive:
+    return registry[name]
+
+
+def LINEAR(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:  # noqa: N802
+    """The derivative of an operation linear jointly in all its operands: the tangents take the same road."""
+    return self(*primals, **params), self(*map(instantiate, tangents), **params)
+
+
+def ZERO(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:  # noqa: N802
+    """The derivative of an operation that is locally constant."""
+    y = self(*primals, **params)
+    return (y, [Zero.like(v) for v in y]) if self.multiple else (y, Zero.like(y))
+
+
+_results: dict[tuple, Any] = {}
+
+
+def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
+    """The result type(s) of an application, remembered for all later ones alike."""
+    if primitive.holds_program:
+        return primitive.result(*avals, **params)
+    key = (primitive, avals, *params, *params.values())
+    try:
+        return _results[key]
+    except KeyError:
+        found = _results[key] = primitive.result(*avals, **params)
+        return found
+    except TypeError:  # an unhashable parameter
+        return primitive.result(*avals, **params)

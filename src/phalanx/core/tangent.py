@@ -1,0 +1,76 @@
+"""Symbolic zeros and linear placeholders: the two stand-ins that derivative rules meet.
+
+A `Zero` is a tangent or cotangent known to be zero, never computed; a `Linear` stands in a transpose rule for the
+operand that the operation is linear in. The few operations that rules need on cotangents come from `lax`, by a seat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.seat import Seat
+
+# zeros(aval) and add(x, y): the additive structure of tangent spaces.
+vector_space = Seat(taken_by="phalanx.lax")
+
+
+class Zero:
+    """A tangent or cotangent that is known to be zero.
+
+    Args:
+      aval: the type of the tangent.
+    """
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+
+    @classmethod
+    def like(cls, primal: Any) -> Zero:
+        """The zero tangent of a primal value."""
+        return cls(aval_of(primal).to_tangent())
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+
+class Linear:
+    """In a transpose rule, the operand whose cotangent is asked for."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+
+    def __repr__(self) -> str:
+        return f"Linear({self.aval.str_short()})"
+
+
+def is_linear(x: Any) -> bool:
+    """Whether a transpose rule's operand is the placeholder of a linear one."""
+    return type(x) is Linear
+
+
+def instantiate(x: Any) -> Any:
+    """An array in place of a symbolic zero; anything else as it is."""
+    return vector_space.zeros(x.aval) if type(x) is Zero else x
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents or cotangents, either of which may be a symbolic zero."""
+    if type(x) is Zero:
+        return y
+    if type(y) is Zero:
+        return x
+    return vector_space.add(x, y)

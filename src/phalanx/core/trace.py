@@ -1,0 +1,342 @@
+"""Traces: what an operation means just now.
+
+Each thread has one current trace, or none, when operations run at once (`state.trace is None`). A trace gives its own
+tracers a meaning and takes every other value as a constant; each knows its parent, in which its rules run. Here are the
+base classes and the staging trace, which records a program; the traces of the transformations build on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import source
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import config, state
+from phalanx.core.effects import Effects, no_effects
+from phalanx.core.errors import (
+    ConcretizationTypeError,
+    TraceError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var
+from phalanx.core.operators import Operators
+from phalanx.core.primitive import Primitive, result_of
+
+
+class Trace:
+    """Base of all traces.
+
+    Args:
+      parent: the trace in which this one's rules run; None to run at once.
+      name: what is being transformed, for messages.
+    """
+
+    __slots__ = ("__weakref__", "alive", "name", "parent")
+
+    def __init__(self, parent: Trace | None, name: str = ""):
+        self.parent = parent
+        self.name = name
+        self.alive = True
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        """Apply an operation, some of whose arguments may be tracers of this trace."""
+        raise NotImplementedError  # each trace defines it
+
+    def check_alive(self, x: Any) -> None:
+        """Refuse a constant that is a tracer of a trace that has ended."""
+        if isinstance(x, Tracer) and not x.trace.alive:
+            raise leak_error(x)
+
+
+@contextlib.contextmanager
+def current(trace: Trace | None) -> Iterator[None]:
+    """Make `trace` the current one inside the block."""
+    before = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = before
+
+
+class Tracer(Operators):
+    """A value that stands for others: the argument of a function under transformation."""
+
+    __slots__ = ("__weakref__", "trace")
+
+    trace: Any
+    aval: Any
+
+    # What the wrapped value is, where Python may look at it; staged values have none.
+    concrete: Any = None
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    @property
+    def sharding(self) -> Any:
+        """The sharding of the concrete value beneath, or the one in its type, where there is one."""
+        value = self.concrete
+        return self.aval.sharding if value is None else value.sharding
+
+    def describe(self) -> str:
+        """This value in words, for messages."""
+        return f"{self.aval.str_short()} traced by {self.trace.name}"
+
+    def origin(self) -> str | None:
+        """The line that made it, where that is known."""
+        return None
+
+    def _known(self, error: Any, **use: Any) -> Any:
+        if not self.trace.alive:
+            raise leak_error(self)
+        value = self.concrete
+        if value is None:
+            raise error.of(self.describe(), self.origin(), **use)
+        return value
+
+    def __bool__(self) -> bool:
+        return bool(self._known(TracerBoolConversionError))
+
+    def __int__(self) -> int:
+        return int(self._known(ConcretizationTypeError, use="int"))
+
+    def __float__(self) -> float:
+        return float(self._known(ConcretizationTypeError, use="float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._known(ConcretizationTypeError, use="complex"))
+
+    def __index__(self) -> int:
+        return self._known(TracerIntegerConversionError).__index__()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        # Refused even where the value is known, since NumPy would drop what the trace carries (the derivative).
+        self._known(TracerArrayConversionError)
+        raise TracerArrayConversionError.of(self.describe(), self.origin())
+
+    def item(self, *args: int) -> Any:
+        """The element of a one-element array as a Python scalar, where it is known."""
+        return self._known(ConcretizationTypeError, use="a Python scalar").item(*args)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists, where they are known."""
+        return self._known(ConcretizationTypeError, use="a list").tolist()
+
+    def __hash__(self) -> int:
+        raise TypeError(f"unhashable type: a traced value ({self.describe()}); arrays are not hashable")
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval.str_short()}>with<{self.trace.name}>"
+
+    def __reduce__(self) -> Any:
+        raise ConcretizationTypeError.of(self.describe(), self.origin(), use="bytes (pickling)")
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
+    __copy__ = lambda self: self  # noqa: E731
+
+
+def leak_error(tracer: Tracer) -> UnexpectedTracerError:
+    """The error for the use of a tracer whose trace has ended."""
+    return UnexpectedTracerError.of(tracer.describe(), tracer.origin(), function=tracer.trace.name or None)
+
+
+class StagedTracer(Tracer):
+    """A value of the program being recorded."""
+
+    __slots__ = ("aval", "var")
+
+    def __init__(self, trace: StagingTrace, aval: ShapedArray, var: Var):
+        self.trace = trace
+        self.aval = aval
+        self.var = var
+
+    def origin(self) -> str | None:
+        eqn = self.trace.equation_of(self.var)
+        return source.summary(eqn.source) if eqn is not None else None
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval.str_short()}>"
+
+
+class StagingTrace(Trace):
+    """Records the operations that happen into a program."""
+
+    __slots__ = ("constants", "constvars", "effects", "eqns", "finished", "invars")
+
+    def __init__(self, parent: Trace | None = None, name: str = ""):
+        super().__init__(parent, name)
+        self.eqns: list[Eqn] = []
+        self.invars: list[Var] = []
+        self.constvars: dict[int, Var] = {}  # by identity of the value
+        self.constants: list[Any] = []
+        self.effects: Effects = no_effects
+        self.finished: Any = None
+
+    def new_input(self, aval: ShapedArray) -> StagedTracer:
+        """A fresh input of the program."""
+        var = Var(aval)
+        self.invars.append(var)
+        return StagedTracer(self, aval, var)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        avals = []
+        atoms = []
+        for x in args:
+            atom = x.var if type(x) is StagedTracer and x.trace is self else self.constant(x)
+            atoms.append(atom)
+            avals.append(atom.aval)
+        return self.record(primitive, atoms, tuple(avals), params)
+
+    def record(self, primitive: Primitive, atoms: list, avals: tuple, params: dict) -> Any:
+        """Append one equation and return its results as tracers."""
+        out = result_of(primitive, avals, params)
+        effects = no_effects
+        if type(primitive).effects is not Primitive.effects:
+            effects = primitive.effects(*avals, **params)
+            if effects:
+                self.effects |= effects
+        where = source.current_traceback()
+        if primitive.multiple:
+            outvars = [Var(aval) for aval in out]
+            self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
+            return [StagedTracer(self, v.aval, v) for v in outvars]
+        var = Var(out)
+        self.eqns.append(Eqn(primitive, atoms, (var,), params, where, effects))
+        return StagedTracer(self, out, var)
+
+    def constant(self, x: Any) -> Any:
+        """The atom for a value from outside: a literal for a scalar, else a variable bound to the value."""
+        kind = type(x)
+        if kind in _literal_kinds or (kind is not np.ndarray and isinstance(x, np.generic)):
+            return Literal(x, aval_of(x))
+        var = self.constvars.get(id(x))
+        if var is not None:
+            return var
+        if isinstance(x, Tracer):
+            self.check_alive(x)
+            if x.trace is self:  # a subclass's own tracer
+                return x.var
+        elif isinstance(x, np.ndarray) and x.ndim == 0:
+            return Literal(x[()], aval_of(x))
+        var = Var(aval_of(x))
+        self.constvars[id(x)] = var
+        self.constants.append(x)  # also keeps `x` alive, so that its id stays its own
+        return var
+
+    def atom(self, x: Any) -> Any:
+        """The atom for any value, this trace's own or a constant."""
+        return x.var if type(x) is StagedTracer and x.trace is self else self.constant(x)
+
+    def finish(self, outputs: Sequence[Any]) -> Jaxpr:
+        """End the trace and give the program."""
+        outvars = [self.atom(x) for x in outputs]
+        program = Jaxpr(
+            self.invars, self.eqns, outvars, list(self.constvars.values()), self.constants, self.effects, self.name
+        )
+        self.close()
+        self.finished = weakref.ref(program)
+        return program
+
+    def close(self) -> None:
+        """End the trace: its tracers are dead from now on."""
+        self.alive = False
+        self.eqns, self.invars, self.constvars, self.constants = [], [], {}, []
+
+    def equation_of(self, var: Var) -> Eqn | None:
+        """The equation that made a variable, for messages."""
+        eqns = self.eqns
+        if self.finished is not None:
+            program = self.finished()
+            eqns = program.eqns if program is not None else []
+        return next((e for e in eqns if var in e.outvars), None)
+
+
+_literal_kinds = frozenset({int, float, bool, complex})
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Hold the cyclic garbage collector while a program grows.
+
+    A growing program is all live; left alone the collector walks it again and again, a third of tracing time at
+    16,000 operations.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def stage(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray], name: str = "fn") -> Jaxpr:
+    """Record the program of a function of flat arguments.
+
+    Args:
+      fun: takes one tracer for each aval and returns a flat sequence of outputs.
+      in_avals: the types of the inputs.
+      name: what is traced, for messages and printed programs.
+
+    Returns:
+      The program, with the values that the function closed over as its constants.
+
+    Raises:
+      TraceError: an output is not an array.
+      UnexpectedTracerError: with `check_tracer_leaks`, a tracer outlived the trace.
+    """
+    trace = StagingTrace(state.trace, name)
+    before = state.trace
+    with collector_paused():
+        state.trace = trace
+        try:
+            outputs = fun(*[trace.new_input(aval) for aval in in_avals])
+            program = trace.finish(outputs)
+        finally:
+            state.trace = before
+            trace.alive = False
+    del outputs
+    if config.check_tracer_leaks:
+        _check_leaks(weakref.ref(trace), name, program)
+        del trace
+    return program
+
+
+def _check_leaks(trace: weakref.ref, name: str, program: Jaxpr) -> None:
+    gc.collect()
+    held = trace()
+    if held is None:
+        return
+    leaked = [x for x in gc.get_referrers(held) if isinstance(x, StagedTracer)]
+    if leaked:
+        raise leak_error(leaked[0])
+
+
+def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:
+    """Refuse results that are no arrays, naming the first by its path.
+
+    Raises:
+      TraceError: an output is not an array, a tracer or a scalar.
+    """
+    for i, x in enumerate(outputs):
+        if not (hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex | bool)):
+            raise TraceError(
+                f"output{paths(i)}", expected="an array or a scalar", got=f"{x!r} of type {type(x).__name__}",
+                mend="return only arrays from a transformed function; pass other results by has_aux or a closure",
+            )

@@ -1,0 +1,5 @@
+"""One program, many devices: `jit`, its stages, and placement."""
+
+from phalanx.spmd.jit import clear_caches as clear_caches
+from phalanx.spmd.jit import jit as jit
+from phalanx.spmd.jit import pjit as pjit

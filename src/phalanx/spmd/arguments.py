@@ -1,0 +1,199 @@
+"""Arguments of a compiled function: which are static, which are donated, and how they flatten.
+
+A `Signature` is what `jit` was told about the parameters, completed from the function's own signature; it splits each
+call into array leaves and static values. Used by `jit` and by the stages, which name arguments by these paths.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.source import code_position
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+class CallArguments(NamedTuple):
+    """One call's arguments, taken apart.
+
+    leaves: the array leaves.
+    tree: the structure of (dynamic positional arguments, dynamic keyword arguments).
+    key_tree: what stands for the structure in cache keys.
+    statics: positions, names and values of the static arguments.
+    num_args: how many positional arguments there were.
+    signature: what split them.
+    """
+
+    leaves: list
+    tree: Any
+    key_tree: Any
+    statics: tuple
+    num_args: int
+    signature: Signature
+
+    def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments with other leaves in place of the arrays."""
+        args, kwargs = tree_unflatten(self.tree, leaves)
+        if not self.statics:
+            return args, kwargs
+        fixed = dict(self.statics)
+        dynamic = iter(args)
+        full = tuple(fixed[i].value if i in fixed else next(dynamic) for i in range(self.num_args))
+        return full, kwargs | {k: v.value for k, v in fixed.items() if isinstance(k, str)}
+
+    def dynamic(self) -> tuple[tuple, dict]:
+        """The dynamic arguments only."""
+        return tree_unflatten(self.tree, self.leaves)
+
+    def path(self, i: int) -> str:
+        """What the user calls leaf `i`: the parameter's name and the path within it."""
+        args, kwargs = self.dynamic()
+        path, _ = tree_flatten_with_path((args, kwargs))[0][i]
+        inside = path[2:]
+        if path[0].idx == 1:
+            return f"{path[1].key}{keystr(inside)}"
+        return f"{self.signature.name_of(self.position(path[1].idx))}{keystr(inside)}"
+
+    def position(self, n: int) -> int:
+        """The position among all arguments of dynamic positional argument `n`."""
+        static = {k for k, _ in self.statics if isinstance(k, int)}
+        return [i for i in range(self.num_args) if i not in static][n]
+
+    def donated(self) -> tuple[int, ...]:
+        """The numbers of the leaves that belong to donated arguments."""
+        signature = self.signature
+        if not (signature.donate_argnums or signature.donate_argnames):
+            return ()
+        args, kwargs = self.dynamic()
+        out, start = [], 0
+        for n, arg in enumerate(args):
+            count = len(tree_flatten(arg)[0])
+            if self.position(n) in signature.donate_argnums:
+                out.extend(range(start, start + count))
+            start += count
+        for name in sorted(kwargs):
+            count = len(tree_flatten(kwargs[name])[0])
+            if name in signature.donate_argnames:
+                out.extend(range(start, start + count))
+            start += count
+        return tuple(out)
+
+
+class Static:
+    """A static argument's value, compared by type too, since 1 is not True."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Static and type(self.value) is type(other.value) and self.value == other.value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Signature:
+    """What is known of a function's parameters.
+
+    Args:
+      fun: the function.
+      static_argnums, static_argnames: parameters whose values are part of the program.
+      donate_argnums, donate_argnames: parameters whose buffers may be reused.
+
+    Raises:
+      ArgumentError: a number or name is not one of the function's parameters, or is both static and donated.
+    """
+
+    def __init__(self, fun: Callable, static_argnums: Any, static_argnames: Any, donate_argnums: Any, donate_argnames: Any):
+        self.fun = fun
+        try:
+            self.parameters = list(inspect.signature(fun).parameters.values())
+        except (TypeError, ValueError):
+            self.parameters = []
+        self.static_argnums, self.static_argnames = self._complete("static", static_argnums, static_argnames)
+        self.donate_argnums, self.donate_argnames = self._complete("donate", donate_argnums, donate_argnames)
+        both = self.static_argnums & self.donate_argnums
+        if both:
+            raise ArgumentError(
+                f"jit of {code_position(fun)}, donate_argnums", expected="arguments that are not static",
+                got=f"{sorted(both)}, which are in static_argnums too", mend="drop them from one of the two",
+            )  # fmt: skip
+        self.is_plain = not (self.static_argnums or self.static_argnames)
+
+    def _complete(self, kind: str, nums: Any, names: Any) -> tuple[frozenset, frozenset]:
+        """Positions and names, each inferred from the other where only one is given."""
+        given_nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+        given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
+        count = len(positional)
+        where = f"jit of {code_position(self.fun)}, {kind}_arg"
+        positions = set()
+        for n in given_nums:
+            if not isinstance(n, int):
+                raise ArgumentTypeError(
+                    f"{where}nums", expected="an int or a sequence of ints", got=repr(nums), mend="give positions"
+                )
+            if self.parameters and not variadic and not -count <= n < count:
+                raise ArgumentError(
+                    f"{where}nums", expected=f"positions below {count}, the number of positional parameters",
+                    got=str(n), mend="count from 0, or use the parameter's name",
+                )  # fmt: skip
+            positions.add(n % count if n < 0 and count else n)
+        known = {p.name for p in self.parameters}
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in self.parameters)
+        for name in given_names:
+            if self.parameters and name not in known and not takes_any:
+                raise ArgumentError(
+                    f"{where}names", expected=f"names of parameters: {', '.join(sorted(known))}", got=repr(name),
+                    mend="correct the name",
+                )  # fmt: skip
+        found = set(given_names)
+        found |= {positional[n].name for n in positions if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY}  # fmt: skip # noqa: E501
+        positions |= {i for i, p in enumerate(positional) if p.name in given_names}
+        return frozenset(positions), frozenset(found)
+
+    def name_of(self, i: int) -> str:
+        """The name of positional parameter `i`."""
+        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if i < len(positional):
+            return positional[i].name
+        variadic = next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), "args")
+        return f"{variadic}[{i - len(positional)}]"
+
+    def split(self, args: tuple, kwargs: dict) -> CallArguments:
+        """Take a call apart.
+
+        Raises:
+          ArgumentTypeError: a static argument is not hashable.
+        """
+        if self.is_plain:
+            leaves, tree = tree_flatten((args, kwargs))
+            key_tree = (tree, "kwargs") if kwargs else tree_flatten(args)[1]
+            return CallArguments(leaves, tree, key_tree, (), len(args), self)
+        statics: list[tuple[Any, Static]] = [(i, Static(args[i])) for i in sorted(self.static_argnums) if i < len(args)]
+        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in self.static_argnames]
+        for where, static in statics:
+            _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self.fun)
+        dynamic = tuple(x for i, x in enumerate(args) if i not in self.static_argnums)
+        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        leaves, tree = tree_flatten((dynamic, named))
+        return CallArguments(leaves, tree, (tree, len(args)), tuple(statics), len(args), self)
+
+
+def _check_hashable(name: str, value: Any, fun: Callable) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"jit of {code_position(fun)}, static argument {name}", expected="a hashable value, since it is part of "
+            "the key under which the program is kept", got=f"{value!r} of type {type(value).__name__}",
+            mend="give a tuple instead of a list, or do not mark the argument as static",
+        ) from None  # fmt: skip

@@ -1,0 +1,238 @@
+"""`jit`: a function compiled as a whole, over one device or a mesh (the global view).
+
+The hot path is short on purpose: flatten, look up the argument types, execute, wrap. Everything else happens on a miss:
+`trace` makes the program, `lower` resolves shardings and emits StableHLO, `compile` hands it to XLA; each stage is
+cached on the wrapped function and can be had by itself (see `stages`). Inside another transformation a call becomes the
+`jit` primitive, whose rules derive one program from another.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core import dispatch, placement
+from phalanx.core.aval import aval_of
+from phalanx.core.config import config, state
+from phalanx.core.dispatch import check_deleted, concrete_type
+from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.source import code_position
+from phalanx.core.trace import check_outputs, stage
+from phalanx.engine import client
+from phalanx.spmd.arguments import Signature
+from phalanx.spmd.primitive import bind_program
+from phalanx.spmd.resolution import UNSPECIFIED
+from phalanx.spmd.stages import Lowered, Traced
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+_wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
+
+
+class _Entry:
+    """What a call that hits the cache needs: the bound execution and how to wrap its results."""
+
+    __slots__ = ("compiled", "moves", "out_tree", "unflatten")
+
+    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
+        self.compiled = compiled
+        self.moves = moves
+        self.unflatten = out_tree.unflatten
+
+
+class Jit:
+    """A compiled function; made by `jit`."""
+
+    def __init__(self, fun: Callable, signature: Signature, options: dict):
+        functools.update_wrapper(self, fun)
+        self._fun = fun
+        self._signature = signature
+        self._options = options
+        self._name = getattr(fun, "__name__", type(fun).__name__)
+        self._calls: dict[tuple, _Entry] = {}
+        self._traces: dict[tuple, Traced] = {}
+        self._plain = signature.is_plain
+        _wrappers.add(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs and state.trace is None:
+            leaves, tree = tree_flatten(args)
+            try:
+                entry = self._calls[tree, tuple([x._type for x in leaves]), state.context]
+            except (KeyError, AttributeError):
+                return self._call(args, kwargs)
+            if entry.moves is None:
+                try:
+                    return entry.unflatten(entry.compiled([x._buffer for x in leaves]))
+                except Exception:
+                    check_deleted(leaves)
+                    raise
+        return self._call(args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _call(self, args: tuple, kwargs: dict) -> Any:
+        """Every call that is not a plain hit."""
+        if config.disable_jit:
+            return self._fun(*args, **kwargs)
+        call = self._signature.split(args, kwargs)
+        if state.trace is not None:
+            traced = self._traced(call)
+            out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
+            return tree_unflatten(traced.out_tree, out)
+        types = tuple([concrete_type(x) for x in call.leaves])
+        key = (call.key_tree, types, state.context)
+        if call.statics:
+            key = (*key, call.statics)
+        entry = self._calls.get(key)
+        if entry is None:
+            entry = self._calls[key] = self._prepare(call, types)
+        leaves = call.leaves
+        if entry.moves:
+            leaves = list(leaves)
+            for i, sharding, aval in entry.moves:
+                leaves[i] = placement.put(leaves[i], sharding, aval)
+        try:
+            out = entry.compiled([x._buffer for x in leaves])
+        except Exception:
+            check_deleted(leaves)
+            raise
+        if config.debug_checks:
+            self._check(out, args, kwargs)
+        return entry.unflatten(out)
+
+    def _check(self, out: list, args: tuple, kwargs: dict) -> None:
+        """Under `debug_nans`, find the operation that made a bad value by running the function without `jit`."""
+        try:
+            dispatch.check_values(self._name, out)
+        except FloatingPointError:
+            with config.disable_jit(True):
+                self._fun(*args, **kwargs)
+            raise
+
+    def _prepare(self, call: Any, types: tuple) -> _Entry:
+        traced = self._traced(call)
+        lowered = traced.lower_for(types)
+        compiled = lowered.program.compile(self._options["compiler_options"])
+        moves = [
+            (i, s, t.aval)
+            for i, (t, s) in enumerate(zip(types, lowered.program.in_shardings, strict=True))
+            if t.sharding is not s
+        ]
+        return _Entry(compiled, moves or None, traced.out_tree)
+
+    def _traced(self, call: Any) -> Traced:
+        avals = tuple([aval_of(x) for x in call.leaves])
+        key = (call.key_tree, avals, call.statics, state.context)
+        traced = self._traces.get(key)
+        if traced is None:
+            traced = self._trace(call, avals)
+            if not traced.is_open:
+                self._traces[key] = traced
+        return traced
+
+    def _trace(self, call: Any, avals: tuple) -> Traced:
+        trees: list = []
+
+        def flat(*tracers: Any) -> list:
+            args, kwargs = call.rebuild(tracers)
+            out = self._fun(*args, **kwargs)
+            leaves, tree = tree_flatten(out)
+            check_outputs(leaves, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
+            trees.append(tree)
+            return leaves
+
+        program = stage(flat, avals, self._name)
+        return Traced(self._fun, program, call, trees[0], self._options, self._signature)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for arguments of these types (arrays or `ShapeDtypeStruct`s): the first stage."""
+        return self._traced(self._signature.split(args, kwargs))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and lower for arguments of these types: the second stage."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The types of the results, without compiling."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget all programs of this function."""
+        self._calls.clear()
+        self._traces.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._calls)
+
+    def __repr__(self) -> str:
+        return f"<jit of {code_position(self._fun)}>"
+
+
+def jit(
+    fun: Callable | None = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None, static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None,
+    keep_unused: bool = False, device: Any = None, backend: str | None = None, inline: bool = False,
+    compiler_options: dict | None = None,
+) -> Any:  # fmt: skip
+    """Compile a function as a whole, for one device or a mesh.
+
+    Args:
+      fun: a function of arrays and pytrees of them. Left out, `jit` gives a decorator.
+      in_shardings: for the positional arguments, as a prefix of their tree, where they are to be: a `Sharding`, a
+        `PartitionSpec` (with a mesh in context), or None to follow the argument.
+      out_shardings: the same for the result; None leaves it to the partitioner.
+      static_argnums, static_argnames: parameters whose (hashable) values are part of the program.
+      donate_argnums, donate_argnames: parameters whose buffers may be reused for results; using such an array
+        afterwards is an error.
+      keep_unused: keep parameters that the program does not read.
+      device: run on this device.
+      backend: run on the first device of this platform.
+      inline: splice the program into others that call it.
+      compiler_options: options passed to XLA.
+
+    Returns:
+      The compiled function, with the stages `trace`, `lower` and `eval_shape` as methods.
+
+    Raises:
+      ArgumentTypeError: `fun` is not callable, or a static argument is not hashable.
+      ShardingError: an argument's placement contradicts the declared one.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> @phalanx.jit
+      ... def scale(x, by=2.0):
+      ...     return x * by
+      >>> scale(jnp.arange(3.0)).tolist()
+      [0.0, 2.0, 4.0]
+    """
+    options = dict(
+        in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
+        static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+        keep_unused=keep_unused, device=device, backend=backend, inline=inline, compiler_options=compiler_options,
+    )  # fmt: skip
+    if fun is None:
+        return lambda f: jit(f, **options)
+    if not callable(fun):
+        raise ArgumentTypeError(
+            "jit, argument fun", expected="a function", got=f"{fun!r} of type {type(fun).__name__}",
+            mend="pass the function itself; options go by keyword",
+        )  # fmt: skip
+    if backend is not None and device is None:
+        device = client.devices(backend)[0]
+    if device is not None:
+        options["in_shardings"] = placement.on_device(device)
+    signature = Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    return Jit(fun, signature, options)
+
+
+pjit = jit
+
+
+def clear_caches() -> None:
+    """Forget all traced, lowered and compiled programs of this process."""
+    for wrapper in list(_wrappers):
+        wrapper.clear_cache()
+    dispatch.clear_caches()

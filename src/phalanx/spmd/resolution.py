@@ -1,0 +1,192 @@
+"""Resolution: which devices and shardings a compiled call gets.
+
+Declared shardings win, then those of committed arguments; what is left open follows. Contradictions are errors that
+name both sides. Used by `jit`, by the stages and by the `jit` primitive when it runs by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core import dispatch, placement
+from phalanx.core.array import ArrayType
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.core.lowering import physical_aval
+from phalanx.engine.mlir import ir, sdy
+from phalanx.sharding import NamedSharding, PartitionSpec, Sharding, sdy_sharding
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path
+
+
+class Unspecified:
+    """The value of a sharding argument that was not given."""
+
+    def __repr__(self) -> str:
+        return "UNSPECIFIED"
+
+
+UNSPECIFIED = Unspecified()
+
+
+def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
+    """For each leaf of `tree` the sharding that a prefix tree of specs gives it; None where it is left open.
+
+    Args:
+      spec: a prefix of `tree` whose leaves are shardings, specs, None (replicated, where given inside) or UNSPECIFIED.
+      tree: the arguments or results.
+      what: what the prefix is called, for messages.
+
+    Raises:
+      ShardingError: a bare spec without a mesh, or a spec that does not fit its leaf.
+      TreeError: `spec` is no prefix of `tree`.
+    """
+    leaves = tree_flatten_with_path(tree)[0]
+    if spec is UNSPECIFIED or spec is None:
+        return (None,) * len(leaves)
+    if isinstance(spec, list):
+        spec = tuple(spec)
+    flat = broadcast_prefix(spec, tree, what=what, is_leaf=_is_spec)
+    return tuple(
+        _sharding_of(s, leaf, lambda path=path: f"{what}{keystr(path)}")
+        for s, (path, leaf) in zip(flat, leaves, strict=True)
+    )
+
+
+def _is_spec(x: Any) -> bool:
+    return x is None or x is UNSPECIFIED or isinstance(x, PartitionSpec | Sharding)
+
+
+def _sharding_of(s: Any, leaf: Any, where: Callable[[], str]) -> Any:
+    if s is None or s is UNSPECIFIED:
+        return None
+    if isinstance(s, PartitionSpec):
+        mesh = state.context.mesh
+        if mesh is None or mesh.empty:
+            raise ShardingError(
+                where(), expected="a sharding, or a mesh in context for a bare spec", got=repr(s),
+                mend="give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)",
+            )  # fmt: skip
+        s = NamedSharding(mesh, s)
+    elif not isinstance(s, Sharding):
+        raise ArgumentTypeError(
+            where(), expected="None, a PartitionSpec or a Sharding", got=f"{s!r} of type {type(s).__name__}",
+            mend="give NamedSharding(mesh, PartitionSpec(...))",
+        )  # fmt: skip
+    shape = getattr(leaf, "shape", None)
+    if shape is not None:
+        s.check_compatible(shape, where())
+    return s
+
+
+def resolve(
+    program: Jaxpr, types: Sequence[ArrayType], declared: Sequence[Any], out_declared: Sequence[Any],
+    names: Callable[[int], str],
+) -> tuple[tuple, list, bool]:
+    """Choose devices and input shardings for a call.
+
+    Args:
+      program: the program.
+      types: the types of the arguments.
+      declared, out_declared: for each input and output the sharding asked for, or None.
+      names: what the user calls argument `i`.
+
+    Returns:
+      The devices, a sharding for each input, and whether the results count as committed.
+
+    Raises:
+      ShardingError: arguments on different devices, or an argument whose placement contradicts the declared one.
+    """
+    wanted = next((s for s in (*declared, *out_declared) if s is not None), None)
+    if wanted is None:
+        wanted = _constrained_sharding(program)
+    if wanted is None:
+        devices, committed = dispatch.common_devices(types, names)
+        if devices is None:
+            devices = tuple(placement.default_sharding().device_set)
+    else:
+        devices, committed = tuple(wanted._device_assignment), True
+    whole = _whole(devices, (*declared, *out_declared, *(t.sharding for t in types)))
+    out = []
+    for i, (t, d) in enumerate(zip(types, declared, strict=True)):
+        if d is not None and set(d._device_assignment) != set(devices):
+            raise _different_devices(names(i), d, devices)
+        if t.committed:
+            _check_committed(t, d, devices, names(i))
+        if d is not None:
+            out.append(_same_or(t.sharding, d, t.aval))
+        elif t.sharding is not None and len(devices) > 1 and tuple(t.sharding._device_assignment) == devices:
+            out.append(t.sharding)
+        else:
+            out.append(_same_or(t.sharding, whole, t.aval))
+    return devices, out, committed
+
+
+def _constrained_sharding(program: Jaxpr) -> Any:
+    """A sharding that the program itself names, in a constraint or an inner call."""
+    return program.derive("constrained", lambda: _find_constraint(program))
+
+
+def _find_constraint(program: Jaxpr) -> Any:
+    for eqn in program.eqns:
+        options = eqn.params.get("options")
+        found = eqn.params.get("sharding") if eqn.primitive.name == "sharding_constraint" else None
+        if found is None and eqn.primitive.name == "jit" and options is not None:
+            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
+        if found is None:
+            found = next((s for sub in subprograms(eqn.params) if (s := _constrained_sharding(sub)) is not None), None)
+        if found is not None and len(found.device_set) >= 1:
+            return found
+    return None
+
+
+def _whole(devices: tuple, shardings: Sequence[Any]) -> Any:
+    """The sharding that keeps everything everywhere on these devices."""
+    if len(devices) == 1:
+        return placement.on_device(devices[0])
+    named = [s for s in shardings if isinstance(s, NamedSharding)]
+    return dispatch._replicated_like(named, devices)
+
+
+def _same_or(held: Any, wanted: Any, aval: ShapedArray) -> Any:
+    """`held` where it is the same placement as `wanted`, so that nothing moves."""
+    if held is None or held is wanted:
+        return wanted
+    ndim = physical_aval(aval).ndim
+    return held if held.is_equivalent_to(wanted, ndim) else wanted
+
+
+def _check_committed(t: ArrayType, declared: Any, devices: tuple, name: str) -> None:
+    held = t.sharding
+    if declared is not None and not held.is_equivalent_to(declared, physical_aval(t.aval).ndim):
+        raise ShardingError(
+            name, expected=f"an array with the declared sharding {declared}", got=f"{t.aval} committed to {held}",
+            mend="reshard it with device_put, or leave in_shardings open for this argument",
+        )  # fmt: skip
+    if set(held._device_assignment) != set(devices):
+        raise _different_devices(name, held, devices)
+
+
+def _different_devices(name: str, sharding: Any, devices: tuple) -> ShardingError:
+    return ShardingError(
+        name, expected=f"devices of the computation, {dispatch._devices(devices)}",
+        got=f"{sharding} on {dispatch._devices(sharding._device_assignment)}",
+        mend="bring all arguments to one set of devices with device_put, or give shardings over one mesh",
+    )  # fmt: skip
+
+
+def resolve_inner(
+    program: Jaxpr, types: Sequence[ArrayType], declared: Sequence[Any], out_declared: Sequence[Any], name: str
+) -> tuple[tuple, list, bool]:
+    """`resolve` for a call that is bound by a rule, where arguments have no names of the user's."""
+    return resolve(program, types, declared, out_declared, lambda i: f"{name}, input {i}")
+
+
+def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
+    """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
+    if sharding is None or ctx.module.num_partitions == 1:
+        return x
+    attribute = sdy_sharding(ctx.module, sharding, physical_aval(aval).ndim)
+    return sdy.ShardingConstraintOp(x, attribute).result if isinstance(x, ir.Value) else x

@@ -1,0 +1,302 @@
+"""Stages: a compiled function on its way, `trace` → `lower` → `compile`, each to be looked at.
+
+`Traced` holds the program, `Lowered` its StableHLO for given devices and shardings, `Compiled` the executable. A
+compiled stage is callable, and refuses arguments that it was not made for with a list of the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core import dispatch, placement
+from phalanx.core.array import Array, ArrayType
+from phalanx.core.aval import ShapeDtypeStruct, aval_of
+from phalanx.core.dispatch import check_deleted, concrete_type
+from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.trace import Tracer
+from phalanx.engine import compiler, stablehlo
+from phalanx.spmd.arguments import CallArguments, Signature
+from phalanx.spmd.primitive import Options
+from phalanx.spmd.resolution import prefix_shardings, resolve
+from phalanx.tree import tree_flatten, tree_unflatten
+
+
+class ArgInfo:
+    """What a stage knows of one argument or result.
+
+    Args:
+      aval: its abstract value.
+      donated: whether its buffer may be reused.
+    """
+
+    __slots__ = ("_aval", "donated")
+
+    def __init__(self, aval: Any, donated: bool = False):
+        self._aval = aval
+        self.donated = donated
+
+    aval = property(lambda self: self._aval)
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
+
+    def __repr__(self) -> str:
+        return f"ArgInfo({self._aval}, donated={self.donated})"
+
+
+class Traced:
+    """A function traced for arguments of given types: the first stage.
+
+    Args:
+      fun: the function.
+      program: what it does.
+      call: the arguments it was traced for.
+      out_tree: the structure of the result.
+      settings: the options given to `jit`.
+      signature: the parameters of the function.
+    """
+
+    def __init__(self, fun: Callable, program: Jaxpr, call: CallArguments, out_tree: Any, settings: dict,
+                 signature: Signature):  # fmt: skip
+        self.fun = fun
+        self.program = program
+        self.out_tree = out_tree
+        self._settings = settings
+        self._call = call._replace(leaves=[_shape_of(x) for x in call.leaves])
+        self._shardings = [_argument_sharding(x) for x in call.leaves]
+        self.is_open = any(isinstance(c, Tracer) for c in program.consts)
+        self.options = self._make_options()
+
+    def _make_options(self) -> Options:
+        args, kwargs = self._call.dynamic()
+        declared = self._settings["in_shardings"]
+        ins = prefix_shardings(declared, args, "in_shardings")
+        num_named = len(tree_flatten(kwargs)[0])
+        out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
+        outs = prefix_shardings(self._settings["out_shardings"], out, "out_shardings")
+        donated = set(self._call.donated())
+        return Options(
+            ins + (None,) * num_named, outs, tuple(i in donated for i in range(len(self._call.leaves))),
+            self._settings["inline"], self._settings["keep_unused"],
+        )  # fmt: skip
+
+    jaxpr = property(lambda self: self.program)
+    fun_name = property(lambda self: getattr(self.fun, "__name__", "fn"))
+    in_tree = property(lambda self: self._call.tree)
+    effects = property(lambda self: self.program.effects)
+
+    @property
+    def in_avals(self) -> Any:
+        """The abstract values of `(args, kwargs)`."""
+        return tree_unflatten(self.in_tree, self.program.in_avals)
+
+    @property
+    def args_info(self) -> Any:
+        """For each argument its type and whether it is donated, as `(args, kwargs)`."""
+        infos = [ArgInfo(a, d) for a, d in zip(self.program.in_avals, self.options.donated, strict=True)]
+        return tree_unflatten(self.in_tree, infos)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the flat arguments whose buffers may be reused."""
+        return tuple(i for i, d in enumerate(self.options.donated) if d)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, as the function returns them."""
+        shapes = [
+            ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=a.weak_type)
+            for a, s in zip(self.program.out_avals, self.options.out_shardings, strict=True)
+        ]
+        return tree_unflatten(self.out_tree, shapes)
+
+    out_avals = property(lambda self: self.program.out_avals)
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
+        """Lower for the shardings that the example arguments have: the second stage."""
+        types = [
+            ArrayType(a, s, s is not None)
+            for a, s in zip(self.program.in_avals, self._shardings, strict=True)
+        ]
+        return self.lower_for(types, lowering_platforms)
+
+    def lower_for(self, types: Sequence[ArrayType], platforms: Sequence[str] | None = None) -> Lowered:
+        """Lower for arguments of these types."""
+        if self.is_open:
+            raise TraceError(
+                f"lowering of {self.fun_name}", expected="a function that closes over no traced value",
+                got="one that closes over a value of a transformation around it",
+                mend="pass that value as an argument",
+            )  # fmt: skip
+        options = self.options
+        devices, in_shardings, committed = resolve(
+            self.program, types, options.in_shardings, options.out_shardings,
+            lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
+        )  # fmt: skip
+        program = dispatch.lower(
+            self.program, devices, in_shardings, options.out_shardings, donated=self.donate_argnums,
+            keep_unused=options.keep_unused, name=self.fun_name, committed=committed,
+        )  # fmt: skip
+        return Lowered(self, program)
+
+    def __repr__(self) -> str:
+        return f"Traced({self.fun_name})"
+
+
+def _shape_of(x: Any) -> ShapeDtypeStruct:
+    aval = aval_of(x) if not hasattr(x, "matches") else x
+    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _argument_sharding(x: Any) -> Any:
+    """The sharding of a committed array or of a shape that names one."""
+    if type(x) is Array:
+        return x.sharding if x.committed else None
+    return x.sharding if isinstance(x, ShapeDtypeStruct) else None
+
+
+class Lowered:
+    """A program in StableHLO for given devices and shardings: the second stage.
+
+    Args:
+      traced: the first stage.
+      program: what the core lowered.
+    """
+
+    def __init__(self, traced: Traced, program: dispatch.LoweredProgram):
+        self._traced = traced
+        self.program = program
+
+    in_tree = property(lambda self: self._traced.in_tree)
+    out_tree = property(lambda self: self._traced.out_tree)
+    args_info = property(lambda self: self._traced.args_info)
+    out_info = property(lambda self: self._traced.out_info)
+    in_avals = property(lambda self: self._traced.in_avals)
+    donate_argnums = property(lambda self: self._traced.donate_argnums)
+    effects = property(lambda self: self._traced.effects)
+
+    def compile(self, compiler_options: dict | None = None) -> Compiled:
+        """Compile: the third stage."""
+        options = (self._traced._settings["compiler_options"] or {}) | (compiler_options or {})
+        return Compiled(self._traced, self.program.compile(options))
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The program as text, in the dialect "stablehlo" (default) or "hlo"."""
+        if dialect in (None, "stablehlo"):
+            return self.program.module.module.operation.get_asm(enable_debug_info=debug_info)
+        if dialect == "hlo":
+            return stablehlo.to_hlo_text(self.program.module.module)
+        raise ArgumentTypeError(
+            "as_text, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), mend="choose one of the two"
+        )
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """The MLIR module ("stablehlo") or the XLA computation ("hlo")."""
+        return self.program.module.module if dialect in (None, "stablehlo") else stablehlo.to_hlo(self.program.module.module)
+
+    def cost_analysis(self) -> Any:
+        """What XLA estimates of the program before compiling: operations, bytes accessed."""
+        return stablehlo.cost_analysis(self.program.module.module, self.program.devices[0])
+
+    def __repr__(self) -> str:
+        return f"Lowered({self._traced.fun_name})"
+
+
+class Compiled:
+    """An executable for arguments of given types and shardings: the third stage.
+
+    Args:
+      traced: the first stage.
+      program: what the core compiled.
+    """
+
+    def __init__(self, traced: Traced, program: dispatch.CompiledProgram):
+        self._traced = traced
+        self.program = program
+
+    in_tree = property(lambda self: self._traced.in_tree)
+    out_tree = property(lambda self: self._traced.out_tree)
+    args_info = property(lambda self: self._traced.args_info)
+    out_info = property(lambda self: self._traced.out_info)
+    in_avals = property(lambda self: self._traced.in_avals)
+    out_avals = property(lambda self: self._traced.program.out_avals)
+    donate_argnums = property(lambda self: self._traced.donate_argnums)
+    effects = property(lambda self: self._traced.effects)
+
+    @property
+    def input_shardings(self) -> Any:
+        """The shardings of the arguments, as `(args, kwargs)`."""
+        return tree_unflatten(self.in_tree, self.program.lowered.in_shardings)
+
+    @property
+    def output_shardings(self) -> Any:
+        """The shardings of the results."""
+        return tree_unflatten(self.out_tree, [t.sharding for t in self.program.out_types])
+
+    def as_text(self) -> str:
+        """The optimised program as XLA runs it."""
+        return compiler.hlo_text(self.program.executable)
+
+    def cost_analysis(self) -> Any:
+        """XLA's estimate of operations and bytes."""
+        return compiler.cost_analysis(self.program.executable)
+
+    def memory_analysis(self) -> Any:
+        """XLA's account of memory on one device."""
+        return compiler.memory_stats(self.program.executable)
+
+    def runtime_executable(self) -> Any:
+        """The engine's executable."""
+        return self.program.executable
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the types this was compiled for.
+
+        Raises:
+          TreeError: other arguments than it was compiled for.
+          ArgumentTypeError: an argument has another shape, dtype or sharding.
+          TraceError: an argument is being traced.
+        """
+        traced = self._traced
+        call = traced._call.signature.split(args, kwargs)
+        if call.tree != self.in_tree:
+            raise TreeError(
+                f"call of compiled {traced.fun_name}", expected=f"arguments of structure {self.in_tree}",
+                got=str(call.tree), mend="call it with the arguments it was compiled for, or call the jit function",
+            )  # fmt: skip
+        self._check(call)
+        leaves = [placement.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
+                  for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)]  # fmt: skip # noqa: E501
+        try:
+            out = self.program([x._buffer for x in leaves])
+        except Exception:
+            check_deleted(leaves)
+            raise
+        return tree_unflatten(self.out_tree, out)
+
+    def _check(self, call: CallArguments) -> None:
+        differences = []
+        for i, (x, aval, s) in enumerate(
+            zip(call.leaves, self._traced.program.in_avals, self.program.lowered.in_shardings, strict=True)
+        ):
+            if isinstance(x, Tracer):
+                raise TraceError(
+                    f"call of compiled {self._traced.fun_name}, argument {call.path(i)}", expected="an array",
+                    got=x.describe(), mend="inside a transformation call the jit function, not its compiled stage",
+                )  # fmt: skip
+            held = concrete_type(x)
+            if not held.aval.matches(aval):
+                differences.append(f"{call.path(i)} is {held.aval}, compiled for {aval}")
+            elif held.committed and not held.sharding.is_equivalent_to(s, aval.ndim):
+                differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")
+        if differences:
+            raise ArgumentTypeError(
+                f"call of compiled {self._traced.fun_name}", expected="the argument types it was compiled for",
+                got="; ".join(differences), mend="convert the arguments, or call the jit function, which compiles anew",
+            )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Compiled({self._traced.fun_name})"
+
+

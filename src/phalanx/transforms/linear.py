@@ -1,0 +1,169 @@
+"""Linear programs: recording them, and running them backwards.
+
+A `LinearTrace` executes what does not depend on its inputs in its parent and records the rest, so that under a
+`JVPTrace` it collects exactly the tangent part of a computation, with the primal values it needs as constants.
+`backward` transposes such a program equation by equation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
+from phalanx.core.primitive import Primitive
+from phalanx.core.tangent import Linear, Zero, add_tangents, instantiate
+from phalanx.core.trace import StagedTracer, StagingTrace, stage
+
+
+class LinearTrace(StagingTrace):
+    """Records what depends on its inputs and lets the parent do everything else."""
+
+    __slots__ = ()
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        for x in args:
+            if type(x) is StagedTracer and x.trace is self:
+                break
+        else:
+            before = state.trace
+            state.trace = self.parent
+            try:
+                return primitive(*args, **params)
+            finally:
+                state.trace = before
+        if primitive.split is not None:
+            return primitive.split(self, args, params)
+        return super().process(primitive, args, params)
+
+    def is_unknown(self, x: Any) -> bool:
+        """Whether a value depends on this trace's inputs."""
+        return type(x) is StagedTracer and x.trace is self
+
+
+def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, Any]) -> None:
+    """Run linear equations backwards.
+
+    Args:
+      eqns: the equations, in forward order.
+      known: the values of variables that are not linear.
+      cotangents: for each variable with one, its cotangent; filled in for the inputs of the equations.
+    """
+    before = state.source
+    try:
+        for eqn in reversed(eqns):
+            primitive = eqn.primitive
+            if primitive.multiple:
+                y_bar: Any = [cotangents.pop(v, None) for v in eqn.outvars]
+                if all(c is None for c in y_bar):
+                    continue
+                y_bar = [Zero(v.aval.to_tangent()) if c is None else c for c, v in zip(y_bar, eqn.outvars, strict=True)]
+                if all(type(c) is Zero for c in y_bar):
+                    continue
+            else:
+                y_bar = cotangents.pop(eqn.outvars[0], None)
+                if y_bar is None or type(y_bar) is Zero:
+                    continue
+            operands = []
+            for atom in eqn.invars:
+                if type(atom) is Literal:
+                    operands.append(atom.value)
+                elif atom in known:
+                    operands.append(known[atom])
+                else:
+                    operands.append(Linear(atom.aval))
+            state.source = eqn.source
+            x_bars = primitive.transpose(y_bar, *operands, **eqn.params)
+            for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
+                if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
+                    continue
+                held = cotangents.get(atom)
+                cotangents[atom] = x_bar if held is None else add_tangents(held, x_bar)
+    finally:
+        state.source = before
+
+
+def transpose_flat(program: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
+    """The cotangents of a linear program's inputs.
+
+    Args:
+      program: linear in all its inputs, given its constants.
+      consts: the values of its constants.
+      cotangents: one for each output, arrays or `Zero`s.
+
+    Returns:
+      For each input an array or a `Zero`.
+    """
+    known = dict(zip(program.constvars, consts, strict=True))
+    return _transpose(program, known, cotangents, program.invars)
+
+
+def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var]) -> list:
+    linear = []
+    for eqn in program.eqns:
+        if all(type(a) is Literal or a in known for a in eqn.invars):
+            values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
+            out = eqn.primitive(*values, **eqn.params)
+            known.update(zip(eqn.outvars, out if eqn.primitive.multiple else [out], strict=True))
+        else:
+            linear.append(eqn)
+    pending: dict[Var, Any] = {}
+    for v, c in zip(program.outvars, cotangents, strict=True):
+        if type(v) is not Literal and v not in known and type(c) is not Zero:
+            pending[v] = add_tangents(pending[v], c) if v in pending else c
+    backward(linear, known, pending)
+    return [pending.get(v, Zero(v.aval.to_tangent())) for v in inputs]
+
+
+def transpose_program(
+    program: Jaxpr, linear: Sequence[bool], nonzero_cotangents: Sequence[bool], instantiated: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, list[bool]]:
+    """The program that runs another's linear part backwards.
+
+    Args:
+      program: a program without constants, linear in the marked inputs.
+      linear: for each input, whether it is linear.
+      nonzero_cotangents: for each output, whether it has a cotangent.
+      instantiated: for each linear input (or for all), whether its cotangent must be there even if zero.
+
+    Returns:
+      The program (inputs that are not linear, then cotangents that are not zero) -> cotangents of the linear inputs
+      that have one, and for each linear input whether it has one.
+    """
+    count = sum(linear)
+    want = [instantiated] * count if isinstance(instantiated, bool) else list(instantiated)
+    key = ("transpose", tuple(linear), tuple(nonzero_cotangents), tuple(want))
+    return program.derive(key, lambda: _transpose_program(program, linear, nonzero_cotangents, want))
+
+
+def _transpose_program(
+    program: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], want: Sequence[bool]
+) -> tuple[Jaxpr, list[bool]]:
+    known_vars = [v for v, lin in zip(program.invars, linear, strict=True) if not lin]
+    linear_vars = [v for v, lin in zip(program.invars, linear, strict=True) if lin]
+    out_avals = [a.to_tangent() for a in program.out_avals]
+    ct_avals = [a for a, nz in zip(out_avals, nonzero, strict=True) if nz]
+    present: list[bool] = []
+
+    def fun(*args: Any) -> list:
+        known = dict(zip(known_vars, args, strict=False))
+        given = iter(args[len(known_vars) :])
+        cts = [next(given) if nz else Zero(a) for a, nz in zip(out_avals, nonzero, strict=True)]
+        known.update(zip(program.constvars, program.consts, strict=True))
+        x_bars = _transpose(program, known, cts, linear_vars)
+        present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, want, strict=True)]
+        return [instantiate(x) for x, p in zip(x_bars, present, strict=True) if p]
+
+    derived = stage(fun, [*(v.aval for v in known_vars), *ct_avals], f"transpose({program.debug_name})")
+    return derived, present
+
+
+def finish_linear(trace: LinearTrace, out_tangents: Sequence[Any]) -> tuple[Jaxpr, list[bool]]:
+    """End a linear trace: its program, without what its outputs do not need, and which outputs are not zero."""
+    nonzero = [type(t) is not Zero for t in out_tangents]
+    program = trace.finish([t for t in out_tangents if type(t) is not Zero])
+    smaller, _ = eliminate_dead_code(program, [True] * len(program.outvars), instantiate=True)
+    return smaller, nonzero
+
+

@@ -1,0 +1,101 @@
+"""Linearising a program that an equation holds: the primal program with its residuals, and the linear one.
+
+The call-like primitives use this in their `linearize` rule, so that a program is traversed once instead of being
+differentiated and then split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Jaxpr, Var, run_program
+from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
+from phalanx.transforms.forward import JVPTrace
+from phalanx.transforms.linear import LinearTrace, finish_linear
+
+
+class Linearized(NamedTuple):
+    """A program's two halves at a point.
+
+    primal: inputs -> outputs, then residuals. Constants that the rules brought are its constants.
+    linear: residuals, then tangents of the inputs that have one -> tangents of the outputs that have one.
+    nonzero: for each output, whether it has a tangent.
+    forwarded: for each residual, the number of the input that it is, or None where `primal` returns it.
+    """
+
+    primal: Jaxpr
+    linear: Jaxpr
+    nonzero: list[bool]
+    forwarded: list[int | None]
+
+
+def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool = False) -> Linearized:
+    """Linearise a program for inputs some of which have tangents.
+
+    Args:
+      program: a program without constants.
+      nonzero: for each input, whether it has a tangent.
+      want: for each output (or for all), whether its tangent must be there even if zero.
+
+    Returns:
+      The two halves, kept on the program.
+    """
+    wanted = (want,) * len(program.outvars) if isinstance(want, bool) else tuple(want)
+    key = ("linearize", tuple(nonzero), wanted)
+    return program.derive(key, lambda: _linearize_program(program, nonzero, wanted))
+
+
+def _linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool]) -> Linearized:
+    before = state.trace
+    staging = StagingTrace(before, program.debug_name)
+    linear_trace = LinearTrace(staging, program.debug_name)
+    trace = JVPTrace(linear_trace, program.debug_name)
+    with collector_paused():
+        try:
+            inputs = [staging.new_input(a) for a in program.in_avals]
+            paired = [
+                trace.pair(x, linear_trace.new_input(x.aval.to_tangent())) if nz else x
+                for x, nz in zip(inputs, nonzero, strict=True)
+            ]
+            state.trace = trace
+            pairs = [trace.unpair(x) for x in run_program(program, *paired)]
+            state.trace = staging
+            tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, want, strict=True)]
+            linear, has_tangent = finish_linear(linear_trace, tangents)
+            linear, residuals = _residuals(linear, staging)
+            position = {x.var: i for i, x in enumerate(inputs)}
+            forwarded = [position.get(r.var) for r in residuals]
+            returned = [r for r, f in zip(residuals, forwarded, strict=True) if f is None]
+            primal = staging.finish([*(p for p, _ in pairs), *returned])
+        finally:
+            state.trace = before
+            trace.alive = linear_trace.alive = staging.alive = False
+    return Linearized(primal, linear, has_tangent, forwarded)
+
+
+def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
+    """Make inputs of those constants of a linear program that the primal program computes."""
+    computed: list[tuple[Var, Any]] = []
+    constant: list[tuple[Var, Any]] = []
+    for v, c in zip(linear.constvars, linear.consts, strict=True):
+        (computed if type(c) is StagedTracer and c.trace is staging else constant).append((v, c))
+    opened = linear.replace(
+        invars=[*(v for v, _ in computed), *linear.invars], constvars=[v for v, _ in constant],
+        consts=[c for _, c in constant],
+    )  # fmt: skip
+    return opened, [c for _, c in computed]
+
+
+def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
+    """Which tangents are not zero, and those."""
+    nonzero = [type(t) is not Zero for t in tangents]
+    return nonzero, [t for t, nz in zip(tangents, nonzero, strict=True) if nz]
+
+
+def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:
+    """A tangent for each output: those computed, and symbolic zeros."""
+    given = iter(computed)
+    return [next(given) if nz else Zero(a.to_tangent()) for a, nz in zip(avals, nonzero, strict=True)]

@@ -1,0 +1,177 @@
+"""Partial evaluation: splitting a program into what can run now and what must wait.
+
+`split_program` walks a program once and deals its equations out to a known program and an unknown one; values that cross
+are residuals. It serves the call-like primitives (jit, remat, scan, while, cond), whose inner programs are split once
+for each question and kept on the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.effects import no_effects
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
+
+# A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool.
+Policy = Callable[..., Any]
+
+
+def everything_saveable(*_: Any, **__: Any) -> bool:
+    """Keep every known value that the unknown part needs."""
+    return True
+
+
+class Split(NamedTuple):
+    """A program in two parts.
+
+    known: known inputs -> known outputs, then residuals.
+    unknown: residuals, then the inputs it reads (see `unknown_inputs`) -> unknown outputs.
+    unknown_outputs: for each output of the whole, whether the unknown part computes it.
+    known_outputs: for each output of the whole, whether the known part computes it; both may be true.
+    unknown_inputs: for each input of the whole, whether the unknown part takes it.
+    residuals: the types of the residuals.
+    """
+
+    known: Jaxpr
+    unknown: Jaxpr
+    unknown_outputs: list[bool]
+    known_outputs: list[bool]
+    unknown_inputs: list[bool]
+    residuals: list
+
+
+def split_program(
+    program: Jaxpr, unknown: Sequence[bool], *, instantiated_inputs: Sequence[bool] | bool = False,
+    unknown_outputs: Sequence[bool] | bool = False, instantiated_outputs: Sequence[bool] | bool = False,
+    policy: Policy = everything_saveable,
+) -> Split:
+    """Split a program by which inputs are unknown.
+
+    Args:
+      program: a program without constants.
+      unknown: for each input, whether its value is unknown now.
+      instantiated_inputs: for each input, whether the unknown part may read it even if known, instead of a residual.
+      unknown_outputs: for each output, whether it must count as unknown.
+      instantiated_outputs: for each output, whether the unknown part must compute or pass it even if known.
+      policy: which known values may be residuals; the others are computed again in the unknown part.
+
+    Returns:
+      The two parts, kept on the program for the next time the same is asked.
+    """
+    options = (
+        tuple(unknown), _all(instantiated_inputs, program.invars), _all(unknown_outputs, program.outvars),
+        _all(instantiated_outputs, program.outvars), policy,
+    )  # fmt: skip
+    return program.derive(("split", *options), lambda: _Splitter(program, *options).split())
+
+
+def _all(flags: Sequence[bool] | bool, items: Sequence) -> tuple[bool, ...]:
+    return (flags,) * len(items) if isinstance(flags, bool) else tuple(flags)
+
+
+class _Splitter:
+    """One walk over a program. A variable may be known, available in the unknown part, or both."""
+
+    def __init__(self, program: Jaxpr, unknown: Any, instantiated: Any, unknown_outputs: Any, instantiated_outputs: Any,
+                 policy: Policy):  # fmt: skip
+        self.program = program
+        self.policy = policy
+        self.want_unknown = unknown_outputs
+        self.want_instantiated = instantiated_outputs
+        self.unknown: set[Var] = set()
+        self.available: set[Var] = set()  # in the unknown part, without being a residual
+        self.residuals: dict[Var, None] = {}
+        self.known_eqns: list[Eqn] = []
+        self.unknown_eqns: list[Eqn] = []
+        self.unknown_in = unknown
+        for v, is_unknown, inst in zip(program.invars, unknown, instantiated, strict=True):
+            if is_unknown:
+                self.unknown.add(v)
+            if is_unknown or inst:
+                self.available.add(v)
+
+    def split(self) -> Split:
+        for eqn in self.program.eqns:
+            self.deal(eqn)
+        program = self.program
+        out_unknown = [
+            w or (type(v) is not Literal and v in self.unknown)
+            for v, w in zip(program.outvars, self.want_unknown, strict=True)
+        ]
+        out_instantiated = [u or w for u, w in zip(out_unknown, self.want_instantiated, strict=True)]
+        unknown_outvars = [v for v, inst in zip(program.outvars, out_instantiated, strict=True) if inst]
+        for v in unknown_outvars:
+            self.make_available(v)
+        unknown = self._unknown_part(unknown_outvars)
+        residuals = [v for v in self.residuals if v in set(unknown.invars)]
+        known_outputs = [not u for u in out_unknown]
+        known_outvars = [v for v, k in zip(program.outvars, known_outputs, strict=True) if k]
+        known_in = [v for v, u in zip(program.invars, self.unknown_in, strict=True) if not u]
+        known = Jaxpr(known_in, self.known_eqns, [*known_outvars, *residuals], debug_name=program.debug_name)
+        known, _ = eliminate_dead_code(known, [True] * len(known.outvars), instantiate=True)
+        read = set(unknown.invars) - set(residuals)
+        takes = [v in read for v in program.invars]
+        unknown.invars = [*residuals, *(v for v, t in zip(program.invars, takes, strict=True) if t)]
+        return Split(known, unknown, out_instantiated, known_outputs, takes, [v.aval for v in residuals])
+
+    def _unknown_part(self, outvars: list) -> Jaxpr:
+        inputs = [*self.residuals, *(v for v in self.program.invars if v in self.available)]
+        effects = no_effects.union(*(e.effects for e in self.unknown_eqns)) if self.unknown_eqns else no_effects
+        part = Jaxpr(inputs, self.unknown_eqns, outvars, effects=effects, debug_name=self.program.debug_name)
+        smaller, used = eliminate_dead_code(part, [True] * len(outvars))
+        # Residuals that only dead equations wanted are pruned; unknown inputs stay, since callers pass them.
+        keep = [u or v in self.unknown for v, u in zip(inputs, used, strict=True)]
+        return smaller.replace(invars=[v for v, k in zip(inputs, keep, strict=True) if k])
+
+    def deal(self, eqn: Eqn) -> None:
+        """Give one equation to the known part, the unknown part, or both."""
+        is_unknown = [type(a) is not Literal and a in self.unknown for a in eqn.invars]
+        if not any(is_unknown):
+            self.known_eqns.append(eqn)
+            if not self._may_save(eqn):
+                self._recompute(eqn)
+            return
+        rule = getattr(eqn.primitive, "split_eqn", None)
+        if rule is not None and not all(is_unknown):
+            known, unknown, residuals = rule(eqn, is_unknown, self.policy)
+            if known is not None:
+                self.known_eqns.append(known)
+            self.residuals.update(dict.fromkeys(residuals))
+            self._give_to_unknown(unknown, skip=set(residuals))
+            return
+        self._give_to_unknown(eqn)
+
+    def _give_to_unknown(self, eqn: Eqn, skip: set | frozenset = frozenset()) -> None:
+        for atom in eqn.invars:
+            if atom not in skip if type(atom) is not Literal else False:
+                self.make_available(atom)
+        self.unknown_eqns.append(eqn)
+        self.unknown.update(eqn.outvars)
+        self.available.update(eqn.outvars)
+
+    def _may_save(self, eqn: Eqn) -> bool:
+        if self.policy is everything_saveable or eqn.effects:
+            return True
+        return bool(self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params))
+
+    def _recompute(self, eqn: Eqn) -> None:
+        for atom in eqn.invars:
+            if type(atom) is not Literal:
+                self.make_available(atom)
+        self.unknown_eqns.append(eqn)
+        self.available.update(eqn.outvars)
+
+    def make_available(self, atom: Any) -> None:
+        """See that the unknown part can read a variable: as a residual, if in no other way."""
+        if type(atom) is not Literal and atom not in self.available:
+            self.residuals[atom] = None
+
+
+def prune_residuals(program: Jaxpr, count: int) -> tuple[Jaxpr, list[int]]:
+    """Drop those of a program's first `count` inputs that it does not read; give the numbers of those kept."""
+    read: set[Var] = {v for v in program.outvars if type(v) is not Literal}
+    for eqn in program.eqns:
+        read.update(a for a in eqn.invars if type(a) is not Literal)
+    kept = [i for i, v in enumerate(program.invars[:count]) if v in read]
+    return program.replace(invars=[*(program.invars[i] for i in kept), *program.invars[count:]]), kept

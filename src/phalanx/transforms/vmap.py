@@ -1,0 +1,335 @@
+"""Batching: a function of one example becomes a function of many.
+
+A `BatchTrace` carries each value with the position of its mapped dimension and gives each operation its `batch` rule.
+Operations on values that are not mapped run once, in the parent. A name given to the mapped axis stands in the axis
+environment of `state.context`, where collectives find it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state, state_extra
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError
+from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.primitive import Primitive
+from phalanx.core.seat import Seat
+from phalanx.core.trace import Trace, Tracer, check_outputs, stage
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+# move(x, from, to) and broadcast(x, size, dim): taken by lax, which has the operations.
+dims = Seat(taken_by="phalanx.lax")
+
+
+class Axis:
+    """The axis a function is mapped over.
+
+    Args:
+      size: its length.
+      name: its name for collectives, or None.
+      spmd_name: the mesh axes that take it inside a sharded program, or None.
+    """
+
+    __slots__ = ("name", "size", "spmd_name")
+
+    def __init__(self, size: Any, name: Any = None, spmd_name: Any = None):
+        self.size = size
+        self.name = name
+        self.spmd_name = spmd_name
+
+    def key(self) -> tuple:
+        """What a program derived for this axis depends on."""
+        return (self.size, self.name, self.spmd_name)
+
+
+class BatchTracer(Tracer):
+    """A value with a mapped dimension that the function does not see."""
+
+    __slots__ = ("_aval", "batched", "dim")
+
+    def __init__(self, trace: BatchTrace, batched: Any, dim: int):
+        self.trace = trace
+        self.batched = batched
+        self.dim = dim
+
+    @property
+    def aval(self) -> ShapedArray:
+        try:
+            return self._aval
+        except AttributeError:
+            whole = aval_of(self.batched)
+            dim = self.dim
+            self._aval = ShapedArray(whole.shape[:dim] + whole.shape[dim + 1 :], whole.dtype, whole.weak_type)
+            return self._aval
+
+    def origin(self) -> str | None:
+        return self.batched.origin() if isinstance(self.batched, Tracer) else None
+
+
+class BatchTrace(Trace):
+    """Applies each operation to all examples at once."""
+
+    __slots__ = ("axis",)
+
+    def __init__(self, parent: Trace | None, axis: Axis, name: str = "vmap"):
+        super().__init__(parent, name)
+        self.axis = axis
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        values = []
+        mapped: list[int | None] = []
+        active = False
+        for x in args:
+            if type(x) is BatchTracer and x.trace is self:
+                values.append(x.batched)
+                mapped.append(x.dim)
+                active = True
+            else:
+                if isinstance(x, Tracer):
+                    self.check_alive(x)
+                values.append(x)
+                mapped.append(None)
+        before = state.trace
+        state.trace = self.parent
+        try:
+            if not active and not self.is_named_in(params):
+                return primitive(*args, **params)
+            if primitive.batch_axis is not None:
+                y, dim = primitive.batch_axis(self.axis, values, mapped, **params)
+            else:
+                y, dim = primitive.batch(*values, *mapped, **params)
+        finally:
+            state.trace = before
+        if primitive.multiple:
+            return [self.wrap(v, d) for v, d in zip(y, dim, strict=True)]
+        return y if dim is None else BatchTracer(self, y, dim)
+
+    def is_named_in(self, params: dict) -> bool:
+        """Whether a collective's `axes` parameter names this axis."""
+        axes = params.get("axes")
+        return axes is not None and self.axis.name is not None and isinstance(axes, tuple) and self.axis.name in axes
+
+    def wrap(self, x: Any, dim: int | None) -> Any:
+        """A value with its mapped dimension, or as it is where none is mapped."""
+        return x if dim is None else BatchTracer(self, x, dim)
+
+    def unwrap(self, x: Any) -> tuple[Any, int | None]:
+        """The batched value and mapped dimension of any value."""
+        if type(x) is BatchTracer and x.trace is self:
+            return x.batched, x.dim
+        self.check_alive(x)
+        return x, None
+
+
+def vmap_flat(
+    fun: Callable, args: Sequence[Any], in_dims: Sequence[int | None], axis: Axis, name: str = "vmap"
+) -> tuple[list, list]:
+    """Map a function of flat arguments and results; returns the results and their mapped dimensions (None: unmapped)."""
+    trace = BatchTrace(state.trace, axis, name)
+    inputs = [trace.wrap(x, d) for x, d in zip(args, in_dims, strict=True)]
+    before = state.trace
+    state.trace = trace
+    try:
+        if axis.name is None:
+            outputs = fun(*inputs)
+        else:
+            with named_axis(axis.name, axis.size):
+                outputs = fun(*inputs)
+        pairs = [trace.unwrap(x) for x in outputs]
+    finally:
+        state.trace = before
+        trace.alive = False
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def named_axis(name: Any, size: Any) -> Any:
+    """A block in which collectives know the axis `name`."""
+    axes = tuple(pair for pair in (state.context.axes or ()) if pair[0] != name)
+    return state_extra(axes=(*axes, (name, size)))
+
+
+def to_front(x: Any, dim: int | None, size: Any) -> Any:
+    """`x` with its mapped dimension in front, repeated there if it has none."""
+    return to_dim(x, dim, size, 0)
+
+
+def to_dim(x: Any, dim: int | None, size: Any, target: int) -> Any:
+    """`x` with its mapped dimension at `target`, repeated there if it has none."""
+    if dim is None:
+        return dims.broadcast(x, size, target)
+    return x if dim == target else dims.move(x, dim, target)
+
+
+def batch_program(
+    program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], out_mapped: bool | Sequence[bool | None] = False
+) -> tuple[Jaxpr, list[bool]]:
+    """The program that runs another on many examples, mapped dimensions in front.
+
+    Args:
+      program: a program without constants.
+      axis: the mapped axis.
+      in_mapped: for each input, whether it has the mapped dimension.
+      out_mapped: for each output (or for all), whether it must have the mapped dimension even if it is the same for
+        all examples.
+
+    Returns:
+      The program, and for each output whether it has the mapped dimension.
+    """
+    want = [out_mapped] * len(program.outvars) if isinstance(out_mapped, bool) else list(out_mapped)
+    key = ("batch", axis.key(), tuple(in_mapped), tuple(want), state.context)
+    return program.derive(key, lambda: _batch_program(program, axis, in_mapped, want))
+
+
+def _batch_program(
+    program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], want: Sequence[Any]
+) -> tuple[Jaxpr, list[bool]]:
+    is_mapped: list[bool] = []
+    avals = [
+        a.with_shape((axis.size, *a.shape)) if m else a for a, m in zip(program.in_avals, in_mapped, strict=True)
+    ]
+
+    def fun(*args: Any) -> list:
+        dims_in = [0 if m else None for m in in_mapped]
+        out, out_dims = vmap_flat(lambda *xs: run_program(program, *xs), args, dims_in, axis, program.debug_name)
+        is_mapped[:] = [bool(w) or d is not None for d, w in zip(out_dims, want, strict=True)]
+        return [
+            to_front(x, d, axis.size) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)
+        ]
+
+    derived = stage(fun, avals, f"vmap({program.debug_name})")
+    return derived, is_mapped
+
+
+def vmap(
+    fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable:  # fmt: skip
+    """A function of one example, as a function of many.
+
+    Args:
+      fun: a function of arrays or pytrees of them.
+      in_axes: for each argument, as a prefix of their trees, the dimension to map over, or None.
+      out_axes: for the result, as a prefix of its tree, where the mapped dimension goes; None where all examples agree.
+      axis_name: a name for the mapped axis, which collectives may use.
+      axis_size: the number of examples, needed where no argument is mapped.
+      spmd_axis_name: mesh axes that take the mapped dimension inside a sharded program.
+
+    Returns:
+      The mapped function.
+
+    Raises:
+      ArgumentError: the arguments have no mapped dimension, or ones of different sizes.
+      TreeError: `in_axes` or `out_axes` is no prefix of the arguments or results.
+      AxisError: a mapped dimension does not exist.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> phalanx.vmap(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.arange(2.0)).tolist()
+      [0.0, 1.0]
+    """
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    spmd_axis_name = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        in_dims = _input_dims(in_axes, args, kwargs)
+        size = _mapped_size(leaves, in_dims, axis_size, (args, kwargs))
+        in_dims = [
+            _canonical_dim(d, np.ndim(x), lambda i=i: f"vmap, in_axes for argument{_leaf_path((args, kwargs), i)}")
+            for i, (d, x) in enumerate(zip(in_dims, leaves, strict=True))
+        ]
+        trees: list = []
+
+        def flat_fun(*xs: Any) -> list:
+            new_args, new_kwargs = tree_unflatten(tree, xs)
+            out, out_tree = tree_flatten(fun(*new_args, **new_kwargs))
+            check_outputs(out, lambda i: keystr(tree_flatten_with_path(tree_unflatten(out_tree, out))[0][i][0]))
+            trees.append(out_tree)
+            return out
+
+        axis = Axis(size, axis_name, spmd_axis_name)
+        out, dims_out = vmap_flat(flat_fun, leaves, in_dims, axis, f"vmap of {getattr(fun, '__name__', 'function')}")
+        out_dims = _output_dims(out_axes, tree_unflatten(trees[0], out))
+        placed = [
+            _place(x, d, want, size, lambda i=i: f"vmap, out_axes for result{_leaf_path(tree_unflatten(trees[0], out), i)}")
+            for i, (x, d, want) in enumerate(zip(out, dims_out, out_dims, strict=True))
+        ]
+        return tree_unflatten(trees[0], placed)
+
+    return mapped
+
+
+def _leaf_path(tree: Any, i: int) -> str:
+    path = tree_flatten_with_path(tree)[0][i][0]
+    if isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], dict) and path[:1]:
+        return keystr(path[1:])  # (args, kwargs): the first key only says which
+    return keystr(path)
+
+
+def _input_dims(in_axes: Any, args: tuple, kwargs: dict) -> list:
+    dims_in = broadcast_prefix(in_axes, args, what="vmap, in_axes", is_leaf=lambda x: x is None)
+    return [*dims_in, *([0] * len(tree_flatten(kwargs)[0]))]
+
+
+def _output_dims(out_axes: Any, out: Any) -> list:
+    return broadcast_prefix(out_axes, out, what="vmap, out_axes", is_leaf=lambda x: x is None)
+
+
+def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
+    if d is None:
+        return None
+    if not isinstance(d, int):
+        raise ArgumentTypeError(
+            where(), expected="an int or None", got=f"{d!r}", mend="give the number of the dimension to map over"
+        )
+    if not -ndim <= d < ndim:
+        raise AxisError(
+            where(), expected=f"a dimension of an array of rank {ndim}", got=str(d),
+            mend="map over an existing dimension, or give None for an argument that is the same for all examples",
+        )  # fmt: skip
+    return d % ndim
+
+
+def _mapped_size(leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any) -> Any:
+    sizes: dict[Any, int] = {}
+    for i, (x, d) in enumerate(zip(leaves, in_dims, strict=True)):
+        if isinstance(d, int) and -np.ndim(x) <= d < np.ndim(x):
+            sizes.setdefault(np.shape(x)[d], i)
+    if axis_size is not None:
+        sizes.setdefault(axis_size, -1)
+    if len(sizes) > 1:
+        shown = ", ".join(
+            f"{size} ({'axis_size' if i < 0 else 'argument' + _leaf_path(tree, i)})" for size, i in sizes.items()
+        )
+        raise ArgumentError(
+            "vmap", expected="mapped dimensions of one size", got=shown,
+            mend="make the sizes agree, or give None in in_axes for arguments that are not mapped",
+        )  # fmt: skip
+    if not sizes and any(isinstance(d, int) for d in in_dims):
+        i = next(i for i, d in enumerate(in_dims) if isinstance(d, int))
+        _canonical_dim(in_dims[i], np.ndim(leaves[i]), lambda: f"vmap, in_axes for argument{_leaf_path(tree, i)}")
+    if not sizes:
+        raise ArgumentError(
+            "vmap", expected="at least one argument to map over", got="in_axes that are all None",
+            mend="give a dimension for one argument, or axis_size",
+        )  # fmt: skip
+    return next(iter(sizes))
+
+
+def _place(x: Any, d: int | None, want: Any, size: Any, where: Callable[[], str]) -> Any:
+    if want is None:
+        if d is not None:
+            raise ArgumentError(
+                where(), expected="a result that is the same for all examples, since out_axes is None",
+                got="one that depends on a mapped argument", mend="give the dimension where the mapped one goes",
+            )  # fmt: skip
+        return x
+    ndim = np.ndim(x) + (d is None)
+    return to_dim(x, d, size, _canonical_dim(want, ndim, where))
