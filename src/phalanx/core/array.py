@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
+from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.operators import Operators
 from phalanx.core.seat import Seat
@@ -123,7 +123,7 @@ class Array(Operators, metaclass=_ArrayMeta):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The pieces on this process's devices, each an array of its own without a copy."""
-        pieces = dict(buffers.shards(self._live()))
+        pieces = self._pieces()
         return [
             Shard(s.device, s.index, s.replica_id, self._piece(pieces[s.device], s.device))
             for s in self.global_shards
@@ -145,6 +145,10 @@ class Array(Operators, metaclass=_ArrayMeta):
     def addressable_data(self, index: int) -> Array:
         """The piece on this process's device number `index`."""
         return self.addressable_shards[index].data
+
+    def _pieces(self) -> dict:
+        """This process's single-device buffers, by device."""
+        return dict(zip(self.sharding.addressable_devices_indices_map(self.shape), buffers.shards(self._live()), strict=True))
 
     def _piece(self, buffer: Any, device: Any) -> Array:
         shape = self.sharding.shard_shape(self.shape)
@@ -188,7 +192,8 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def copy_to_host_async(self) -> None:
         """Start copying the value to the host, so that reading it later does not wait."""
-        buffers.copy_to_host_async(self._live())
+        for piece in buffers.shards(self._live()):
+            buffers.copy_to_host_async(piece)
 
     @property
     def _value(self) -> np.ndarray:
@@ -215,7 +220,7 @@ class Array(Operators, metaclass=_ArrayMeta):
                 got=f"{self.aval} with {sharding}",
                 mend="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
             )
-        pieces = dict(buffers.shards(buffer))
+        pieces = self._pieces()
         if sharding.is_fully_replicated:
             return buffers.to_host(next(iter(pieces.values())))
         first = [s for s in self.global_shards if s.replica_id == 0]
@@ -274,7 +279,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return buffers.to_dlpack(self._live(), stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return buffers.dlpack_device(self._live())
+        return buffers.dlpack_device(self.device)
 
     def __hash__(self) -> int:
         raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
@@ -319,8 +324,6 @@ def type_of(x: Any) -> ArrayType:
     """
     if type(x) is Array:
         return x._type
-    from phalanx.core.aval import aval_of
-
     return ArrayType(aval_of(x), None, False)
 
 

@@ -81,11 +81,13 @@ class State(threading.local):
     trace: Any
     context: Context
     scope: Any
+    source: Any
     overrides: dict[str, Any]
 
     def __init__(self) -> None:
         self.trace = None
         self.scope = ()
+        self.source = None  # the traceback that derived operations are recorded under, where it is not the caller's
         self.overrides = {}
         with _lock:
             self.context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))

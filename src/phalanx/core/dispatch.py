@@ -18,7 +18,7 @@ import numpy as np
 from phalanx.core import effects, placement
 from phalanx.core.array import Array, ArrayType, deleted_error
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.config import config, state
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import lower_program, physical_aval
@@ -63,7 +63,7 @@ class LoweredProgram:
         module = self.module
         executable = compiler.compile_module(
             module.module, self.devices, num_partitions=len(self.devices),
-            propagate_to_outputs=[s is None for s in self.out_shardings], host_callbacks=module.host_callbacks,
+            propagate_to_outputs=[s is None for s in self.out_shardings] or [True], host_callbacks=module.host_callbacks,
             options=options or {},
         )  # fmt: skip
         return CompiledProgram(self, executable)
@@ -199,7 +199,7 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
         return [here] * len(lowered.program.outvars)
-    found = compiler.output_shardings(executable)
+    found = compiler.executable_shardings(executable)[1]
     mesh = next((s.mesh for s in (*lowered.in_shardings, *lowered.out_shardings) if isinstance(s, NamedSharding)), None)
     out = []
     for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
@@ -322,7 +322,7 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     except TypeError as error:
         raise _unhashable(primitive, params) from error
     out = call(args)
-    if config.debug_checks:
+    if state.context.debug_nans or state.context.debug_infs:
         check_values(primitive.name, out)
     return out if primitive.multiple else out[0]
 
@@ -361,9 +361,9 @@ def check_values(name: str, out: Sequence[Array]) -> None:
         if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
             continue
         value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
-        if config.debug_nans and np.isnan(value).any():
+        if state.context.debug_nans and np.isnan(value).any():
             raise FloatingPointError(f"invalid value (nan) encountered in {name}")
-        if config.debug_infs and np.isinf(value).any():
+        if state.context.debug_infs and np.isinf(value).any():
             raise FloatingPointError(f"invalid value (inf) encountered in {name}")
 
 
@@ -393,7 +393,7 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
 
     @functools.wraps(fun)
     def eager_call(*args: Any, **kwargs: Any) -> Any:
-        if state.trace is not None or config.disable_jit:
+        if state.trace is not None or state.context.disable_jit:
             return fun(*args, **kwargs)
         static: list = []
         dynamic: list = []
@@ -412,7 +412,7 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
             return fun(*args, **kwargs)
         call, out_tree, which = entry
         out = call(leaves if which is None else [leaves[i] for i in which])
-        if config.debug_checks:
+        if state.context.debug_nans or state.context.debug_infs:
             check_values(fun.__name__, out)
         return out[0] if out_tree is None else tree_unflatten(out_tree, out)
 

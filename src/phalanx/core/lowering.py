@@ -21,7 +21,7 @@ from phalanx.core.trace import stage
 from phalanx.engine import mlir
 from phalanx.engine.mlir import func, hlo, ir
 
-# sdy_sharding(sharding, ndim) and mesh declarations: taken by the sharding room's users in spmd.
+# lower_on_keys(ctx, eqn, operands): how operations on typed keys are lowered.
 batching = Seat(taken_by="phalanx.transforms")
 
 
@@ -30,23 +30,6 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
     if isinstance(aval.dtype, dtypes.KeyDtype):
         return ShapedArray((*aval.shape, *aval.dtype.key_shape), np.dtype("uint32"))
     return aval
-
-
-_types: dict[ShapedArray, Any] = {}
-
-
-def ir_type(aval: ShapedArray) -> Any:
-    """The tensor type of an abstract value."""
-    try:
-        return _types[aval]
-    except KeyError:
-        if aval is token_aval:
-            found = hlo.TokenType.get()
-        else:
-            physical = physical_aval(aval)
-            found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
-        _types[aval] = found
-        return found
 
 
 class ModuleContext:
@@ -60,6 +43,9 @@ class ModuleContext:
     def __init__(self, platform: str, num_partitions: int = 1):
         self.platform = platform
         self.num_partitions = num_partitions
+        self.context = ir.Context.current
+        self.types: dict[ShapedArray, Any] = {}
+        self.location = mlir.Locations(self.context)
         self.module = ir.Module.create()
         self.symbols = ir.SymbolTable(self.module.operation)
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
@@ -67,6 +53,19 @@ class ModuleContext:
         self.host_callbacks: list[Any] = []
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
+
+    def type(self, aval: ShapedArray) -> Any:
+        """The tensor type of an abstract value."""
+        try:
+            return self.types[aval]
+        except KeyError:
+            if aval is token_aval:
+                found = hlo.TokenType.get()
+            else:
+                physical = physical_aval(aval)
+                found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
+            self.types[aval] = found
+            return found
 
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
         """The function emitted for `key`, once."""
@@ -78,15 +77,14 @@ class ModuleContext:
 class LoweringContext:
     """Where a `lower` rule emits: one object for each function body, pointed at one equation after the other."""
 
-    __slots__ = ("constants", "eqn", "in_avals", "literals", "loc", "module", "out_avals", "scope", "tokens")
+    __slots__ = ("constants", "eqn", "in_avals", "module", "out_avals", "tokens", "type")
 
     def __init__(self, module: ModuleContext):
         self.module = module
         self.constants: dict[Any, Any] = {}
         self.tokens: dict[effects.Effect, Any] = {}
+        self.type = module.type  # the tensor type of an abstract value
         self.eqn: Any = None
-        self.loc: Any = None
-        self.literals: Any = ()
         self.in_avals: Any = None
         self.out_avals: Any = None
 
@@ -106,8 +104,6 @@ class LoweringContext:
     def aval_out(self) -> ShapedArray:
         """The type of the only result."""
         return self.out_avals[0] if self.out_avals is not None else self.eqn.outvars[0].aval
-
-    type = staticmethod(ir_type)
 
     def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
         """A constant, emitted once in each function body; a scalar with a shaped `aval` becomes a splat."""
@@ -134,11 +130,11 @@ class LoweringContext:
     def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
         """`x` repeated to `aval_out`; its dimension `i` becomes dimension `dims[i]` of the result."""
         aval_out = physical_aval(aval_out)
-        return hlo.broadcast_in_dim(ir_type(aval_out), x, ir.DenseI64ArrayAttr.get(list(dims)))
+        return hlo.broadcast_in_dim(self.type(aval_out), x, ir.DenseI64ArrayAttr.get(list(dims)))
 
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
-        block = operation.regions[index].blocks.append(*[ir_type(a) for a in avals])
+        block = operation.regions[index].blocks.append(*[self.type(a) for a in avals])
         outer, self.constants = self.constants, dict(self.constants)
         with ir.InsertionPoint(block):
             out = body(*block.arguments)
@@ -150,7 +146,7 @@ class LoweringContext:
         aval = aval if aval is not None else self.aval_out
         scalar = ShapedArray((), aval.dtype)
         initial = self.constant(np.asarray(init).astype(aval.dtype), scalar)
-        op = hlo.ReduceOp([ir_type(aval)], [x], [initial], ir.DenseI64ArrayAttr.get(list(dims)))
+        op = hlo.ReduceOp([self.type(aval)], [x], [initial], ir.DenseI64ArrayAttr.get(list(dims)))
         self.region([scalar, scalar], op, lambda a, b: operation(a, b).result)
         return op.result
 
@@ -171,12 +167,12 @@ class LoweringContext:
 
     def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
         """Emit the equations of a program here, with IR values as its inputs."""
-        saved = self.eqn, self.in_avals, self.out_avals, self.loc
+        saved = self.eqn, self.in_avals, self.out_avals
         env = dict(zip(program.invars, operands, strict=True))
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = self.constant(np.asarray(c), v.aval)
         out = lower_equations(self, program, env)
-        self.eqn, self.in_avals, self.out_avals, self.loc = saved
+        self.eqn, self.in_avals, self.out_avals = saved
         return out
 
     def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
@@ -190,7 +186,7 @@ class LoweringContext:
         )
         tokens = [self.token(e) for e in ordered]
         consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]
-        types = [ir_type(token_aval)] * len(ordered) + [ir_type(v.aval) for v in program.outvars]
+        types = [self.type(token_aval)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), [*tokens, *consts, *operands])
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
@@ -224,15 +220,15 @@ class LoweringContext:
         Returns:
           The results as IR values.
         """
-        types = list(result_types) if result_types is not None else [ir_type(a) for a in self.avals_out]
+        types = list(result_types) if result_types is not None else [self.type(a) for a in self.avals_out]
         attrs = {
             "call_target_name": ir.StringAttr.get(target),
             "has_side_effect": ir.BoolAttr.get(has_side_effect),
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), api_version),
         }
         if api_version >= 4:
-            config = {k: mlir.attribute(v) for k, v in (attributes or {}).items()}
-            attrs["mhlo.backend_config" if api_version < 4 else "backend_config"] = ir.DictAttr.get(config)
+            config = {k: _attribute(v) for k, v in (attributes or {}).items()}
+            attrs["backend_config"] = ir.DictAttr.get(config)
         else:
             attrs["backend_config"] = ir.StringAttr.get(backend_config or "")
         if operand_layouts is not None or result_layouts is not None:
@@ -251,6 +247,26 @@ class LoweringContext:
 
 def _as_list(out: Any) -> list:
     return list(out) if isinstance(out, list | tuple) else [out]
+
+
+def _attribute(value: Any) -> Any:
+    """A custom call's attribute as MLIR's: attributes as they are, Python and NumPy values by their kind."""
+    if isinstance(value, ir.Attribute):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return ir.BoolAttr.get(bool(value))
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, np.integer | np.floating):
+        kind = mlir.dtype_to_ir(value.dtype)
+        return ir.IntegerAttr.get(kind, int(value)) if value.dtype.kind in "iu" else ir.FloatAttr.get(kind, float(value))
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F64Type.get(), value)
+    if isinstance(value, np.ndarray):
+        return mlir.dense_constant(value)
+    return ir.ArrayAttr.get([_attribute(v) for v in value])
 
 
 def _layouts(layouts: Sequence[Sequence[int]] | None, types: Sequence[Any]) -> Any:
@@ -283,19 +299,20 @@ def _function_block(block: Any) -> Any:
 def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -> list:
     """Emit a program's equations in order and give its outputs as IR values."""
     entered = None
+    location = ctx.module.location
     live = needed(program)
     try:
         for eqn in program.eqns:
             if eqn not in live:
                 continue
-            loc = mlir.location(eqn.source, eqn.primitive.name)
+            loc = location(eqn.source, eqn.primitive.name)
             if loc is not entered:
                 if entered is not None:
                     entered.__exit__(None, None, None)
                     entered = None
                 loc.__enter__()
                 entered = loc
-            ctx.eqn, ctx.in_avals, ctx.out_avals, ctx.loc = eqn, None, None, loc
+            ctx.eqn, ctx.in_avals, ctx.out_avals = eqn, None, None
             lower_equation(ctx, eqn, env)
     finally:
         if entered is not None:
@@ -359,10 +376,10 @@ def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool
     The public `main` has no tokens: the order of effects across calls is kept by `dispatch`, which waits.
     """
     ordered = [] if public else effects.ordered(program.effects)
-    token = ir_type(token_aval) if ordered else None
+    token = module.type(token_aval) if ordered else None
     inputs = [*program.constvars, *program.invars]
-    in_types = [token] * len(ordered) + [ir_type(v.aval) for v in inputs]
-    out_types = [token] * len(ordered) + [ir_type(v.aval) for v in program.outvars]
+    in_types = [token] * len(ordered) + [module.type(v.aval) for v in inputs]
+    out_types = [token] * len(ordered) + [module.type(v.aval) for v in program.outvars]
     with ir.InsertionPoint(module.module.body), ir.Location.unknown():
         function = func.FuncOp(_symbol(name), ir.FunctionType.get(in_types, out_types))
     function.attributes["sym_visibility"] = ir.StringAttr.get("public" if public else "private")
@@ -402,7 +419,7 @@ def lower_program(
     Returns:
       The module with what must be kept alive beside it.
     """
-    with mlir.context(), ir.Location.unknown():
+    with mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(platform, num_partitions)
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)

@@ -14,7 +14,7 @@ from phalanx.core import dtypes
 from phalanx.core.array import Array, ArrayType, deleted_error
 from phalanx.core.array import placement as seat
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.config import config
+from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
 from phalanx.engine import buffers, client
 from phalanx.sharding import SingleDeviceSharding
@@ -32,7 +32,10 @@ def on_device(device: Any) -> SingleDeviceSharding:
 
 def default_sharding() -> SingleDeviceSharding:
     """Where uncommitted values go."""
-    return on_device(config.default_device or client.local_devices()[0])
+    chosen = state.context.default_device
+    if chosen is None or isinstance(chosen, str):
+        chosen = client.local_devices(backend=chosen)[0]
+    return on_device(chosen)
 
 
 def single_device_type(aval: ShapedArray, device: Any) -> ArrayType:
@@ -72,7 +75,7 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:  # noqa: A002
         x = x.astype(np.bool_ if aval.dtype == dtypes.float0 else aval.dtype)
     sharding = type.sharding
     if len(sharding.device_set) == 1:
-        return Array(buffers.put_array(x, aval, sharding, next(iter(sharding.device_set))), type)
+        return Array(buffers.put_array(x, aval, sharding, next(iter(sharding.device_set)), committed=type.committed), type)
     indices = sharding.addressable_devices_indices_map(aval.shape)
     pieces = [x[index] for index in indices.values()]
     return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
@@ -104,9 +107,9 @@ def move(x: Array, sharding: Any, committed: bool) -> Array:
         raise deleted_error(x)
     aval = physical_aval(held.aval)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, aval.ndim):
-        return Array(buffers.rewrap(x._buffer, aval, sharding, committed), wanted)
+        return Array(buffers.with_sharding(x._buffer, aval, sharding), wanted)
     if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1:
-        return Array(buffers.copy_to_sharding(x._buffer, sharding), wanted)
+        return Array(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
     return resharding(x, wanted)
 
 
@@ -114,7 +117,10 @@ def resharding(x: Array, wanted: ArrayType) -> Array:
     """The general move: from one set of pieces to another."""
     if wanted.sharding.is_fully_replicated and len(x._type.sharding.device_set) == 1:
         aval = physical_aval(wanted.aval)
-        return Array(buffers.replicate(x._buffer, aval, wanted.sharding, wanted.committed), wanted)
+        devices = list(wanted.sharding.addressable_devices_indices_map(aval.shape))
+        targets = [on_device(d) for d in devices]
+        copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
+        return Array(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
     if mover := _movers:
         return mover[0](x, wanted)
     return from_numpy(_host_value(x), wanted)
@@ -136,9 +142,8 @@ def from_host(value: np.ndarray, weak_type: bool = False) -> Array:
 
 def copy(x: Array) -> Array:
     """A new array with the same value and placement in buffers of its own."""
-    pieces = [buffers.copy_piece(piece) for _, piece in buffers.shards(x._live())]
-    aval = physical_aval(x.aval)
-    return Array(buffers.from_shards(aval, x.sharding, pieces, x.committed), x._type)
+    (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=buffers.CopySemantics.ALWAYS_COPY)
+    return Array(copied, x._type)
 
 
 class _Placement:

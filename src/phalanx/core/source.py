@@ -6,26 +6,15 @@ when a program is printed, lowered or complained about. Frames inside this packa
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from phalanx.engine.runtime import Traceback
-
-current_traceback = Traceback.get_traceback
-
-_package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def is_user_file(path: str) -> bool:
-    """Whether a frame in this file belongs to the user."""
-    return not path.startswith(_package) and not path.startswith("<frozen")
+from phalanx.engine.mlir import user_frames
+from phalanx.engine.runtime import get_traceback as current_traceback
 
 
 def user_frame(traceback: Any) -> Any | None:
     """The innermost frame of the user's code, or None."""
-    if traceback is None:
-        return None
-    return next((f for f in traceback.frames if is_user_file(f.file_name)), None)
+    return next(iter(user_frames(traceback)), None)
 
 
 def summary(traceback: Any) -> str:
@@ -41,3 +30,6 @@ def code_position(fun: Any) -> str:
     name = getattr(fun, "__name__", None) or type(fun).__name__
     code = getattr(fun, "__code__", None) or getattr(getattr(fun, "__wrapped__", None), "__code__", None)
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else name
+
+
+__all__ = ["code_position", "current_traceback", "summary", "user_frame"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.core import source
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.config import config, state
+from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import (
     ConcretizationTypeError,
@@ -210,7 +210,7 @@ class StagingTrace(Trace):
             effects = primitive.effects(*avals, **params)
             if effects:
                 self.effects |= effects
-        where = source.current_traceback()
+        where = state.source or source.current_traceback()
         if primitive.multiple:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
@@ -312,7 +312,7 @@ def stage(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray], na
             state.trace = before
             trace.alive = False
     del outputs
-    if config.check_tracer_leaks:
+    if state.context.check_tracer_leaks:
         _check_leaks(weakref.ref(trace), name, program)
         del trace
     return program

@@ -15,7 +15,7 @@ from typing import Any
 
 from phalanx.core import dispatch, placement
 from phalanx.core.aval import aval_of
-from phalanx.core.config import config, state
+from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import check_deleted, concrete_type
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
@@ -75,7 +75,7 @@ class Jit:
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Every call that is not a plain hit."""
-        if config.disable_jit:
+        if state.context.disable_jit:
             return self._fun(*args, **kwargs)
         call = self._signature.split(args, kwargs)
         if state.trace is not None:
@@ -99,7 +99,7 @@ class Jit:
         except Exception:
             check_deleted(leaves)
             raise
-        if config.debug_checks:
+        if state.context.debug_nans or state.context.debug_infs:
             self._check(out, args, kwargs)
         return entry.unflatten(out)
 
@@ -108,7 +108,7 @@ class Jit:
         try:
             dispatch.check_values(self._name, out)
         except FloatingPointError:
-            with config.disable_jit(True):
+            with disable_jit(True):
                 self._fun(*args, **kwargs)
             raise
 
