@@ -94,6 +94,7 @@ class Primitive:
       holds_program: a parameter is a program, so results are not memoised and dispatch is the primitive's own.
       run: how to execute on concrete values, where compiling the one operation is not the way.
       batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
+      stage: how to be recorded, for calls whose parameters are functions: (trace, args, params).
       linearize: primals and tangents to outputs, directly, for primitives that hold programs.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
@@ -105,6 +106,7 @@ class Primitive:
     holds_program: ClassVar[bool] = False
     run: Any = None
     batch_axis: Any = None
+    stage: Any = None
     linearize: Any = None
     split: Any = None
     dce: Any = None

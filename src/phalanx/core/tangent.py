@@ -11,7 +11,7 @@ from typing import Any
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.seat import Seat
 
-# zeros(aval) and add(x, y): the additive structure of tangent spaces.
+# zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces.
 vector_space = Seat(taken_by="phalanx.lax")
 
 

@@ -194,6 +194,8 @@ class StagingTrace(Trace):
         return StagedTracer(self, aval, var)
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        if primitive.stage is not None:
+            return primitive.stage(self, args, params)
         avals = []
         atoms = []
         for x in args:

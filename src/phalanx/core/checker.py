@@ -1,0 +1,80 @@
+"""Checking programs: that every variable is defined once before it is read, and every type is what its rule says.
+
+Transformations are tested with it, and `core.check_jaxpr` offers it to whoever builds programs by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.effects import no_effects
+from phalanx.core.errors import PhalanxError
+from phalanx.core.jaxpr import Jaxpr, Literal, Var, subprograms
+from phalanx.core.primitive import Primitive, result_of
+
+
+class ProgramError(PhalanxError, TypeError):
+    """A program is not well formed."""
+
+
+def check_jaxpr(program: Jaxpr) -> None:
+    """Check a program and the programs it holds.
+
+    Args:
+      program: any program.
+
+    Raises:
+      ProgramError: naming the equation and what is wrong with it.
+    """
+    pending = [program]
+    while pending:
+        current = pending.pop()
+        _check(current)
+        for eqn in current.eqns:
+            pending.extend(subprograms(eqn.params))
+
+
+def _check(program: Jaxpr) -> None:
+    if len(program.constvars) != len(program.consts):
+        raise _wrong(program, "constants", f"{len(program.constvars)} values", f"{len(program.consts)}")
+    defined: set[Var] = set()
+    for v in (*program.constvars, *program.invars):
+        _define(program, defined, v, "inputs")
+    effects = no_effects
+    for i, eqn in enumerate(program.eqns):
+        where = f"equation {i}, {eqn.primitive.name}"
+        for atom in eqn.invars:
+            _read(program, defined, atom, where)
+        avals = [a.aval for a in eqn.invars]
+        results = result_of(eqn.primitive, tuple(avals), eqn.params)
+        results = results if eqn.primitive.multiple else [results]
+        if len(results) != len(eqn.outvars):
+            raise _wrong(program, where, f"{len(results)} results", str(len(eqn.outvars)))
+        for v, aval in zip(eqn.outvars, results, strict=True):
+            if not v.aval.matches(aval):
+                raise _wrong(program, where, f"a result of type {aval}", str(v.aval))
+            _define(program, defined, v, where)
+        if type(eqn.primitive).effects is not Primitive.effects:
+            effects |= eqn.primitive.effects(*avals, **eqn.params)
+    for atom in program.outvars:
+        _read(program, defined, atom, "outputs")
+    if not effects <= program.effects:
+        raise _wrong(program, "effects", f"at least {sorted(map(str, effects))}", str(sorted(map(str, program.effects))))
+
+
+def _define(program: Jaxpr, defined: set, v: Var, where: str) -> None:
+    if v in defined:
+        raise _wrong(program, where, "variables that are defined once", f"{v} defined again")
+    defined.add(v)
+
+
+def _read(program: Jaxpr, defined: set, atom: Any, where: str) -> None:
+    if type(atom) is not Literal and atom not in defined:
+        raise _wrong(program, where, "variables that are defined before they are read", f"{atom}")
+
+
+def _wrong(program: Jaxpr, where: str, expected: str, got: str) -> ProgramError:
+    return ProgramError(
+        f"program {program.debug_name}, {where}", expected=expected, got=got,
+        mend="this is a fault of the transformation that built the program; report it with the program's text",
+    )  # fmt: skip
