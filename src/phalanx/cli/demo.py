@@ -13,10 +13,7 @@ from pathlib import Path
 
 from phalanx.core.errors import ArgumentError
 
-_PLACES = (
-    Path(__file__).with_name("train_lm.py"),
-    Path(__file__).parents[3] / "examples" / "train_lm.py",
-)
+_PLACES = (Path(__file__).with_name("train_lm.py"), Path(__file__).parents[3] / "examples" / "train_lm.py")
 
 
 def find() -> Path:

@@ -91,7 +91,7 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     __slots__ = ("__weakref__", "_buffer", "_host", "_type")
 
-    def __init__(self, buffer: Any, type: ArrayType):  # noqa: A002
+    def __init__(self, buffer: Any, type: ArrayType):
         self._buffer = buffer
         self._type = type
 
@@ -148,7 +148,9 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def _pieces(self) -> dict:
         """This process's single-device buffers, by device."""
-        return dict(zip(self.sharding.addressable_devices_indices_map(self.shape), buffers.shards(self._live()), strict=True))
+        return dict(
+            zip(self.sharding.addressable_devices_indices_map(self.shape), buffers.shards(self._live()), strict=True)
+        )
 
     def _piece(self, buffer: Any, device: Any) -> Array:
         shape = self.sharding.shard_shape(self.shape)
@@ -203,7 +205,9 @@ class Array(Operators, metaclass=_ArrayMeta):
         except AttributeError:
             if isinstance(self.dtype, dtypes.KeyDtype):
                 raise ArgumentTypeError(
-                    "conversion to a NumPy array", expected="an array of numbers", got=f"random keys, {self.aval}",
+                    "conversion to a NumPy array",
+                    expected="an array of numbers",
+                    got=f"random keys, {self.aval}",
                     mend="take phalanx.random.key_data(keys) first",
                 ) from None
             self._host = self._assemble()
@@ -216,7 +220,8 @@ class Array(Operators, metaclass=_ArrayMeta):
             return buffers.to_host(buffer)
         if not sharding.is_fully_addressable and not sharding.is_fully_replicated:
             raise ArgumentError(
-                "conversion to a NumPy array", expected="an array whose pieces are all on this process's devices",
+                "conversion to a NumPy array",
+                expected="an array whose pieces are all on this process's devices",
                 got=f"{self.aval} with {sharding}",
                 mend="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
             )
@@ -275,7 +280,9 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __format__(self, spec: str) -> str:
         return format(self._value[()] if self.ndim == 0 else self._value, spec)
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
         return buffers.to_dlpack(self._live(), stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -311,7 +318,9 @@ class Array(Operators, metaclass=_ArrayMeta):
 def deleted_error(array: Array) -> ArgumentError:
     """The error for the use of an array that was deleted or donated."""
     return ArgumentError(
-        "use of an array", expected="an array with live buffers", got=f"{array.aval}, deleted or donated",
+        "use of an array",
+        expected="an array with live buffers",
+        got=f"{array.aval}, deleted or donated",
         mend="use the result of the call it was donated to, or leave that argument out of donate_argnums",
     )
 

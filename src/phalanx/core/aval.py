@@ -148,8 +148,6 @@ def _as_dim(d: Any) -> Any:
     )
 
 
-
-
 def scalar_aval(kind: type) -> ShapedArray:
     """The weak type of a Python scalar of class `kind` under the current width of numbers."""
     dtype = dtypes.scalar_dtype(kind)
@@ -178,7 +176,9 @@ def aval_of(x: Any) -> ShapedArray:
     if hasattr(x, "__phalanx_array__"):
         return aval_of(x.__phalanx_array__())
     raise ArgumentTypeError(
-        "argument", expected="an array or a scalar", got=f"{x!r} of type {kind.__name__}",
+        "argument",
+        expected="an array or a scalar",
+        got=f"{x!r} of type {kind.__name__}",
         mend="convert it with phalanx.numpy.asarray, or pass it as a static argument",
     )
 
@@ -187,7 +187,9 @@ def check_dtype(x: Any) -> Any:
     """The dtype of NumPy data `x`, refused if no array of it can exist."""
     if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
         raise ArgumentTypeError(
-            "argument", expected="numeric or boolean data", got=f"a NumPy array of dtype {x.dtype}",
+            "argument",
+            expected="numeric or boolean data",
+            got=f"a NumPy array of dtype {x.dtype}",
             mend="convert it with .astype, or keep it outside the traced function",
         )
     return x.dtype

@@ -59,7 +59,9 @@ def _check(program: Jaxpr) -> None:
     for atom in program.outvars:
         _read(program, defined, atom, "outputs")
     if not effects <= program.effects:
-        raise _wrong(program, "effects", f"at least {sorted(map(str, effects))}", str(sorted(map(str, program.effects))))
+        raise _wrong(
+            program, "effects", f"at least {sorted(map(str, effects))}", str(sorted(map(str, program.effects)))
+        )
 
 
 def _define(program: Jaxpr, defined: set, v: Var, where: str) -> None:
@@ -75,6 +77,8 @@ def _read(program: Jaxpr, defined: set, atom: Any, where: str) -> None:
 
 def _wrong(program: Jaxpr, where: str, expected: str, got: str) -> ProgramError:
     return ProgramError(
-        f"program {program.debug_name}, {where}", expected=expected, got=got,
+        f"program {program.debug_name}, {where}",
+        expected=expected,
+        got=got,
         mend="this is a fault of the transformation that built the program; report it with the program's text",
-    )  # fmt: skip
+    )

@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.core import effects, placement
 from phalanx.core.array import Array, ArrayType, deleted_error
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
@@ -46,8 +46,18 @@ class LoweredProgram:
       donated: numbers of the inputs whose buffers may be reused.
     """
 
-    def __init__(self, program: Jaxpr, module: Any, kept: Any, constants: list, devices: tuple, in_shardings: Any,
-                 out_shardings: Any, donated: tuple, committed: bool):  # fmt: skip
+    def __init__(
+        self,
+        program: Jaxpr,
+        module: Any,
+        kept: Any,
+        constants: list,
+        devices: tuple,
+        in_shardings: Any,
+        out_shardings: Any,
+        donated: tuple,
+        committed: bool,
+    ):
         self.program = program
         self.module = module
         self.kept = kept
@@ -62,16 +72,26 @@ class LoweredProgram:
         """Compile for the devices it was lowered for."""
         module = self.module
         executable = compiler.compile_module(
-            module.module, self.devices, num_partitions=len(self.devices),
-            propagate_to_outputs=[s is None for s in self.out_shardings] or [True], host_callbacks=module.host_callbacks,
+            module.module,
+            self.devices,
+            num_partitions=len(self.devices),
+            propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
+            host_callbacks=module.host_callbacks,
             options=options or {},
-        )  # fmt: skip
+        )
         return CompiledProgram(self, executable)
 
 
 def lower(
-    program: Jaxpr, devices: tuple, in_shardings: Sequence[Any], out_shardings: Sequence[Any] | None = None, *,
-    donated: Sequence[int] = (), keep_unused: bool = False, name: str = "fn", committed: bool = False,
+    program: Jaxpr,
+    devices: tuple,
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any] | None = None,
+    *,
+    donated: Sequence[int] = (),
+    keep_unused: bool = False,
+    name: str = "fn",
+    committed: bool = False,
 ) -> LoweredProgram:
     """Lower a program for devices.
 
@@ -103,13 +123,20 @@ def lower(
         shown = [partition] * len(constants) + list(inputs)
     position = {i: n for n, i in enumerate(kept if kept is not None else range(len(in_shardings)))}
     module = lower_program(
-        closed, devices[0].platform if devices[0].platform != "gpu" else "cuda", num_partitions=len(devices), name=name,
-        in_shardings=shown, out_shardings=out_shardings if sharded else None,
-        donated=[len(constants) + position[i] for i in donated if i in position], describe_sharding=sdy_sharding,
-    )  # fmt: skip
+        closed,
+        devices[0].platform if devices[0].platform != "gpu" else "cuda",
+        num_partitions=len(devices),
+        name=name,
+        in_shardings=shown,
+        out_shardings=out_shardings if sharded else None,
+        donated=[len(constants) + position[i] for i in donated if i in position],
+        describe_sharding=sdy_sharding,
+    )
     where = partition if sharded else placement.on_device(devices[0])
     placed = [placement.put(c, where)._buffer for c in constants]
-    return LoweredProgram(program, module, kept, placed, devices, list(in_shardings), out_shardings, tuple(donated), committed)
+    return LoweredProgram(
+        program, module, kept, placed, devices, list(in_shardings), out_shardings, tuple(donated), committed
+    )
 
 
 def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
@@ -123,9 +150,10 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
         small = isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE
         (inlined if small else hoisted).append((v, c))
     closed = program.replace(
-        invars=[*(v for v, _ in hoisted), *program.invars], constvars=[v for v, _ in inlined],
+        invars=[*(v for v, _ in hoisted), *program.invars],
+        constvars=[v for v, _ in inlined],
         consts=[c for _, c in inlined],
-    )  # fmt: skip
+    )
     return closed, [c for _, c in hoisted]
 
 
@@ -230,10 +258,11 @@ def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> t
             chosen, first = devices, i
         elif devices != chosen and set(devices) != set(chosen):
             raise ShardingError(
-                f"{names(i)}", expected=f"an array on the devices of {names(first)}, {_devices(chosen)}",
+                f"{names(i)}",
+                expected=f"an array on the devices of {names(first)}, {_devices(chosen)}",
                 got=f"{t.aval} on {_devices(devices)}",
                 mend="bring both to one set of devices with device_put, or give in_shardings",
-            )  # fmt: skip
+            )
         elif len(devices) > 1 and isinstance(s, NamedSharding) and not isinstance(types[first].sharding, NamedSharding):
             chosen, first = devices, i
     return (tuple(chosen) if chosen is not None else None), committed
@@ -288,10 +317,13 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
     else:
         whole = _replicated_like([t.sharding for t in types], devices)
     count = len(devices)
-    in_shardings = [t.sharding if t.sharding is not None and len(t.sharding.device_set) == count and (count > 1 or t.sharding == whole) else whole for t in types]  # fmt: skip # noqa: E501
-    moves = [
-        (i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s
+    in_shardings = [
+        t.sharding
+        if t.sharding is not None and len(t.sharding.device_set) == count and (count > 1 or t.sharding == whole)
+        else whole
+        for t in types
     ]
+    moves = [(i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s]
     return Call(lower(program, devices, in_shardings, name=name, committed=committed).compile(), moves)
 
 
@@ -344,9 +376,11 @@ def _unhashable(primitive: Primitive, params: dict) -> ArgumentTypeError:
             hash(value)
         except TypeError:
             return ArgumentTypeError(
-                f"{primitive.name}, parameter {name}", expected="a hashable value", got=value,
+                f"{primitive.name}, parameter {name}",
+                expected="a hashable value",
+                got=value,
                 mend="give it as a tuple or a Python scalar",
-            )  # fmt: skip
+            )
     return ArgumentTypeError(primitive.name, expected="hashable parameters", got=repr(params), mend="give tuples")
 
 
@@ -407,7 +441,9 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
         try:
             entry = calls[key]
         except KeyError:
-            entry = calls[key] = _prepare_function(fun, args, kwargs, static_positions, static_names, leaves, tree, types)
+            entry = calls[key] = _prepare_function(
+                fun, args, kwargs, static_positions, static_names, leaves, tree, types
+            )
         except TypeError:
             return fun(*args, **kwargs)
         call, out_tree, which = entry
@@ -445,9 +481,15 @@ def _leaf_type(x: Any) -> Any:
 
 
 def _prepare_function(
-    fun: Callable, args: tuple, kwargs: dict, static_positions: frozenset, static_names: frozenset, leaves: list,
-    tree: Any, types: tuple,
-) -> tuple:  # fmt: skip
+    fun: Callable,
+    args: tuple,
+    kwargs: dict,
+    static_positions: frozenset,
+    static_names: frozenset,
+    leaves: list,
+    tree: Any,
+    types: tuple,
+) -> tuple:
     which = [i for i, t in enumerate(types) if type(t) is ArrayType]
     found: list = []
 

@@ -53,7 +53,12 @@ class Eqn:
     __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
 
     def __init__(
-        self, primitive: Any, invars: Sequence[Atom], outvars: Sequence[Var], params: dict, source: Any,
+        self,
+        primitive: Any,
+        invars: Sequence[Atom],
+        outvars: Sequence[Var],
+        params: dict,
+        source: Any,
         effects: Effects = no_effects,
     ):
         self.primitive = primitive
@@ -65,7 +70,9 @@ class Eqn:
 
     def replace(self, **fields: Any) -> Eqn:
         """A copy with the named fields replaced."""
-        values = {name: getattr(self, name) for name in ("primitive", "invars", "outvars", "params", "source", "effects")}
+        values = {
+            name: getattr(self, name) for name in ("primitive", "invars", "outvars", "params", "source", "effects")
+        }
         return Eqn(**(values | fields))
 
     def __repr__(self) -> str:
@@ -94,8 +101,14 @@ class Jaxpr:
     __slots__ = ("__weakref__", "cache", "constvars", "consts", "debug_name", "effects", "eqns", "invars", "outvars")
 
     def __init__(
-        self, invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom], constvars: Sequence[Var] = (),
-        consts: Sequence[Any] = (), effects: Effects = no_effects, debug_name: str = "fn",
+        self,
+        invars: Sequence[Var],
+        eqns: Sequence[Eqn],
+        outvars: Sequence[Atom],
+        constvars: Sequence[Var] = (),
+        consts: Sequence[Any] = (),
+        effects: Effects = no_effects,
+        debug_name: str = "fn",
     ):
         self.invars = list(invars)
         self.eqns = list(eqns)
@@ -204,7 +217,9 @@ def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
     return dying
 
 
-def eliminate_dead_code(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool = False) -> tuple[Jaxpr, list[bool]]:
+def eliminate_dead_code(
+    jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool = False
+) -> tuple[Jaxpr, list[bool]]:
     """Drop what the used outputs do not need, inside the programs that equations hold too.
 
     Args:
@@ -238,7 +253,10 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in live]
     smaller = jaxpr.replace(
         invars=[v for v, used in zip(jaxpr.invars, used_inputs, strict=True) if used],
-        eqns=kept, outvars=outvars, constvars=[v for v, _ in consts], consts=[c for _, c in consts],
+        eqns=kept,
+        outvars=outvars,
+        constvars=[v for v, _ in consts],
+        consts=[c for _, c in consts],
         effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
     )
     return smaller, used_inputs

@@ -119,7 +119,11 @@ class LoweringContext:
         return found
 
     def _emit_constant(self, value: Any, aval: ShapedArray) -> Any:
-        array = np.asarray(value).astype(aval.dtype, copy=False) if aval.dtype != dtypes.float0 else np.zeros(aval.shape, bool)
+        array = (
+            np.asarray(value).astype(aval.dtype, copy=False)
+            if aval.dtype != dtypes.float0
+            else np.zeros(aval.shape, bool)
+        )
         if array.shape != aval.shape:
             array = np.broadcast_to(array, aval.shape)
         # Constants stand at the head of the body, so that any later region may use them.
@@ -199,10 +203,18 @@ class LoweringContext:
         return found
 
     def custom_call(
-        self, target: str, operands: Sequence[Any], *, result_types: Sequence[Any] | None = None,
-        attributes: dict[str, Any] | None = None, operand_layouts: Sequence[Sequence[int]] | None = None,
-        result_layouts: Sequence[Sequence[int]] | None = None, has_side_effect: bool = False, api_version: int = 4,
-        backend_config: str | None = None, aliases: dict[int, int] | None = None,
+        self,
+        target: str,
+        operands: Sequence[Any],
+        *,
+        result_types: Sequence[Any] | None = None,
+        attributes: dict[str, Any] | None = None,
+        operand_layouts: Sequence[Sequence[int]] | None = None,
+        result_layouts: Sequence[Sequence[int]] | None = None,
+        has_side_effect: bool = False,
+        api_version: int = 4,
+        backend_config: str | None = None,
+        aliases: dict[int, int] | None = None,
     ) -> list:
         """Call a target registered with the engine.
 
@@ -236,10 +248,7 @@ class LoweringContext:
             attrs["result_layouts"] = _layouts(result_layouts, types)
         if aliases:
             attrs["output_operand_aliases"] = ir.ArrayAttr.get(
-                [
-                    hlo.OutputOperandAlias.get([] if len(types) == 1 else [out], arg, [])
-                    for out, arg in aliases.items()
-                ]
+                [hlo.OutputOperandAlias.get([] if len(types) == 1 else [out], arg, []) for out, arg in aliases.items()]
             )
         op = ir.Operation.create("stablehlo.custom_call", results=types, operands=list(operands), attributes=attrs)
         return list(op.results)
@@ -259,7 +268,9 @@ def _attribute(value: Any) -> Any:
         return ir.StringAttr.get(value)
     if isinstance(value, np.integer | np.floating):
         kind = mlir.dtype_to_ir(value.dtype)
-        return ir.IntegerAttr.get(kind, int(value)) if value.dtype.kind in "iu" else ir.FloatAttr.get(kind, float(value))
+        return (
+            ir.IntegerAttr.get(kind, int(value)) if value.dtype.kind in "iu" else ir.FloatAttr.get(kind, float(value))
+        )
     if isinstance(value, int):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     if isinstance(value, float):
@@ -361,7 +372,9 @@ def _only(out: Any, primitive: Any) -> Any:
     if hasattr(out, "result"):
         return out.result
     raise RuleError(
-        f"primitive {primitive.name}", expected="one IR value from its lower rule", got=repr(out),
+        f"primitive {primitive.name}",
+        expected="one IR value from its lower rule",
+        got=repr(out),
         mend="return the operation's result",
     )
 
@@ -401,9 +414,15 @@ def _symbol(name: str) -> str:
 
 
 def lower_program(
-    program: Jaxpr, platform: str, *, num_partitions: int = 1, name: str = "main",
-    in_shardings: Sequence[Any] | None = None, out_shardings: Sequence[Any] | None = None,
-    donated: Sequence[int] = (), describe_sharding: Callable[[ModuleContext, Any, int], Any] | None = None,
+    program: Jaxpr,
+    platform: str,
+    *,
+    num_partitions: int = 1,
+    name: str = "main",
+    in_shardings: Sequence[Any] | None = None,
+    out_shardings: Sequence[Any] | None = None,
+    donated: Sequence[int] = (),
+    describe_sharding: Callable[[ModuleContext, Any, int], Any] | None = None,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -428,7 +447,10 @@ def lower_program(
         if donated or in_shardings is not None:
             _annotate_parameters(module, function, program, in_shardings, donated, describe_sharding)
         if out_shardings is not None:
-            attributes = [_sharding_attribute(module, v, s, describe_sharding) for v, s in zip(program.outvars, out_shardings, strict=True)]
+            attributes = [
+                _sharding_attribute(module, v, s, describe_sharding)
+                for v, s in zip(program.outvars, out_shardings, strict=True)
+            ]
             function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
     return module
 

@@ -12,9 +12,10 @@ from typing import Any
 
 _binary = "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
 DUNDERS = [
-    *(f"__{name}__" for name in _binary), *(f"__r{name}__" for name in _binary),
+    *(f"__{name}__" for name in _binary),
+    *(f"__r{name}__" for name in _binary),
     *(f"__{name}__" for name in "neg pos abs invert round eq ne lt le gt ge getitem iter".split()),
-]  # fmt: skip
+]
 
 _taken_by = "phalanx.numpy"
 
@@ -39,9 +40,7 @@ class Operators:
         return shape[0]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value"
-        )
+        raise TypeError("arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value")
 
 
 def install(methods: Mapping[str, Callable | property]) -> None:

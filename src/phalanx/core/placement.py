@@ -67,7 +67,7 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
     return from_numpy(np.asarray(x), ArrayType(aval, sharding, committed))
 
 
-def from_numpy(x: np.ndarray, type: ArrayType) -> Array:  # noqa: A002
+def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     """An array of the given type from host data, each device getting its own slice only."""
     aval = physical_aval(type.aval)
     x = np.asarray(x)
@@ -75,7 +75,9 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:  # noqa: A002
         x = x.astype(np.bool_ if aval.dtype == dtypes.float0 else aval.dtype)
     sharding = type.sharding
     if len(sharding.device_set) == 1:
-        return Array(buffers.put_array(x, aval, sharding, next(iter(sharding.device_set)), committed=type.committed), type)
+        return Array(
+            buffers.put_array(x, aval, sharding, next(iter(sharding.device_set)), committed=type.committed), type
+        )
     indices = sharding.addressable_devices_indices_map(aval.shape)
     pieces = [x[index] for index in indices.values()]
     return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
@@ -85,7 +87,7 @@ _scalars: dict[tuple, Array] = {}
 _MAX_SCALARS = 4096
 
 
-def _scalar(x: Any, type: ArrayType) -> Array:  # noqa: A002
+def _scalar(x: Any, type: ArrayType) -> Array:
     """A rank-0 array, remembered, since programs use the same few scalars again and again."""
     value = np.asarray(x).astype(type.aval.dtype)
     key = (value.tobytes(), type)

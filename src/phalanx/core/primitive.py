@@ -52,7 +52,9 @@ class _Missing:
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise RuleError(
-            f"primitive {self.primitive.name}", expected=f"a {self.undefined.rule} rule", got="none",
+            f"primitive {self.primitive.name}",
+            expected=f"a {self.undefined.rule} rule",
+            got="none",
             mend=f"{self.undefined.reason} (the rules of {self.primitive.name} are in {type(self.primitive).__module__})",
         )
 
@@ -70,8 +72,11 @@ class Roles:
     __slots__ = ("operands", "reduced", "results", "whole")
 
     def __init__(
-        self, operands: Sequence[Sequence[Hashable]], results: Sequence[Sequence[Hashable]],
-        reduced: Mapping[Hashable, str] | None = None, whole: Any = (),
+        self,
+        operands: Sequence[Sequence[Hashable]],
+        results: Sequence[Sequence[Hashable]],
+        reduced: Mapping[Hashable, str] | None = None,
+        whole: Any = (),
     ):
         self.operands = [tuple(names) for names in operands]
         self.results = [tuple(names) for names in results]
@@ -151,12 +156,12 @@ def _registered(name: str) -> Primitive:
     return registry[name]
 
 
-def LINEAR(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:  # noqa: N802
+def LINEAR(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
     """The derivative of an operation linear jointly in all its operands: the tangents take the same road."""
     return self(*primals, **params), self(*map(instantiate, tangents), **params)
 
 
-def ZERO(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:  # noqa: N802
+def ZERO(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
     """The derivative of an operation that is locally constant."""
     y = self(*primals, **params)
     return (y, [Zero.like(v) for v in y]) if self.multiple else (y, Zero.like(y))

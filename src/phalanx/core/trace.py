@@ -147,7 +147,7 @@ class Tracer(Operators):
     def __deepcopy__(self, memo: Any) -> Tracer:
         return self
 
-    __copy__ = lambda self: self  # noqa: E731
+    __copy__ = lambda self: self
 
 
 def leak_error(tracer: Tracer) -> UnexpectedTracerError:
@@ -339,6 +339,8 @@ def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:
     for i, x in enumerate(outputs):
         if not (hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex | bool)):
             raise TraceError(
-                f"output{paths(i)}", expected="an array or a scalar", got=f"{x!r} of type {type(x).__name__}",
+                f"output{paths(i)}",
+                expected="an array or a scalar",
+                got=f"{x!r} of type {type(x).__name__}",
                 mend="return only arrays from a transformed function; pass other results by has_aux or a closure",
             )

@@ -161,10 +161,7 @@ def _is_plain_host_memory(buffer: Buffer, dtype: np.dtype) -> bool:
 
 
 def copy_to_devices(
-    buffers: Sequence[Buffer],
-    shardings: Sequence[Any],
-    *,
-    semantics: Any = CopySemantics.REUSE_INPUT,
+    buffers: Sequence[Buffer], shardings: Sequence[Any], *, semantics: Any = CopySemantics.REUSE_INPUT
 ) -> list[Buffer]:
     """Copy arrays piece by piece to other devices: the first piece to the first device of the new sharding, and so on.
 

@@ -111,7 +111,9 @@ class Signature:
       ArgumentError: a number or name is not one of the function's parameters, or is both static and donated.
     """
 
-    def __init__(self, fun: Callable, static_argnums: Any, static_argnames: Any, donate_argnums: Any, donate_argnames: Any):
+    def __init__(
+        self, fun: Callable, static_argnums: Any, static_argnames: Any, donate_argnums: Any, donate_argnames: Any
+    ):
         self.fun = fun
         try:
             self.parameters = list(inspect.signature(fun).parameters.values())
@@ -122,9 +124,11 @@ class Signature:
         both = self.static_argnums & self.donate_argnums
         if both:
             raise ArgumentError(
-                f"jit of {code_position(fun)}, donate_argnums", expected="arguments that are not static",
-                got=f"{sorted(both)}, which are in static_argnums too", mend="drop them from one of the two",
-            )  # fmt: skip
+                f"jit of {code_position(fun)}, donate_argnums",
+                expected="arguments that are not static",
+                got=f"{sorted(both)}, which are in static_argnums too",
+                mend="drop them from one of the two",
+            )
         self.is_plain = not (self.static_argnums or self.static_argnames)
 
     def _complete(self, kind: str, nums: Any, names: Any) -> tuple[frozenset, frozenset]:
@@ -143,20 +147,28 @@ class Signature:
                 )
             if self.parameters and not variadic and not -count <= n < count:
                 raise ArgumentError(
-                    f"{where}nums", expected=f"positions below {count}, the number of positional parameters",
-                    got=str(n), mend="count from 0, or use the parameter's name",
-                )  # fmt: skip
+                    f"{where}nums",
+                    expected=f"positions below {count}, the number of positional parameters",
+                    got=str(n),
+                    mend="count from 0, or use the parameter's name",
+                )
             positions.add(n % count if n < 0 and count else n)
         known = {p.name for p in self.parameters}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in self.parameters)
         for name in given_names:
             if self.parameters and name not in known and not takes_any:
                 raise ArgumentError(
-                    f"{where}names", expected=f"names of parameters: {', '.join(sorted(known))}", got=repr(name),
+                    f"{where}names",
+                    expected=f"names of parameters: {', '.join(sorted(known))}",
+                    got=repr(name),
                     mend="correct the name",
-                )  # fmt: skip
+                )
         found = set(given_names)
-        found |= {positional[n].name for n in positions if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY}  # fmt: skip # noqa: E501
+        found |= {
+            positional[n].name
+            for n in positions
+            if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY
+        }
         positions |= {i for i, p in enumerate(positional) if p.name in given_names}
         return frozenset(positions), frozenset(found)
 
@@ -193,7 +205,8 @@ def _check_hashable(name: str, value: Any, fun: Callable) -> None:
         hash(value)
     except TypeError:
         raise ArgumentTypeError(
-            f"jit of {code_position(fun)}, static argument {name}", expected="a hashable value, since it is part of "
-            "the key under which the program is kept", got=f"{value!r} of type {type(value).__name__}",
+            f"jit of {code_position(fun)}, static argument {name}",
+            expected="a hashable value, since it is part of the key under which the program is kept",
+            got=f"{value!r} of type {type(value).__name__}",
             mend="give a tuple instead of a list, or do not mark the argument as static",
-        ) from None  # fmt: skip
+        ) from None

@@ -172,11 +172,21 @@ class Jit:
 
 
 def jit(
-    fun: Callable | None = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED,
-    static_argnums: Any = None, static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None,
-    keep_unused: bool = False, device: Any = None, backend: str | None = None, inline: bool = False,
+    fun: Callable | None = None,
+    /,
+    *,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
     compiler_options: dict | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Compile a function as a whole, for one device or a mesh.
 
     Args:
@@ -209,17 +219,27 @@ def jit(
       [0.0, 2.0, 4.0]
     """
     options = dict(
-        in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
-        static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
-        keep_unused=keep_unused, device=device, backend=backend, inline=inline, compiler_options=compiler_options,
-    )  # fmt: skip
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        compiler_options=compiler_options,
+    )
     if fun is None:
         return lambda f: jit(f, **options)
     if not callable(fun):
         raise ArgumentTypeError(
-            "jit, argument fun", expected="a function", got=f"{fun!r} of type {type(fun).__name__}",
+            "jit, argument fun",
+            expected="a function",
+            got=f"{fun!r} of type {type(fun).__name__}",
             mend="pass the function itself; options go by keyword",
-        )  # fmt: skip
+        )
     if backend is not None and device is None:
         device = client.devices(backend)[0]
     if device is not None:

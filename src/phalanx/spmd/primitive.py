@@ -40,9 +40,10 @@ class Options(NamedTuple):
     def derived(self, ins: Sequence[Any], outs: Sequence[Any], donated: Sequence[bool] | None = None) -> Options:
         """The options of a program derived from this one."""
         return self._replace(
-            in_shardings=tuple(ins), out_shardings=tuple(outs),
+            in_shardings=tuple(ins),
+            out_shardings=tuple(outs),
             donated=(False,) * len(ins) if donated is None else tuple(donated),
-        )  # fmt: skip
+        )
 
     @classmethod
     def open(cls, program: Jaxpr) -> Options:
@@ -55,9 +56,8 @@ def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Opt
     consts = program.consts
     if consts:
         options = options._replace(
-            in_shardings=(None,) * len(consts) + options.in_shardings,
-            donated=(False,) * len(consts) + options.donated,
-        )  # fmt: skip
+            in_shardings=(None,) * len(consts) + options.in_shardings, donated=(False,) * len(consts) + options.donated
+        )
         program = program.derive("hoisted", program.hoist)
     return jit_p(*consts, *args, jaxpr=program, name=name, options=options)
 
@@ -91,7 +91,7 @@ class JitCall(Primitive, name="jit", multiple=True):
         wishes = options.derived(
             options.in_shardings + _where(options.in_shardings, nonzero),
             options.out_shardings + _where(options.out_shardings, has),
-        )  # fmt: skip
+        )
         out = bind_program(derived, [*primals, *given], name=f"jvp({name})", options=wishes)
         count = len(jaxpr.outvars)
         return out[:count], join_tangents(jaxpr.out_avals, has, out[count:])
@@ -102,16 +102,17 @@ class JitCall(Primitive, name="jit", multiple=True):
         halves = linearize_program(jaxpr, nonzero)
         count = len(jaxpr.outvars)
         primal_options = options.derived(
-            options.in_shardings, options.out_shardings + (None,) * (len(halves.primal.outvars) - count),
+            options.in_shardings,
+            options.out_shardings + (None,) * (len(halves.primal.outvars) - count),
             options.donated,
-        )  # fmt: skip
+        )
         out = bind_program(halves.primal, primals, name=name, options=primal_options)
         returned = iter(out[count:])
         residuals = [next(returned) if f is None else primals[f] for f in halves.forwarded]
         linear_options = options.derived(
             (None,) * len(residuals) + _where(options.in_shardings, nonzero),
             _where(options.out_shardings, halves.nonzero),
-        )  # fmt: skip
+        )
         out_dot = bind_program(halves.linear, [*residuals, *given], name=f"linear({name})", options=linear_options)
         return out[:count], join_tangents(jaxpr.out_avals, halves.nonzero, out_dot)
 
@@ -152,18 +153,22 @@ class JitCall(Primitive, name="jit", multiple=True):
             _where(ins, [not u for u in unknown]), _where(outs, parts.known_outputs) + (None,) * len(residuals)
         )
         known = eqn.replace(
-            invars=known_in, outvars=[*known_out, *residuals],
-            params=params | {"jaxpr": parts.known, "options": known_options}, effects=parts.known.effects,
-        )  # fmt: skip
+            invars=known_in,
+            outvars=[*known_out, *residuals],
+            params=params | {"jaxpr": parts.known, "options": known_options},
+            effects=parts.known.effects,
+        )
         unknown_options = options.derived(
             (None,) * len(residuals) + _where(ins, parts.unknown_inputs), _where(outs, parts.unknown_outputs)
         )
         unknown_in = [a for a, t in zip(eqn.invars, parts.unknown_inputs, strict=True) if t]
         unknown_out = [v for v, u in zip(eqn.outvars, parts.unknown_outputs, strict=True) if u]
         waiting = eqn.replace(
-            invars=[*residuals, *unknown_in], outvars=unknown_out,
-            params=params | {"jaxpr": parts.unknown, "options": unknown_options}, effects=parts.unknown.effects,
-        )  # fmt: skip
+            invars=[*residuals, *unknown_in],
+            outvars=unknown_out,
+            params=params | {"jaxpr": parts.unknown, "options": unknown_options},
+            effects=parts.unknown.effects,
+        )
         return known if known.outvars or known.effects else None, waiting, residuals
 
     def transpose(self, y_bars: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> tuple:
@@ -176,7 +181,7 @@ class JitCall(Primitive, name="jit", multiple=True):
         wishes = options.derived(
             _where(ins, [not lin for lin in linear]) + _where(options.out_shardings, nonzero),
             _where(_where(ins, linear), has),
-        )  # fmt: skip
+        )
         out = iter(bind_program(derived, [*given, *cts], name=f"transpose({name})", options=wishes))
         present = iter(has)
         return tuple((next(out) if next(present) else None) if lin else None for lin in linear)
@@ -211,8 +216,9 @@ class JitCall(Primitive, name="jit", multiple=True):
         return eqn.replace(
             invars=[a for a, k in zip(eqn.invars, kept, strict=True) if k],
             outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u],
-            params=eqn.params | {"jaxpr": smaller, "options": wishes}, effects=smaller.effects,
-        )  # fmt: skip
+            params=eqn.params | {"jaxpr": smaller, "options": wishes},
+            effects=smaller.effects,
+        )
 
 
 jit_p = JitCall()
@@ -236,10 +242,14 @@ def _has_known_work(jaxpr: Jaxpr, unknown: Sequence[bool]) -> bool:
 def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> dispatch.Call:
     devices, in_shardings, committed = resolve_inner(jaxpr, types, options.in_shardings, options.out_shardings, name)
     lowered = dispatch.lower(
-        jaxpr, devices, in_shardings, options.out_shardings, name=name, committed=committed,
-        donated=[i for i, d in enumerate(options.donated) if d], keep_unused=options.keep_unused,
-    )  # fmt: skip
+        jaxpr,
+        devices,
+        in_shardings,
+        options.out_shardings,
+        name=name,
+        committed=committed,
+        donated=[i for i, d in enumerate(options.donated) if d],
+        keep_unused=options.keep_unused,
+    )
     moves = [(i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s]
     return dispatch.Call(lowered.compile(), moves)
-
-

@@ -66,15 +66,19 @@ def _sharding_of(s: Any, leaf: Any, where: Callable[[], str]) -> Any:
         mesh = state.context.mesh
         if mesh is None or mesh.empty:
             raise ShardingError(
-                where(), expected="a sharding, or a mesh in context for a bare spec", got=repr(s),
+                where(),
+                expected="a sharding, or a mesh in context for a bare spec",
+                got=repr(s),
                 mend="give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)",
-            )  # fmt: skip
+            )
         s = NamedSharding(mesh, s)
     elif not isinstance(s, Sharding):
         raise ArgumentTypeError(
-            where(), expected="None, a PartitionSpec or a Sharding", got=f"{s!r} of type {type(s).__name__}",
+            where(),
+            expected="None, a PartitionSpec or a Sharding",
+            got=f"{s!r} of type {type(s).__name__}",
             mend="give NamedSharding(mesh, PartitionSpec(...))",
-        )  # fmt: skip
+        )
     shape = getattr(leaf, "shape", None)
     if shape is not None:
         s.check_compatible(shape, where())
@@ -82,7 +86,10 @@ def _sharding_of(s: Any, leaf: Any, where: Callable[[], str]) -> Any:
 
 
 def resolve(
-    program: Jaxpr, types: Sequence[ArrayType], declared: Sequence[Any], out_declared: Sequence[Any],
+    program: Jaxpr,
+    types: Sequence[ArrayType],
+    declared: Sequence[Any],
+    out_declared: Sequence[Any],
     names: Callable[[int], str],
 ) -> tuple[tuple, list, bool]:
     """Choose devices and input shardings for a call.
@@ -162,19 +169,22 @@ def _check_committed(t: ArrayType, declared: Any, devices: tuple, name: str) -> 
     held = t.sharding
     if declared is not None and not held.is_equivalent_to(declared, physical_aval(t.aval).ndim):
         raise ShardingError(
-            name, expected=f"an array with the declared sharding {declared}", got=f"{t.aval} committed to {held}",
+            name,
+            expected=f"an array with the declared sharding {declared}",
+            got=f"{t.aval} committed to {held}",
             mend="reshard it with device_put, or leave in_shardings open for this argument",
-        )  # fmt: skip
+        )
     if set(held._device_assignment) != set(devices):
         raise _different_devices(name, held, devices)
 
 
 def _different_devices(name: str, sharding: Any, devices: tuple) -> ShardingError:
     return ShardingError(
-        name, expected=f"devices of the computation, {dispatch._devices(devices)}",
+        name,
+        expected=f"devices of the computation, {dispatch._devices(devices)}",
         got=f"{sharding} on {dispatch._devices(sharding._device_assignment)}",
         mend="bring all arguments to one set of devices with device_put, or give shardings over one mesh",
-    )  # fmt: skip
+    )
 
 
 def resolve_inner(

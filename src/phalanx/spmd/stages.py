@@ -57,8 +57,9 @@ class Traced:
       signature: the parameters of the function.
     """
 
-    def __init__(self, fun: Callable, program: Jaxpr, call: CallArguments, out_tree: Any, settings: dict,
-                 signature: Signature):  # fmt: skip
+    def __init__(
+        self, fun: Callable, program: Jaxpr, call: CallArguments, out_tree: Any, settings: dict, signature: Signature
+    ):
         self.fun = fun
         self.program = program
         self.out_tree = out_tree
@@ -77,9 +78,12 @@ class Traced:
         outs = prefix_shardings(self._settings["out_shardings"], out, "out_shardings")
         donated = set(self._call.donated())
         return Options(
-            ins + (None,) * num_named, outs, tuple(i in donated for i in range(len(self._call.leaves))),
-            self._settings["inline"], self._settings["keep_unused"],
-        )  # fmt: skip
+            ins + (None,) * num_named,
+            outs,
+            tuple(i in donated for i in range(len(self._call.leaves))),
+            self._settings["inline"],
+            self._settings["keep_unused"],
+        )
 
     jaxpr = property(lambda self: self.program)
     fun_name = property(lambda self: getattr(self.fun, "__name__", "fn"))
@@ -115,29 +119,36 @@ class Traced:
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
         """Lower for the shardings that the example arguments have: the second stage."""
-        types = [
-            ArrayType(a, s, s is not None)
-            for a, s in zip(self.program.in_avals, self._shardings, strict=True)
-        ]
+        types = [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
         return self.lower_for(types, lowering_platforms)
 
     def lower_for(self, types: Sequence[ArrayType], platforms: Sequence[str] | None = None) -> Lowered:
         """Lower for arguments of these types."""
         if self.is_open:
             raise TraceError(
-                f"lowering of {self.fun_name}", expected="a function that closes over no traced value",
+                f"lowering of {self.fun_name}",
+                expected="a function that closes over no traced value",
                 got="one that closes over a value of a transformation around it",
                 mend="pass that value as an argument",
-            )  # fmt: skip
+            )
         options = self.options
         devices, in_shardings, committed = resolve(
-            self.program, types, options.in_shardings, options.out_shardings,
+            self.program,
+            types,
+            options.in_shardings,
+            options.out_shardings,
             lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
-        )  # fmt: skip
+        )
         program = dispatch.lower(
-            self.program, devices, in_shardings, options.out_shardings, donated=self.donate_argnums,
-            keep_unused=options.keep_unused, name=self.fun_name, committed=committed,
-        )  # fmt: skip
+            self.program,
+            devices,
+            in_shardings,
+            options.out_shardings,
+            donated=self.donate_argnums,
+            keep_unused=options.keep_unused,
+            name=self.fun_name,
+            committed=committed,
+        )
         return Lowered(self, program)
 
     def __repr__(self) -> str:
@@ -188,12 +199,19 @@ class Lowered:
         if dialect == "hlo":
             return stablehlo.to_hlo_text(self.program.module.module)
         raise ArgumentTypeError(
-            "as_text, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), mend="choose one of the two"
+            "as_text, argument dialect",
+            expected='"stablehlo" or "hlo"',
+            got=repr(dialect),
+            mend="choose one of the two",
         )
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The MLIR module ("stablehlo") or the XLA computation ("hlo")."""
-        return self.program.module.module if dialect in (None, "stablehlo") else stablehlo.to_hlo(self.program.module.module)
+        return (
+            self.program.module.module
+            if dialect in (None, "stablehlo")
+            else stablehlo.to_hlo(self.program.module.module)
+        )
 
     def cost_analysis(self) -> Any:
         """What XLA estimates of the program before compiling: operations, bytes accessed."""
@@ -262,12 +280,16 @@ class Compiled:
         call = traced._call.signature.split(args, kwargs)
         if call.tree != self.in_tree:
             raise TreeError(
-                f"call of compiled {traced.fun_name}", expected=f"arguments of structure {self.in_tree}",
-                got=str(call.tree), mend="call it with the arguments it was compiled for, or call the jit function",
-            )  # fmt: skip
+                f"call of compiled {traced.fun_name}",
+                expected=f"arguments of structure {self.in_tree}",
+                got=str(call.tree),
+                mend="call it with the arguments it was compiled for, or call the jit function",
+            )
         self._check(call)
-        leaves = [placement.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
-                  for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)]  # fmt: skip # noqa: E501
+        leaves = [
+            placement.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
+            for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)
+        ]
         try:
             out = self.program([x._buffer for x in leaves])
         except Exception:
@@ -282,9 +304,11 @@ class Compiled:
         ):
             if isinstance(x, Tracer):
                 raise TraceError(
-                    f"call of compiled {self._traced.fun_name}, argument {call.path(i)}", expected="an array",
-                    got=x.describe(), mend="inside a transformation call the jit function, not its compiled stage",
-                )  # fmt: skip
+                    f"call of compiled {self._traced.fun_name}, argument {call.path(i)}",
+                    expected="an array",
+                    got=x.describe(),
+                    mend="inside a transformation call the jit function, not its compiled stage",
+                )
             held = concrete_type(x)
             if not held.aval.matches(aval):
                 differences.append(f"{call.path(i)} is {held.aval}, compiled for {aval}")
@@ -292,11 +316,11 @@ class Compiled:
                 differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")
         if differences:
             raise ArgumentTypeError(
-                f"call of compiled {self._traced.fun_name}", expected="the argument types it was compiled for",
-                got="; ".join(differences), mend="convert the arguments, or call the jit function, which compiles anew",
-            )  # fmt: skip
+                f"call of compiled {self._traced.fun_name}",
+                expected="the argument types it was compiled for",
+                got="; ".join(differences),
+                mend="convert the arguments, or call the jit function, which compiles anew",
+            )
 
     def __repr__(self) -> str:
         return f"Compiled({self._traced.fun_name})"
-
-

@@ -51,9 +51,11 @@ class FlatFunction:
         if self.has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
                 raise ArgumentTypeError(
-                    f"the result of {code_position(self.fun)}", expected="a pair (result, aux), since has_aux=True",
-                    got=f"{type(out).__name__}", mend="return (result, aux), or drop has_aux",
-                )  # fmt: skip
+                    f"the result of {code_position(self.fun)}",
+                    expected="a pair (result, aux), since has_aux=True",
+                    got=f"{type(out).__name__}",
+                    mend="return (result, aux), or drop has_aux",
+                )
             out, self.aux = out
         flat, self.out_tree = tree_flatten(out)
         check_outputs(flat, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
@@ -112,23 +114,27 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> y, y_dot = phalanx.jvp(lambda x: x ** 2, (3.0,), (1.0,))
+      >>> y, y_dot = phalanx.jvp(lambda x: x**2, (3.0,), (1.0,))
       >>> float(y), float(y_dot)
       (9.0, 6.0)
     """
     for what, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, tuple | list):
             raise ArgumentTypeError(
-                f"jvp, argument {what}", expected="a tuple or list of arguments", got=f"a {type(given).__name__}",
+                f"jvp, argument {what}",
+                expected="a tuple or list of arguments",
+                got=f"a {type(given).__name__}",
                 mend=f"wrap it: ({what[:-1]},)",
-            )  # fmt: skip
+            )
     flat, tree = tree_flatten(tuple(primals))
     flat_dot, dot_tree = tree_flatten(tuple(tangents))
     if tree != dot_tree:
         raise TreeError(
-            "jvp, argument tangents", expected=f"the structure of primals, {tree}", got=str(dot_tree),
+            "jvp, argument tangents",
+            expected=f"the structure of primals, {tree}",
+            got=str(dot_tree),
             mend="give one tangent for each primal leaf",
-        )  # fmt: skip
+        )
     for i, (p, t) in enumerate(zip(flat, flat_dot, strict=True)):
         _check_tangent(p, t, lambda i=i: f"jvp, tangents{_path(tuple(primals), i)}")
     flat_dot = [Zero.like(p) if _is_float0(t) else t for p, t in zip(flat, flat_dot, strict=True)]
@@ -170,9 +176,11 @@ def _check_tangent(primal: Any, tangent: Any, where: Callable[[], str]) -> None:
     got = aval_of(tangent)
     if got.shape != want.shape or (got.dtype != want.dtype and not (got.weak_type and want.dtype != dtypes.float0)):
         raise DTypeError(
-            where(), expected=f"a tangent of type {want.str_short()}", got=got.str_short(),
+            where(),
+            expected=f"a tangent of type {want.str_short()}",
+            got=got.str_short(),
             mend="give tangents of the shape and dtype of the primals (float0 zeros for integers)",
-        )  # fmt: skip
+        )
 
 
 def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> tuple:
@@ -197,9 +205,16 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     function = FlatFunction(fun, tree, has_aux=has_aux)
     out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
     apply = functools.partial(
-        _apply_linear, _Held(program.replace(consts=()), tree, function.out_tree, nonzero, [aval_of(p) for p in flat],
-                             [aval_of(x) for x in out])
-    )  # fmt: skip
+        _apply_linear,
+        _Held(
+            program.replace(consts=()),
+            tree,
+            function.out_tree,
+            nonzero,
+            [aval_of(p) for p in flat],
+            [aval_of(x) for x in out],
+        ),
+    )
     result = tree_unflatten(function.out_tree, out), Partial(apply, list(program.consts))
     return (*result, aux) if has_aux else result
 
@@ -218,14 +233,21 @@ def _apply_linear(held: _Held, consts: Sequence[Any], *tangents: Any) -> Any:
     flat, tree = tree_flatten(tangents)
     if tree != held.in_tree:
         raise TreeError(
-            "the linear function's arguments", expected=f"the structure of the primals, {held.in_tree}", got=str(tree),
+            "the linear function's arguments",
+            expected=f"the structure of the primals, {held.in_tree}",
+            got=str(tree),
             mend="give one tangent for each argument that was linearised",
-        )  # fmt: skip
+        )
     for i, (aval, t) in enumerate(zip(held.in_avals, flat, strict=True)):
         _check_against(aval, t, lambda i=i: f"the linear function's arguments{_path(tangents, i)}")
-    inputs = [instantiate(Zero(a.to_tangent())) if _is_float0(t) else t for a, t in zip(held.in_avals, flat, strict=True)]
+    inputs = [
+        instantiate(Zero(a.to_tangent())) if _is_float0(t) else t for a, t in zip(held.in_avals, flat, strict=True)
+    ]
     computed = iter(run_program(held.program.replace(consts=list(consts)), *inputs))
-    out = [next(computed) if nz else _tangent_out(Zero(a.to_tangent())) for nz, a in zip(held.nonzero, held.out_avals, strict=True)]  # fmt: skip # noqa: E501
+    out = [
+        next(computed) if nz else _tangent_out(Zero(a.to_tangent()))
+        for nz, a in zip(held.nonzero, held.out_avals, strict=True)
+    ]
     return tree_unflatten(held.out_tree, out)
 
 
@@ -233,9 +255,11 @@ def _check_against(primal_aval: ShapedArray, t: Any, where: Callable[[], str]) -
     want, got = primal_aval.to_tangent(), aval_of(t)
     if got.shape != want.shape or (got.dtype != want.dtype and not (got.weak_type and want.dtype != dtypes.float0)):
         raise DTypeError(
-            where(), expected=f"a value of type {want.str_short()}", got=got.str_short(),
+            where(),
+            expected=f"a value of type {want.str_short()}",
+            got=got.str_short(),
             mend="convert it with .astype and reshape",
-        )  # fmt: skip
+        )
 
 
 def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> tuple:
@@ -263,8 +287,14 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = 
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree, has_aux=has_aux)
     out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
-    held = _Held(program.replace(consts=()), tree, function.out_tree, nonzero, [aval_of(p) for p in flat],
-                 [aval_of(x) for x in out])  # fmt: skip
+    held = _Held(
+        program.replace(consts=()),
+        tree,
+        function.out_tree,
+        nonzero,
+        [aval_of(p) for p in flat],
+        [aval_of(x) for x in out],
+    )
     result = tree_unflatten(function.out_tree, out), Partial(functools.partial(_apply_vjp, held), list(program.consts))
     return (*result, aux) if has_aux else result
 
@@ -273,9 +303,11 @@ def _apply_vjp(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
     flat, tree = tree_flatten(cotangent)
     if tree != held.out_tree:
         raise TreeError(
-            "the vjp function's argument", expected=f"the structure of the result, {held.out_tree}", got=str(tree),
+            "the vjp function's argument",
+            expected=f"the structure of the result, {held.out_tree}",
+            got=str(tree),
             mend="give one cotangent for each leaf of the result",
-        )  # fmt: skip
+        )
     for i, (aval, c) in enumerate(zip(held.out_avals, flat, strict=True)):
         _check_against(aval, c, lambda i=i: f"the vjp function's argument{_path(cotangent, i)}")
     cts = [c for c, nz in zip(flat, held.nonzero, strict=True) if nz]
@@ -283,9 +315,13 @@ def _apply_vjp(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
 
 
 def value_and_grad(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-    allow_int: bool = False, reduce_axes: Any = (),
-) -> Callable:  # fmt: skip
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+) -> Callable:
     """A function that gives both the value and the gradient of a scalar function.
 
     Args:
@@ -305,7 +341,7 @@ def value_and_grad(
 
     Examples:
       >>> import phalanx
-      >>> value, gradient = phalanx.value_and_grad(lambda x: x ** 3)(2.0)
+      >>> value, gradient = phalanx.value_and_grad(lambda x: x**3)(2.0)
       >>> float(value), float(gradient)
       (8.0, 12.0)
     """
@@ -318,9 +354,7 @@ def value_and_grad(
         for i, x in enumerate(flat):
             _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"grad, argument{_path(chosen, i)}")
         function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux)
-        out, program, nonzero, aux = _linearize(
-            function, flat, _name(fun), (lambda: function.aux) if has_aux else None
-        )
+        out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
         _check_grad_output(fun, out, function.out_tree, holomorphic)
         aval = aval_of(out[0])
         seed = np.ones((), aval.dtype)[()]
@@ -333,9 +367,13 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-    allow_int: bool = False, reduce_axes: Any = (),
-) -> Callable:  # fmt: skip
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+) -> Callable:
     """A function that gives the gradient of a scalar function.
 
     Args:
@@ -349,7 +387,7 @@ def grad(
 
     Examples:
       >>> import phalanx
-      >>> float(phalanx.grad(lambda x: x ** 3)(2.0))
+      >>> float(phalanx.grad(lambda x: x**3)(2.0))
       12.0
     """
     both = value_and_grad(fun, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
@@ -365,9 +403,11 @@ def grad(
 def _check_callable(fun: Any, what: str) -> None:
     if not callable(fun):
         raise ArgumentTypeError(
-            f"{what}, argument fun", expected="a function", got=f"{fun!r} of type {type(fun).__name__}",
+            f"{what}, argument fun",
+            expected="a function",
+            got=f"{fun!r} of type {type(fun).__name__}",
             mend="pass the function itself",
-        )  # fmt: skip
+        )
 
 
 def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
@@ -377,9 +417,11 @@ def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[t
     for n in wanted:
         if not -count <= n < count:
             raise ArgumentError(
-                "argnums", expected=f"positions below {count}, the number of positional arguments", got=repr(argnums),
+                "argnums",
+                expected=f"positions below {count}, the number of positional arguments",
+                got=repr(argnums),
                 mend="pass the differentiated arguments by position, or change argnums",
-            )  # fmt: skip
+            )
     places = [n % count for n in wanted]
 
     def fill(chosen: Sequence[Any]) -> list:
@@ -396,39 +438,53 @@ def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callabl
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise DTypeError(
-                where(), expected="a complex dtype, since holomorphic=True", got=aval.str_short(),
+                where(),
+                expected="a complex dtype, since holomorphic=True",
+                got=aval.str_short(),
                 mend="convert the argument to complex64, or drop holomorphic",
-            )  # fmt: skip
+            )
         return
-    if dtypes.issubdtype(aval.dtype, dtypes.extended) or dtypes.issubdtype(aval.dtype, np.integer) or aval.dtype == np.bool_:
+    if (
+        dtypes.issubdtype(aval.dtype, dtypes.extended)
+        or dtypes.issubdtype(aval.dtype, np.integer)
+        or aval.dtype == np.bool_
+    ):
         if not allow_int:
             raise DTypeError(
-                where(), expected="a real or complex floating-point dtype", got=aval.str_short(),
+                where(),
+                expected="a real or complex floating-point dtype",
+                got=aval.str_short(),
                 mend="convert the argument to float32, choose others by argnums, or pass allow_int=True",
-            )  # fmt: skip
+            )
 
 
 def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -> None:
     where = f"grad, the result of {code_position(fun)}"
     if len(out) != 1 or tree.num_nodes != 1:
         raise ArgumentTypeError(
-            where, expected="one scalar", got=f"a tree of {len(out)} leaves, {tree}",
+            where,
+            expected="one scalar",
+            got=f"a tree of {len(out)} leaves, {tree}",
             mend="return a scalar; with has_aux=True further values may come second",
-        )  # fmt: skip
+        )
     aval = aval_of(out[0])
     if aval.shape != ():
         raise _not_scalar(where, aval)
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise DTypeError(
-                where, expected="a complex dtype, since holomorphic=True", got=aval.str_short(),
+                where,
+                expected="a complex dtype, since holomorphic=True",
+                got=aval.str_short(),
                 mend="drop holomorphic, or return a complex value",
-            )  # fmt: skip
+            )
     elif not dtypes.issubdtype(aval.dtype, np.floating):
         raise DTypeError(
-            where, expected="a real floating-point dtype", got=aval.str_short(),
+            where,
+            expected="a real floating-point dtype",
+            got=aval.str_short(),
             mend="return a real value (for complex functions use holomorphic=True, vjp or jvp)",
-        )  # fmt: skip
+        )
 
 
 class _NotScalarError(ArgumentError, TypeError):
@@ -437,12 +493,16 @@ class _NotScalarError(ArgumentError, TypeError):
 
 def _not_scalar(where: str, aval: ShapedArray) -> ArgumentError:
     return _NotScalarError(
-        where, expected="a scalar", got=aval.str_short(),
+        where,
+        expected="a scalar",
+        got=aval.str_short(),
         mend="reduce it with .sum() or .mean(), or use jacrev, jacfwd or vjp for array results",
-    )  # fmt: skip
+    )
 
 
-def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+def jacfwd(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable:
     """The Jacobian of a function, a column for each input element (forward mode).
 
     Args:
@@ -455,7 +515,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> phalanx.jacfwd(lambda x: x ** 2)(jnp.arange(2.0)).tolist()
+      >>> phalanx.jacfwd(lambda x: x**2)(jnp.arange(2.0)).tolist()
       [[0.0, 0.0], [0.0, 2.0]]
     """
     _check_callable(fun, "jacfwd")
@@ -475,9 +535,12 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
 
 def jacrev(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """The Jacobian of a function, a row for each result element (reverse mode).
 
     Args:
@@ -490,7 +553,7 @@ def jacrev(
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> phalanx.jacrev(lambda x: x ** 2)(jnp.arange(2.0)).tolist()
+      >>> phalanx.jacrev(lambda x: x**2)(jnp.arange(2.0)).tolist()
       [[0.0, 0.0], [0.0, 2.0]]
     """
     _check_callable(fun, "jacrev")
@@ -513,7 +576,9 @@ def jacrev(
     return jacobian
 
 
-def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+def hessian(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable:
     """The Hessian of a scalar function: forward over reverse mode.
 
     Args:
@@ -524,7 +589,7 @@ def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fal
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> phalanx.hessian(lambda x: (x ** 3).sum())(jnp.ones(2)).tolist()
+      >>> phalanx.hessian(lambda x: (x**3).sum())(jnp.ones(2)).tolist()
       [[6.0, 0.0], [0.0, 6.0]]
     """
     inner = jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic)
@@ -542,10 +607,7 @@ def batching_vmap(fun: Callable, basis: list, out_dim: int) -> Any:
 
     size = basis[0].shape[0] if basis else 0
     out, dims = batching.vmap_flat(flat_fun, basis, [0] * len(basis), batching.Axis(size), "jacobian")
-    moved = [
-        batching.to_dim(x, d, size, out_dim % (np.ndim(x) + (d is None)))
-        for x, d in zip(out, dims, strict=True)
-    ]
+    moved = [batching.to_dim(x, d, size, out_dim % (np.ndim(x) + (d is None))) for x, d in zip(out, dims, strict=True)]
     return tree_unflatten(trees[0], moved)
 
 
@@ -600,8 +662,14 @@ def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Any = ()) -> Cal
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree)
     program = stage(function, [aval_of(x) for x in flat], _name(fun))
-    held = _Held(program.replace(consts=()), tree, function.out_tree, [True] * len(program.outvars),
-                 program.in_avals, program.out_avals)  # fmt: skip
+    held = _Held(
+        program.replace(consts=()),
+        tree,
+        function.out_tree,
+        [True] * len(program.outvars),
+        program.in_avals,
+        program.out_avals,
+    )
     return Partial(functools.partial(_apply_vjp, held), list(program.consts))
 
 

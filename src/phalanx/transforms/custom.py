@@ -135,10 +135,11 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
 
 def _closed_over(kind: str) -> TraceError:
     return TraceError(
-        f"differentiation of a {kind} function", expected="a function that does not close over differentiated values",
+        f"differentiation of a {kind} function",
+        expected="a function that does not close over differentiated values",
         got="one that does, so that its rule cannot say how they matter",
         mend="pass the value as an argument, or use closure_convert",
-    )  # fmt: skip
+    )
 
 
 def _batch_call(axis: Axis, args: Any, dims: Any, fun: Any) -> tuple:
@@ -213,7 +214,9 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
             n = counts[0]
             out = [to_front(x, d, axis.size) for x, d in zip(flat[:n], flat_dims[:n], strict=True)]
             residual_mapped[:] = [d is not None for d in flat_dims[n:]]
-            residuals = [x if d is None else to_front(x, d, axis.size) for x, d in zip(flat[n:], flat_dims[n:], strict=True)]
+            residuals = [
+                x if d is None else to_front(x, d, axis.size) for x, d in zip(flat[n:], flat_dims[n:], strict=True)
+            ]
             return out, residuals
 
         def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
@@ -224,9 +227,14 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
 
 
 def _batch_bwd(
-    bwd: Callable, axis: Axis, residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple,
-    residual_mapped: Sequence[bool], in_mapped: Sequence[bool],
-) -> list:  # fmt: skip
+    bwd: Callable,
+    axis: Axis,
+    residuals: Sequence[Any],
+    cts: Sequence[Any],
+    perturbed: tuple,
+    residual_mapped: Sequence[bool],
+    in_mapped: Sequence[bool],
+) -> list:
     """Map a backward rule; cotangents of inputs that are not mapped are summed over the examples."""
     count = len(residuals)
     present = [type(c) is not Zero for c in cts]
@@ -281,9 +289,11 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
         residuals, given = operands[:num_residuals], operands[num_residuals:]
         if not all(map(is_linear, given)):
             raise RuleError(
-                "transpose of a custom_vjp function", expected="linear tangents", got="a known one",
+                "transpose of a custom_vjp function",
+                expected="linear tangents",
+                got="a known one",
                 mend="this is a fault of a transformation; report it",
-            )  # fmt: skip
+            )
         x_bars = bwd(list(residuals), list(cts), perturbed)
         chosen = [x for x, p in zip(x_bars, perturbed, strict=True) if p]
         return (*([None] * num_residuals), *chosen)
@@ -291,7 +301,10 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
     ) -> tuple:
-        moved = [to_front(x, d, axis.size) if i >= num_residuals or d is not None else x for i, (x, d) in enumerate(zip(args, dims, strict=True))]  # fmt: skip # noqa: E501
+        moved = [
+            to_front(x, d, axis.size) if i >= num_residuals or d is not None else x
+            for i, (x, d) in enumerate(zip(args, dims, strict=True))
+        ]
         residual_mapped = [d is not None for d in dims[:num_residuals]]
         ins = [True] * len(perturbed)
 
@@ -306,10 +319,11 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
 def forward_mode_error() -> TraceError:
     """The error for forward mode through a function that has a reverse rule only."""
     return TraceError(
-        "forward-mode differentiation (jvp)", expected="functions with a forward derivative",
+        "forward-mode differentiation (jvp)",
+        expected="functions with a forward derivative",
         got="a custom_vjp function, which has a reverse one only",
         mend="give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)",
-    )  # fmt: skip
+    )
 
 
 custom_linear_p = CustomLinear()
@@ -330,9 +344,11 @@ def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
     bound.apply_defaults()
     if bound.kwargs:
         raise ArgumentTypeError(
-            f"call of {code_position(fun)}", expected="arguments that can be given by position",
-            got=f"keyword-only {', '.join(bound.kwargs)}", mend="make the parameters of custom-rule functions positional",
-        )  # fmt: skip
+            f"call of {code_position(fun)}",
+            expected="arguments that can be given by position",
+            got=f"keyword-only {', '.join(bound.kwargs)}",
+            mend="make the parameters of custom-rule functions positional",
+        )
     return bound.args
 
 
@@ -362,9 +378,10 @@ class _CustomFunction:
             if any(isinstance(x, Tracer) for x in tree_flatten(args[i])[0]) and not callable(args[i]):
                 raise ArgumentTypeError(
                     f"{type(self).__name__} of {code_position(self.fun)}, argument {i}",
-                    expected="a value that is not traced, since it is in nondiff_argnums", got=repr(args[i]),
+                    expected="a value that is not traced, since it is in nondiff_argnums",
+                    got=repr(args[i]),
                     mend="pass it as a differentiable argument and return a zero derivative for it",
-                )  # fmt: skip
+                )
         static = [args[i] for i in sorted(places)]
         dynamic = [x for i, x in enumerate(args) if i not in places]
 
@@ -375,7 +392,7 @@ class _CustomFunction:
         return static, dynamic, call
 
 
-class custom_jvp(_CustomFunction):  # noqa: N801
+class custom_jvp(_CustomFunction):
     """A function with its own forward derivative.
 
     Args:
@@ -409,7 +426,9 @@ class custom_jvp(_CustomFunction):  # noqa: N801
     def defjvps(self, *jvps: Callable | None) -> None:
         """Set one rule for each argument: `jvp(tangent, result, *primals) -> tangent`; None for a zero derivative."""
         if self.nondiff_argnums:
-            raise ArgumentError("defjvps", expected="no nondiff_argnums", got=str(self.nondiff_argnums), mend="use defjvp")
+            raise ArgumentError(
+                "defjvps", expected="no nondiff_argnums", got=str(self.nondiff_argnums), mend="use defjvp"
+            )
 
         def jvp(primals: tuple, tangents: tuple) -> tuple:
             y = self(*primals)
@@ -424,9 +443,11 @@ class custom_jvp(_CustomFunction):  # noqa: N801
         args = _resolve(self.fun, args, kwargs)
         if self.jvp is None:
             raise TraceError(
-                f"call of {code_position(self.fun)}", expected="a custom_jvp function with a rule", got="none",
+                f"call of {code_position(self.fun)}",
+                expected="a custom_jvp function with a rule",
+                got="none",
                 mend="define it with defjvp or defjvps",
-            )  # fmt: skip
+            )
         if state.trace is None:
             return self.fun(*args)
         static, dynamic, call = self._split(args)
@@ -443,7 +464,9 @@ class custom_jvp(_CustomFunction):  # noqa: N801
         out = custom_jvp_call_p(*leaves, fun=fun, rule=rule, num_consts=0)
         return tree_unflatten(trees[0], out)
 
-    def _apply_rule(self, static: list, tree: Any, trees: list, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
+    def _apply_rule(
+        self, static: list, tree: Any, trees: list, primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple:
         if self.symbolic_zeros:
             shown = [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
         else:
@@ -459,9 +482,11 @@ class custom_jvp(_CustomFunction):  # noqa: N801
         trees[:] = [out_tree]
         if out_tree != dot_tree and len(out) != len(out_dot):
             raise TreeError(
-                where, expected=f"a tangent with the structure of the result, {out_tree}", got=str(dot_tree),
+                where,
+                expected=f"a tangent with the structure of the result, {out_tree}",
+                got=str(dot_tree),
                 mend="return one tangent for each leaf of the result",
-            )  # fmt: skip
+            )
         return out, [_checked_tangent(where, y, t) for y, t in zip(out, out_dot, strict=True)]
 
 
@@ -476,13 +501,15 @@ def _checked_tangent(where: str, primal: Any, t: Any) -> Any:
         if got.weak_type and got.shape == want.shape:
             return vector_space.convert(t, want.dtype)
         raise ArgumentTypeError(
-            where, expected=f"a tangent of type {want.str_short()} for a result of that type", got=got.str_short(),
+            where,
+            expected=f"a tangent of type {want.str_short()} for a result of that type",
+            got=got.str_short(),
             mend="convert the tangent to the shape and dtype of its result",
-        )  # fmt: skip
+        )
     return t
 
 
-class custom_vjp(_CustomFunction):  # noqa: N801
+class custom_vjp(_CustomFunction):
     """A function with its own reverse derivative.
 
     Args:
@@ -513,9 +540,11 @@ class custom_vjp(_CustomFunction):  # noqa: N801
         args = _resolve(self.fun, args, kwargs)
         if self.fwd is None or self.bwd is None:
             raise TraceError(
-                f"call of {code_position(self.fun)}", expected="a custom_vjp function with rules", got="none",
+                f"call of {code_position(self.fun)}",
+                expected="a custom_vjp function with rules",
+                got="none",
                 mend="define them with defvjp",
-            )  # fmt: skip
+            )
         if state.trace is None:
             return self.fun(*args)
         static, dynamic, call = self._split(args)
@@ -534,9 +563,11 @@ class custom_vjp(_CustomFunction):  # noqa: N801
             result = call(self.fwd, tree_unflatten(tree, xs))
             if not isinstance(result, tuple | list) or len(result) != 2:
                 raise ArgumentTypeError(
-                    f"fwd rule of {code_position(self.fun)}", expected="a pair (result, residuals)", got=repr(result),
+                    f"fwd rule of {code_position(self.fun)}",
+                    expected="a pair (result, residuals)",
+                    got=repr(result),
                     mend="return (result, residuals)",
-                )  # fmt: skip
+                )
             out, out_tree = tree_flatten(result[0])
             residuals, residual_tree = tree_flatten(result[1])
             trees[:] = [out_tree]
@@ -552,9 +583,15 @@ class custom_vjp(_CustomFunction):  # noqa: N801
         return tree_unflatten(trees[0], out)
 
     def _apply_bwd(
-        self, static: list, tree: Any, out_tree: Any, residual_tree: Any, avals: Sequence[ShapedArray],
-        residuals: Sequence[Any], cts: Sequence[Any],
-    ) -> list:  # fmt: skip
+        self,
+        static: list,
+        tree: Any,
+        out_tree: Any,
+        residual_tree: Any,
+        avals: Sequence[ShapedArray],
+        residuals: Sequence[Any],
+        cts: Sequence[Any],
+    ) -> list:
         shown = [SymbolicZero(c.aval) if self.symbolic_zeros and type(c) is Zero else instantiate(c) for c in cts]
         result = self.bwd(*static, tree_unflatten(residual_tree, residuals), tree_unflatten(out_tree, shown))
         where = f"bwd rule of {code_position(self.fun)}"
@@ -563,10 +600,11 @@ class custom_vjp(_CustomFunction):  # noqa: N801
             result = tuple(result)
         if not isinstance(result, tuple) or len(result) != len(arguments):
             raise TreeError(
-                where, expected=f"a tuple of {len(arguments)} cotangents, one for each differentiable argument",
+                where,
+                expected=f"a tuple of {len(arguments)} cotangents, one for each differentiable argument",
                 got=f"{type(result).__name__} of {len(result)}" if isinstance(result, tuple) else repr(result),
                 mend="return a tuple with a cotangent (or None) for each argument",
-            )  # fmt: skip
+            )
         out: list[Any] = []
         for i, (x_bar, argument) in enumerate(zip(result, arguments, strict=True)):
             out.extend(_flat_cotangents(f"{where}, cotangent {i}", x_bar, argument))
@@ -581,9 +619,11 @@ def _flat_cotangents(where: str, x_bar: Any, argument: Any) -> list:
     flat, bar_tree = tree_flatten(x_bar, is_leaf=lambda x: x is None or type(x) is SymbolicZero)
     if len(flat) != len(avals):
         raise TreeError(
-            where, expected=f"the structure of the argument, {tree}", got=str(bar_tree),
+            where,
+            expected=f"the structure of the argument, {tree}",
+            got=str(bar_tree),
             mend="return a cotangent for each leaf of the argument",
-        )  # fmt: skip
+        )
     return [_checked_cotangent(where, a, c) for a, c in zip(avals, flat, strict=True)]
 
 
@@ -594,9 +634,11 @@ def _checked_cotangent(where: str, aval: ShapedArray, c: Any) -> Any:
     got = aval_of(c)
     if got.shape != want.shape:
         raise ArgumentTypeError(
-            where, expected=f"type {want.str_short()}, that of the argument", got=got.str_short(),
+            where,
+            expected=f"type {want.str_short()}, that of the argument",
+            got=got.str_short(),
             mend="return cotangents of the shapes of the arguments",
-        )  # fmt: skip
+        )
     return c if got.dtype == want.dtype else vector_space.convert(c, want.dtype)
 
 
@@ -635,8 +677,11 @@ def custom_gradient(fun: Callable) -> Callable:
         def fwd(*xs: Any) -> tuple:
             out, rule = fun(*xs, **kwargs)
             leaves, tree = tree_flatten(out)
-            program = stage(lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
-                            [aval_of(x).to_tangent() for x in leaves], "custom_gradient")  # fmt: skip
+            program = stage(
+                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
+                [aval_of(x).to_tangent() for x in leaves],
+                "custom_gradient",
+            )
             held[:] = [program.replace(consts=())]
             return out, program.consts
 

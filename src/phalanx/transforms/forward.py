@@ -103,7 +103,9 @@ def jvp_flat(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], nam
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-def jvp_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool = False) -> tuple[Jaxpr, list[bool]]:
+def jvp_program(
+    program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool = False
+) -> tuple[Jaxpr, list[bool]]:
     """The program that computes a program's results and their tangents.
 
     Args:

@@ -117,7 +117,10 @@ def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: S
 
 
 def transpose_program(
-    program: Jaxpr, linear: Sequence[bool], nonzero_cotangents: Sequence[bool], instantiated: bool | Sequence[bool] = False
+    program: Jaxpr,
+    linear: Sequence[bool],
+    nonzero_cotangents: Sequence[bool],
+    instantiated: bool | Sequence[bool] = False,
 ) -> tuple[Jaxpr, list[bool]]:
     """The program that runs another's linear part backwards.
 
@@ -165,5 +168,3 @@ def finish_linear(trace: LinearTrace, out_tangents: Sequence[Any]) -> tuple[Jaxp
     program = trace.finish([t for t in out_tangents if type(t) is not Zero])
     smaller, _ = eliminate_dead_code(program, [True] * len(program.outvars), instantiate=True)
     return smaller, nonzero
-
-

@@ -83,9 +83,10 @@ def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
     for v, c in zip(linear.constvars, linear.consts, strict=True):
         (computed if type(c) is StagedTracer and c.trace is staging else constant).append((v, c))
     opened = linear.replace(
-        invars=[*(v for v, _ in computed), *linear.invars], constvars=[v for v, _ in constant],
+        invars=[*(v for v, _ in computed), *linear.invars],
+        constvars=[v for v, _ in constant],
         consts=[c for _, c in constant],
-    )  # fmt: skip
+    )
     return opened, [c for _, c in computed]
 
 

@@ -42,8 +42,12 @@ class Split(NamedTuple):
 
 
 def split_program(
-    program: Jaxpr, unknown: Sequence[bool], *, instantiated_inputs: Sequence[bool] | bool = False,
-    unknown_outputs: Sequence[bool] | bool = False, instantiated_outputs: Sequence[bool] | bool = False,
+    program: Jaxpr,
+    unknown: Sequence[bool],
+    *,
+    instantiated_inputs: Sequence[bool] | bool = False,
+    unknown_outputs: Sequence[bool] | bool = False,
+    instantiated_outputs: Sequence[bool] | bool = False,
     policy: Policy = everything_saveable,
 ) -> Split:
     """Split a program by which inputs are unknown.
@@ -60,9 +64,12 @@ def split_program(
       The two parts, kept on the program for the next time the same is asked.
     """
     options = (
-        tuple(unknown), _all(instantiated_inputs, program.invars), _all(unknown_outputs, program.outvars),
-        _all(instantiated_outputs, program.outvars), policy,
-    )  # fmt: skip
+        tuple(unknown),
+        _all(instantiated_inputs, program.invars),
+        _all(unknown_outputs, program.outvars),
+        _all(instantiated_outputs, program.outvars),
+        policy,
+    )
     return program.derive(("split", *options), lambda: _Splitter(program, *options).split())
 
 
@@ -73,8 +80,15 @@ def _all(flags: Sequence[bool] | bool, items: Sequence) -> tuple[bool, ...]:
 class _Splitter:
     """One walk over a program. A variable may be known, available in the unknown part, or both."""
 
-    def __init__(self, program: Jaxpr, unknown: Any, instantiated: Any, unknown_outputs: Any, instantiated_outputs: Any,
-                 policy: Policy):  # fmt: skip
+    def __init__(
+        self,
+        program: Jaxpr,
+        unknown: Any,
+        instantiated: Any,
+        unknown_outputs: Any,
+        instantiated_outputs: Any,
+        policy: Policy,
+    ):
         self.program = program
         self.policy = policy
         self.want_unknown = unknown_outputs

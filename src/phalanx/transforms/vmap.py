@@ -189,26 +189,26 @@ def _batch_program(
     program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], want: Sequence[Any]
 ) -> tuple[Jaxpr, list[bool]]:
     is_mapped: list[bool] = []
-    avals = [
-        a.with_shape((axis.size, *a.shape)) if m else a for a, m in zip(program.in_avals, in_mapped, strict=True)
-    ]
+    avals = [a.with_shape((axis.size, *a.shape)) if m else a for a, m in zip(program.in_avals, in_mapped, strict=True)]
 
     def fun(*args: Any) -> list:
         dims_in = [0 if m else None for m in in_mapped]
         out, out_dims = vmap_flat(lambda *xs: run_program(program, *xs), args, dims_in, axis, program.debug_name)
         is_mapped[:] = [bool(w) or d is not None for d, w in zip(out_dims, want, strict=True)]
-        return [
-            to_front(x, d, axis.size) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)
-        ]
+        return [to_front(x, d, axis.size) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)]
 
     derived = stage(fun, avals, f"vmap({program.debug_name})")
     return derived, is_mapped
 
 
 def vmap(
-    fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
+    fun: Callable,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """A function of one example, as a function of many.
 
     Args:
@@ -258,7 +258,9 @@ def vmap(
         out, dims_out = vmap_flat(flat_fun, leaves, in_dims, axis, f"vmap of {getattr(fun, '__name__', 'function')}")
         out_dims = _output_dims(out_axes, tree_unflatten(trees[0], out))
         placed = [
-            _place(x, d, want, size, lambda i=i: f"vmap, out_axes for result{_leaf_path(tree_unflatten(trees[0], out), i)}")
+            _place(
+                x, d, want, size, lambda i=i: f"vmap, out_axes for result{_leaf_path(tree_unflatten(trees[0], out), i)}"
+            )
             for i, (x, d, want) in enumerate(zip(out, dims_out, out_dims, strict=True))
         ]
         return tree_unflatten(trees[0], placed)
@@ -291,9 +293,11 @@ def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
         )
     if not -ndim <= d < ndim:
         raise AxisError(
-            where(), expected=f"a dimension of an array of rank {ndim}", got=str(d),
+            where(),
+            expected=f"a dimension of an array of rank {ndim}",
+            got=str(d),
             mend="map over an existing dimension, or give None for an argument that is the same for all examples",
-        )  # fmt: skip
+        )
     return d % ndim
 
 
@@ -309,17 +313,21 @@ def _mapped_size(leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int |
             f"{size} ({'axis_size' if i < 0 else 'argument' + _leaf_path(tree, i)})" for size, i in sizes.items()
         )
         raise ArgumentError(
-            "vmap", expected="mapped dimensions of one size", got=shown,
+            "vmap",
+            expected="mapped dimensions of one size",
+            got=shown,
             mend="make the sizes agree, or give None in in_axes for arguments that are not mapped",
-        )  # fmt: skip
+        )
     if not sizes and any(isinstance(d, int) for d in in_dims):
         i = next(i for i, d in enumerate(in_dims) if isinstance(d, int))
         _canonical_dim(in_dims[i], np.ndim(leaves[i]), lambda: f"vmap, in_axes for argument{_leaf_path(tree, i)}")
     if not sizes:
         raise ArgumentError(
-            "vmap", expected="at least one argument to map over", got="in_axes that are all None",
+            "vmap",
+            expected="at least one argument to map over",
+            got="in_axes that are all None",
             mend="give a dimension for one argument, or axis_size",
-        )  # fmt: skip
+        )
     return next(iter(sizes))
 
 
@@ -327,9 +335,11 @@ def _place(x: Any, d: int | None, want: Any, size: Any, where: Callable[[], str]
     if want is None:
         if d is not None:
             raise ArgumentError(
-                where(), expected="a result that is the same for all examples, since out_axes is None",
-                got="one that depends on a mapped argument", mend="give the dimension where the mapped one goes",
-            )  # fmt: skip
+                where(),
+                expected="a result that is the same for all examples, since out_axes is None",
+                got="one that depends on a mapped argument",
+                mend="give the dimension where the mapped one goes",
+            )
         return x
     ndim = np.ndim(x) + (d is None)
     return to_dim(x, d, size, _canonical_dim(want, ndim, where))
