@@ -1,0 +1,43 @@
+"""Calls of a function that is compiled already: flatten, look up, execute, wrap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.harness import Row, bench
+
+ONE_DEVICE = Row("compiled call with a dict of 1 / 10 / 100 / 1000 leaves in and out")
+EIGHT_DEVICES = Row("the same over 8 devices")
+
+
+def chained_call(xp, arrays):
+    """Call a compiled function on its own last result, as a training loop does."""
+    increment = xp.jit(lambda tree: xp.tree.map(lambda x: x + 1, tree))
+    tree = [increment(arrays)]
+
+    def call():
+        tree[0] = increment(tree[0])
+        return tree[0]
+
+    return call
+
+
+@bench(unit="us", row=ONE_DEVICE, at_most=(1.2, 1.1, 1.05, 1.05), sizes=(1, 10, 100, 1000))
+def dict_of_leaves(xp, size):
+    """One device."""
+    return chained_call(xp, {f"leaf{i}": xp.numpy.ones(4) for i in range(size)})
+
+
+@bench(unit="us", row=EIGHT_DEVICES, at_most=1.05, sizes=(1, 10, 100))
+def dict_of_sharded_leaves(xp, size):
+    """Eight devices, each with a row of every leaf."""
+    mesh = xp.sharding.Mesh(np.array(xp.devices()[:8]), ("rows",))
+    sharding = xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
+    return chained_call(xp, {f"leaf{i}": xp.device_put(np.ones((8, 4), np.float32), sharding) for i in range(size)})
+
+
+@bench(unit="us", row=Row("compiled call with scalars and NumPy arrays from the host"))
+def host_arguments(xp):
+    """Arguments that have to be sent to the device first."""
+    f, host = xp.jit(lambda x, y: x + y), np.ones(4, np.float32)
+    return lambda: f(host, 2.0)

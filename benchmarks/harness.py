@@ -1,0 +1,275 @@
+"""The `@bench` decorator, and the clock that runs both systems in alternation.
+
+A workload is a function of the module under test and, where it has sizes, of a size. It prepares what it needs and
+returns what is to be measured: a callable or a `Timed` (a time), a `Script` (a process of its own), or a `Value`.
+Each round measures both systems, the first one changing from round to round; a ratio is the median of the rounds'
+ratios, so that a machine that grows slower or faster during the run moves both sides. Used by every room here.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}  # of a measured time in seconds
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A call to be timed: `run()`, or `run(make())` where `make` prepares each call off the clock; `ops` divide it."""
+
+    run: Callable[..., Any]
+    make: Callable[[], Any] | None = None
+    ops: int = 1
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program for a fresh interpreter, measured from outside: its wall time, or its peak memory in MB."""
+
+    source: str
+    memory: bool = False
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number that needs no clock, such as a count of operations."""
+
+    number: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table that the benchmarks defend: bounds on the geometric mean and on each of its workloads."""
+
+    measure: str
+    at_most: float | None = None
+    none_above: float | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A registered workload; `at_most` holds one bound per size."""
+
+    name: str
+    build: Callable[..., Any]
+    unit: str
+    row: Row
+    sizes: tuple[int | None, ...]
+    at_most: tuple[float | None, ...]
+    linear: bool = False
+
+
+@dataclass
+class Result:
+    """What one workload gave at one size: the samples of both systems in its unit, or why there are none."""
+
+    name: str
+    unit: str
+    row: Row
+    at_most: float | None
+    ours: list[float] = field(default_factory=list)
+    peer: list[float] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Ours ÷ the peer's: the median over the rounds (NaN where something failed)."""
+        pairs = zip(self.ours, self.peer, strict=False)
+        return statistics.median([a / b for a, b in pairs]) if self.ours and self.peer else math.nan
+
+    @property
+    def holds(self) -> bool:
+        """Whether it ran and, where it has a bound of its own, stays below it."""
+        bounds = [bound for bound in (self.at_most, self.row.none_above) if bound is not None]
+        return self.error is None and all(self.ratio <= bound for bound in bounds)
+
+
+WORKLOADS: list[Workload] = []
+
+
+def bench(
+    *,
+    unit: str,
+    row: Row | None = None,
+    at_most: float | tuple[float | None, ...] | None = None,
+    sizes: tuple[int | None, ...] = (None,),
+    peer: str = "jax",
+    linear: bool = False,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a workload.
+
+    Args:
+      unit: unit of the results: "us", "ms", "s" (with "/op", divided by the number of operations), or free text.
+      row: the line of the table it belongs to; a row of its own by default.
+      at_most: the largest ratio to the peer that passes, for all sizes or one for each.
+      sizes: the sizes to run, each given to the workload as its second argument.
+      peer: the system it is measured beside.
+      linear: also require that the largest size costs at most 1.3 times as much per operation as the smallest.
+      name: what to call it where the function's name would not do.
+
+    Returns:
+      The decorator, which gives the function back unchanged.
+    """
+    assert peer == "jax", "this issue knows one peer"
+
+    def register(build: Callable[..., Any]) -> Callable[..., Any]:
+        room = build.__module__.rpartition(".")[2]
+        bounds = at_most if isinstance(at_most, tuple) else (at_most,) * len(sizes)
+        assert len(bounds) == len(sizes), "one bound per size"
+        full_name = f"{room}.{name or build.__name__}"
+        WORKLOADS.append(Workload(full_name, build, unit, row or Row(full_name), sizes, bounds, linear))
+        return build
+
+    return register
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: seconds of one sample, seconds of each system, bounds on the rounds, sizes per workload."""
+
+    sample: float = 0.004
+    budget: float = 1.0
+    rounds: tuple[int, int] = (5, 25)
+    sizes: int | None = None
+
+
+QUICK = Effort(sample=0.002, budget=0.3, rounds=(2, 7), sizes=2)
+
+
+class Sampler:
+    """One system's side of a workload: built and warmed up once, then sampled again and again."""
+
+    def __init__(self, system: str, subject: Any, unit: str, effort: Effort) -> None:
+        self.system, self.unit = system, unit
+        self.subject = subject if isinstance(subject, Timed | Script | Value) else Timed(subject)
+        self.loops, self.seconds = 1, 0.0
+        if isinstance(self.subject, Timed):
+            self._calibrate(effort)
+
+    def _calibrate(self, effort: Effort) -> None:
+        """Warm up, then choose how many calls make one sample."""
+        self._time()
+        self.seconds = self._time()
+        if self.seconds < effort.sample:
+            self._time()
+            self.seconds = min(self.seconds, self._time())
+        self.loops = max(1, round(effort.sample / self.seconds))
+
+    def _time(self) -> float:
+        """Time one sample of `loops` calls: seconds per call."""
+        timed, clock, result, total = self.subject, time.perf_counter, None, 0.0
+        if timed.make is None:
+            start = clock()
+            for _ in range(self.loops):
+                result = timed.run()
+            _wait(self.system, result)
+            return (clock() - start) / self.loops
+        for _ in range(self.loops):
+            made = timed.make()
+            start = clock()
+            result = timed.run(made)
+            _wait(self.system, result)
+            total += clock() - start
+        return total / self.loops
+
+    def sample(self) -> float:
+        """Measure once, in the workload's unit."""
+        if isinstance(self.subject, Value):
+            return float(self.subject.number)
+        if isinstance(self.subject, Script):
+            seconds, megabytes = run_script(self.subject.source)
+            return megabytes if self.subject.memory else seconds * UNITS[self.unit]
+        gc.collect()
+        return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
+
+
+def _wait(system: str, result: Any) -> None:
+    """Wait until arrays in `result` are computed; other results need no waiting."""
+    if result is not None:
+        sys.modules[system].block_until_ready(result)
+
+
+def run_script(source: str) -> tuple[float, float]:
+    """Run a program in a fresh interpreter: wall time in seconds, peak memory in MB.
+
+    Raises:
+      RuntimeError: the program failed; the message is the end of what it wrote.
+    """
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert child.stderr is not None, "a pipe was asked for"
+    errors = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    child.stderr.close()
+    if child.returncode:
+        raise RuntimeError(f"the script ended with {child.returncode}: {errors.decode(errors='replace')[-500:]}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def measure(workload: Workload, systems: tuple[str, str], effort: Effort) -> Iterator[Result]:
+    """Run a workload at each of its sizes, then check that it is linear where it says so."""
+    cases = list(zip(workload.sizes, workload.at_most, strict=True))[: effort.sizes]
+    results = []
+    for size, bound in cases:
+        label = workload.name if size is None else f"{workload.name}[{size}]"
+        result = Result(label, workload.unit, workload.row, bound)
+        try:
+            _measure_case(workload, size, result, systems, effort)
+        except Exception as error:  # A broken workload is a result to report; the others still run.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            result.error = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        results.append(result)
+        yield result
+    if workload.linear and len(results) > 1 and not any(result.error for result in results):
+        yield _growth(workload, results[0], results[-1])
+
+
+def _measure_case(
+    workload: Workload, size: int | None, result: Result, systems: tuple[str, str], effort: Effort
+) -> None:
+    """Fill in the samples of one size."""
+    arguments = () if size is None else (size,)
+    samplers = []
+    for system in systems:
+        xp: ModuleType = importlib.import_module(system)
+        subject = workload.build(xp, *arguments)
+        samplers.append(Sampler(system, subject, workload.unit, effort))
+    gc.collect()
+    gc.freeze()  # What exists already is no work for the collector while the clock runs.
+    try:
+        slowest = max(sampler.seconds * sampler.loops for sampler in samplers)
+        low, high = effort.rounds
+        rounds = min(high, max(low, int(effort.budget / slowest))) if slowest else low * 2
+        if isinstance(samplers[0].subject, Value):
+            rounds = 1
+        for turn in range(rounds):
+            sides = list(zip(samplers, (result.ours, result.peer), strict=True))
+            for sampler, samples in sides if turn % 2 else reversed(sides):
+                samples.append(sampler.sample())
+    finally:
+        gc.unfreeze()
+
+
+def _growth(workload: Workload, small: Result, large: Result) -> Result:
+    """Compare the cost per operation of the largest size with that of the smallest, for ourselves."""
+    growth = [
+        statistics.median(b) / statistics.median(a) for a, b in ((small.ours, large.ours), (small.peer, large.peer))
+    ]
+    row = Row(f"linear in size: {workload.name}")
+    result = Result(f"{workload.name}: growth", "x", row, 1.3, [growth[0]], [1.0])
+    return result
