@@ -12,10 +12,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from jaxlib import _jax
 
 from phalanx.engine.client import Device
+from phalanx.engine.client import DeviceList as DeviceList
+from phalanx.engine.runtime import XlaRuntimeError, user_error
 
 Buffer = _jax.ArrayImpl
 ShardingBase = _jax.Sharding
@@ -134,7 +137,8 @@ def to_host(buffer: Buffer) -> np.ndarray:
     try:
         view = np.asarray(memoryview(buffer))
     except BufferError:
-        return _to_host_by_copy(buffer)
+        block_until_ready([buffer])  # Tells a failed computation apart from memory that NumPy cannot read.
+        view = _to_host_by_copy(buffer)
     view.flags.writeable = False
     return view
 
@@ -142,22 +146,18 @@ def to_host(buffer: Buffer) -> np.ndarray:
 def _to_host_by_copy(buffer: Buffer) -> np.ndarray:
     """Copy what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
     dtype = np.dtype(buffer.aval.dtype)
-    if "jax" in sys.modules or not _is_plain_host_memory(buffer, dtype):
-        value, _ = buffer._single_device_array_to_np_array_did_copy()
-        value.flags.writeable = False
-        return value
+    if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu":
+        return buffer._single_device_array_to_np_array_did_copy()[0]
     # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
-    buffer.block_until_ready()
-    shape = tuple(buffer.aval.shape)
-    value = np.empty(shape, dtype)
+    value = np.empty(buffer.aval.shape, dtype)
     ctypes.memmove(value.ctypes.data, buffer.unsafe_buffer_pointer(), value.nbytes)
-    value.flags.writeable = False
     return value
 
 
-def _is_plain_host_memory(buffer: Buffer, dtype: np.dtype) -> bool:
-    """Whether the buffer's bytes are those of a C-contiguous NumPy array."""
-    return buffer.platform() == "cpu" and buffer.on_device_size_in_bytes() == buffer.aval.size * dtype.itemsize
+# The element types of ml_dtypes that lie in memory as NumPy holds them; XLA packs the narrower ones.
+_WHOLE_BYTES = {
+    np.dtype(getattr(ml_dtypes, name)) for name in dir(ml_dtypes) if name == "bfloat16" or name.startswith("float8_")
+}
 
 
 def copy_to_devices(
@@ -202,7 +202,10 @@ def is_ready(buffer: Buffer) -> bool:
 
 def block_until_ready(buffers: Sequence[Buffer]) -> None:
     """Wait until all arrays have their values, and raise what went wrong on the way to them."""
-    _jax.batched_block_until_ready(buffers)
+    try:
+        _jax.batched_block_until_ready(buffers)
+    except XlaRuntimeError as error:
+        raise user_error(error) from None
 
 
 def copy_to_host_async(buffer: Buffer) -> None:

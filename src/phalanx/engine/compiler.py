@@ -5,18 +5,22 @@ Builds on `client`, `mlir` and `compilation_cache`; the dispatch in `core` and t
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxlib import _jax
 
-from phalanx.engine import runtime
-from phalanx.engine.client import Client, Device, DeviceList
+from phalanx.engine import compilation_cache, runtime
+from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.errors import PhalanxError
 
 LoadedExecutable = _jax.LoadedExecutable
 OptionValue = str | int | bool | float
+
+_OPTION_ERROR = re.compile(r"No such compile option: '([^']+)'|While setting option ([^,\s]+),")
 
 # What XLA is asked for where the user asks for nothing: its own default effort, and the memory-fitting level "O2"
 # in XLA's own numbering, as other front ends of XLA have it.
@@ -67,22 +71,32 @@ def compile_module(
         propagate_to_parameters=propagate_to_parameters,
         options=options,
     )
+    compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
+    cache = compilation_cache.settings()
+    if cache.directory is None or host_callbacks:  # A stored program cannot name functions of another process.
+        return compile_anew()
     client = devices[0].client
-    return _compile(client, module, DeviceList(tuple(devices)), compile_options, list(host_callbacks), options or {})
+    return compilation_cache.cached(
+        compilation_cache.make_key(module, compile_options, devices),
+        cache,
+        make=compile_anew,
+        dump=client.serialize_executable,
+        revive=lambda stored: client.deserialize_executable(stored, DeviceList(tuple(devices)), compile_options),
+    )
 
 
 def _compile(
-    client: Client,
     module: Any,
-    devices: DeviceList,
+    devices: Sequence[Device],
     compile_options: Any,
-    host_callbacks: list[Any],
+    host_callbacks: Sequence[Any],
     options: Mapping[str, OptionValue],
 ) -> LoadedExecutable:
+    arguments = (module, DeviceList(tuple(devices)), compile_options)
     try:
         if host_callbacks:
-            return client.compile_and_load(module, devices, compile_options, host_callbacks)
-        return client.compile_and_load(module, devices, compile_options)
+            return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
+        return devices[0].client.compile_and_load(*arguments)
     except runtime.XlaRuntimeError as error:
         _raise_if_option_error(error, options)
         raise
@@ -90,17 +104,15 @@ def _compile(
 
 def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue]) -> None:
     """Tell an error about one of the user's options apart from one about the program."""
-    text = str(error)
-    if "compilation option" not in text and "No such" not in text and "override" not in text:
-        return
-    for name, value in options.items():
-        if name in text:
-            raise CompilerOptionError(
-                f"compiler_options[{name!r}]",
-                expected="an option that XLA knows, with a value of its type",
-                got=f"{value!r} ({text.splitlines()[0]})",
-                mend="look the name up in XLA's flags, or leave the option out",
-            ) from error
+    found = _OPTION_ERROR.search(str(error))
+    name = found and (found[1] or found[2])
+    if name in options:
+        raise CompilerOptionError(
+            f"compiler_options[{name!r}]",
+            expected="an option that XLA knows, with a value of its type",
+            got=f"{options[name]!r} ({str(error).removeprefix('INVALID_ARGUMENT: ')})",
+            mend="look the name up among XLA's flags, or leave the option out",
+        ) from error
 
 
 def make_compile_options(
@@ -131,6 +143,7 @@ def make_compile_options(
     build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
     build.allow_spmd_sharding_propagation_to_parameters = list(propagate_to_parameters) or [True]
     build.memory_fitting_level = _MEMORY_FITTING_LEVEL
+    build.debug_options.xla_detailed_logging = False
     if options:
         compile_options.env_option_overrides = [(name, _option_value(name, value)) for name, value in options.items()]
     return compile_options

@@ -20,8 +20,6 @@ from jaxlib.mlir.dialects import func as func
 from jaxlib.mlir.dialects import sdy as sdy
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from phalanx.engine import runtime
-
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _FRAMES_KEPT = 10
 
@@ -219,6 +217,3 @@ def user_frames(traceback: Any) -> list[Any]:
     if traceback is None:
         return []
     return [frame for frame in traceback.frames if not frame.file_name.startswith((_PACKAGE, "<frozen"))]
-
-
-assert hasattr(runtime.Traceback, "raw_frames"), "jaxlib's tracebacks changed: locations cannot be made from them"

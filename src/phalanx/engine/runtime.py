@@ -5,6 +5,10 @@ Builds on `jaxlib` alone; every room above may import it.
 
 from __future__ import annotations
 
+import collections
+import itertools
+import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -40,3 +44,46 @@ def weakref_lru_cache(cache_context: Callable[[], Any], call: Callable[..., Any]
 def collect_garbage() -> None:
     """Release buffers whose last reference went away on a thread without the GIL."""
     _jax.collect_garbage()
+
+
+_MARK = "phalanx-callback-failure-"
+_FIND_MARK = re.compile(_MARK + r"(\d+)")
+_FAILURES_KEPT = 256
+
+
+class _Failures:
+    """The last exceptions raised inside callbacks, by number."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(1)
+        self.kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()
+        self.lock = threading.Lock()
+
+    def keep(self, error: BaseException) -> int:
+        with self.lock:
+            number = next(self.numbers)
+            self.kept[number] = error
+            while len(self.kept) > _FAILURES_KEPT:
+                self.kept.popitem(last=False)
+            return number
+
+
+_failures = _Failures()
+
+
+def keep_failure(error: BaseException) -> RuntimeError:
+    """Make the exception that a Python callback raises into XLA in place of `error`, which is kept for the caller."""
+    return RuntimeError(f"{_MARK}{_failures.keep(error)}")
+
+
+def user_error(error: XlaRuntimeError) -> BaseException:
+    """Find the exception that a Python callback raised, given the error in which XLA reports it.
+
+    Args:
+      error: what executing a program, or waiting for its results, raised.
+
+    Returns:
+      The callback's own exception, or `error` itself if no callback caused it.
+    """
+    mark = _FIND_MARK.search(str(error))
+    return error if mark is None else _failures.kept.get(int(mark[1]), error)

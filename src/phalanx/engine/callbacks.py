@@ -1,0 +1,142 @@
+"""Python functions called from compiled programs.
+
+Builds on the FFI handlers that jaxlib registers for this; the lowerings of `pure_callback`, `io_callback` and
+`debug.callback` call `emit_callback`. A program refers to its functions by position in the list that is handed to
+`compiler.compile_module(host_callbacks=...)`; the executable keeps them alive.
+
+An exception in such a function stops the program; `runtime.user_error` gives it back to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.engine.errors import PhalanxError
+from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.runtime import keep_failure
+
+
+class CallbackResultError(PhalanxError, ValueError):
+    """A Python function called from a compiled program gave other results than it was declared with."""
+
+
+def host_function(function: Callable[..., Any], results: Sequence[Any], name: str = "callback") -> Callable[..., tuple]:
+    """Wrap a Python function so that a compiled program can call it safely.
+
+    Args:
+      function: takes one NumPy array per operand, gives a sequence with one array-like per result.
+      results: per result a record with `shape` and `dtype`.
+      name: how the user knows the function, for errors.
+
+    Returns:
+      A function for `compile_module(host_callbacks=...)`. Operands are copies, so they may be kept; results are
+      checked, because XLA would read past an array that is too small.
+    """
+    wanted = [(tuple(result.shape), np.dtype(result.dtype)) for result in results]
+
+    def call(*operands: Any) -> tuple:
+        try:
+            given = function(*[np.array(operand) for operand in operands if operand is not None])
+            checked = _check_results(name, given, wanted)
+        except BaseException as error:
+            raise keep_failure(error) from None
+        # An operand that is None is an order token, which is always first and has a result of its own.
+        return (None, *checked) if operands and operands[0] is None else tuple(checked)
+
+    return call
+
+
+def _check_results(name: str, given: Any, wanted: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
+    given = [] if given is None else list(given)
+    if len(given) != len(wanted):
+        raise CallbackResultError(
+            f"results of {name}",
+            expected=f"{len(wanted)} arrays",
+            got=f"{len(given)}",
+            mend="return what the declared result shapes say",
+        )
+    arrays = [np.asarray(value) for value in given]
+    for position, (array, (shape, dtype)) in enumerate(zip(arrays, wanted)):
+        if array.shape != shape or array.dtype != dtype:
+            raise CallbackResultError(
+                f"results of {name}, result {position}",
+                expected=f"{dtype}{list(shape)}",
+                got=f"{array.dtype}{list(array.shape)}",
+                mend="return what the declared result shapes say",
+            )
+    return [np.ascontiguousarray(array).reshape(shape) for array, (shape, _) in zip(arrays, wanted)]
+
+
+def emit_callback(
+    index: int,
+    operands: Sequence[ir.Value],
+    result_types: Sequence[ir.Type],
+    *,
+    platform: str,
+    token: ir.Value | None = None,
+    sharding: ir.Attribute | None = None,
+    per_shard: bool = False,
+) -> tuple[list[ir.Value], ir.Value | None]:
+    """Emit a call of a Python function at the current insertion point.
+
+    Args:
+      index: position of the wrapped function (see `host_function`) in the program's list of host callbacks.
+      operands: tensors, in the function's order.
+      result_types: their static tensor types, one per result.
+      platform: "cpu" or "cuda".
+      token: an order token; the call then comes after everything else that took the token before.
+      sharding: an `sdy.sharding` attribute for the call; without one, each device of the program calls the function
+        with the whole of its replicated operands.
+      per_shard: whether the partitioner may split the operands and let each device call with its piece.
+
+    Returns:
+      The results, and the token that the next ordered call must take.
+    """
+    target = f"xla_ffi_{'partitioned_' if per_shard else ''}python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"
+    operands = [_widen(operand) for operand in operands]
+    wide_types = [_wide_type(result_type) for result_type in result_types]
+    if token is not None:
+        operands = [token, *operands]
+        wide_types = [token.type, *wide_types]
+    attributes: dict[str, ir.Attribute] = {
+        "call_target_name": ir.StringAttr.get(target),
+        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
+        "has_side_effect": ir.BoolAttr.get(True),
+        "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
+    }
+    if sharding is not None:
+        attributes["sdy.sharding"] = sharding
+    call = ir.Operation.create("stablehlo.custom_call", results=wide_types, operands=operands, attributes=attributes)
+    results = list(call.results)
+    if token is not None:
+        token, *results = results
+    narrow = [_narrow(value, result_type) for value, result_type in zip(results, result_types)]
+    return narrow, token
+
+
+def _is_packed(element: ir.Type) -> bool:
+    """Whether XLA packs several elements of this type into a byte, which NumPy does not."""
+    width = getattr(element, "width", 8)
+    return 1 < width < 8
+
+
+def _wide_type(tensor: ir.Type) -> ir.Type:
+    element = tensor.element_type
+    if not _is_packed(element):
+        return tensor
+    if not isinstance(element, ir.IntegerType):
+        raise TypeError(f"a Python callback cannot take or give values of the element type {element}")
+    wide = ir.IntegerType.get_unsigned(8) if element.is_unsigned else ir.IntegerType.get_signless(8)
+    return ir.RankedTensorType.get(tensor.shape, wide)
+
+
+def _widen(value: ir.Value) -> ir.Value:
+    wide = _wide_type(ir.RankedTensorType(value.type))
+    return value if wide == value.type else hlo.ConvertOp(wide, value).result
+
+
+def _narrow(value: ir.Value, tensor: ir.Type) -> ir.Value:
+    return value if value.type == tensor else hlo.ConvertOp(tensor, value).result

@@ -1,0 +1,295 @@
+"""The compilation cache on disk: what was compiled once is loaded again, also by other processes.
+
+Builds on jaxlib's serialized executables; `compiler` calls it. `core` takes the seat `settings`
+with what the user configured. An entry is one file, written under another name and renamed when it is whole, with a
+digest in front: a crash half-way, an altered file and two writers at once all end in a working cache. The folder must
+be one that only trusted users write to, for an executable is machine code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import platform as host
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from jaxlib import _jax
+from jaxlib import version as _version
+
+from phalanx.engine.client import Device
+from phalanx.engine.errors import PhalanxError
+from phalanx.engine.runtime import XlaRuntimeError
+
+Executable = TypeVar("Executable")
+
+_SUFFIX = ".phxc"
+_MAGIC = b"PHXC\x00\x01\r\n"  # The last bytes show a file that was copied as text.
+_DIGEST_BYTES = 32
+_STALE_SECONDS = 3600.0
+
+
+class CompilationCacheError(PhalanxError, RuntimeError):
+    """An entry of the compilation cache on disk cannot be read or written."""
+
+
+class CompilationCacheWarning(UserWarning):
+    """The compilation cache on disk could not help; the program was compiled as if there were none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheSettings:
+    """What the user configured.
+
+    Args:
+      directory: folder of the entries; None for no cache.
+      min_compile_seconds: programs that compile faster are not stored.
+      min_entry_bytes: smaller entries are not stored.
+      max_bytes: size of the folder beyond which the entries used longest ago go; -1 for no limit.
+      raise_errors: whether a bad entry is an error instead of a warning.
+    """
+
+    directory: str | None = None
+    min_compile_seconds: float = 1.0
+    min_entry_bytes: int = 0
+    max_bytes: int = -1
+    raise_errors: bool = False
+
+
+@dataclasses.dataclass
+class _State:
+    """Where the settings come from, and how often an entry was found, missed or written by this process."""
+
+    settings: Callable[[], CacheSettings] = CacheSettings
+    hits: int = 0
+    misses: int = 0
+    writes: int = 0
+
+
+_state = _State()
+
+
+def take_settings(source: Callable[[], CacheSettings]) -> None:
+    """Let `source` say, at each compilation, what is configured on the calling thread."""
+    _state.settings = source
+
+
+def settings() -> CacheSettings:
+    """Give what is configured now."""
+    return _state.settings()
+
+
+def counts() -> dict[str, int]:
+    """Count the look-ups of this process that found an entry, those that did not, and the entries written."""
+    return {"hits": _state.hits, "misses": _state.misses, "writes": _state.writes}
+
+
+def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> str:
+    """Make the name under which a program's executable is kept.
+
+    Args:
+      module: the MLIR module; its source locations do not count.
+      compile_options: jaxlib's compile options; where XLA dumps to does not count.
+      devices: the devices that the executable is for.
+
+    Returns:
+      The digest of all that the machine code depends on, in hexadecimal.
+    """
+    client = devices[0].client
+    digest = hashlib.sha256()
+    for part in (
+        _MAGIC,
+        _version.__version__.encode(),
+        client.platform.encode(),
+        client.platform_version.encode(),
+        _processor() if client.platform == "cpu" else b"",
+        repr([(device.device_kind, device.id, device.process_index) for device in devices]).encode(),
+        _options_without_dumps(compile_options),
+        _bytes_without_locations(module),
+    ):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _bytes_without_locations(module: Any) -> bytes:
+    from jaxlib.mlir import passmanager
+
+    with module.context:
+        stripped = module.operation.clone()
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(stripped)
+        buffer = io.BytesIO()
+        stripped.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _options_without_dumps(compile_options: Any) -> bytes:
+    plain = _jax.CompileOptions.ParseFromString(compile_options.SerializeAsString())
+    debug = plain.executable_build_options.debug_options
+    for name in ("xla_dump_to", "xla_dump_hlo_module_re", "xla_dump_hlo_pass_re", "xla_dump_hlo_pipeline_re"):
+        setattr(debug, name, "")
+    for name in ("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot"):
+        setattr(debug, name, False)
+    return plain.SerializeAsString()
+
+
+def _processor() -> bytes:
+    """Name this machine's processor and its instruction sets: CPU code may not run on another."""
+    lines = [host.machine(), host.processor()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        wanted = ("model name", "flags", "Features", "CPU part")
+        lines += sorted({line for line in file if line.startswith(wanted)})
+    return "\n".join(lines).encode()
+
+
+def cached(
+    key: str,
+    cache: CacheSettings,
+    *,
+    make: Callable[[], Executable],
+    dump: Callable[[Executable], bytes],
+    revive: Callable[[bytes], Executable],
+) -> Executable:
+    """Give the executable of a key: from the disk, or made and put there.
+
+    Args:
+      key: from `make_key`.
+      cache: what is configured, with a directory.
+      make: compiles.
+      dump: turns an executable into bytes.
+      revive: turns such bytes into an executable.
+
+    Returns:
+      The executable.
+
+    Raises:
+      CompilationCacheError: an entry is bad or cannot be written, and errors are to be raised.
+    """
+    path = _path(key, cache)
+    payload, is_bad = _read(path, key, cache)
+    if payload is not None:
+        try:
+            executable = revive(payload)
+        except XlaRuntimeError as error:
+            is_bad = True
+            _discard(path, cache, f"one that XLA cannot load ({error})")
+        else:
+            _state.hits += 1
+            return executable
+    _state.misses += 1
+    start = time.perf_counter()
+    executable = make()
+    # What replaces a bad entry is written in any case, so that the warning does not come again.
+    if is_bad or time.perf_counter() - start >= cache.min_compile_seconds:
+        _write(path, _encode(dump(executable), key), cache)
+    return executable
+
+
+def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool]:
+    """Give an entry's payload, None without one, and whether that is because the entry is bad."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None, False
+    except OSError as error:
+        _complain(cache, path, "a file that can be read", str(error))
+        return None, True
+    payload = _decode(content, key)
+    if payload is None:
+        _discard(path, cache, "a file that was cut short or altered")
+        return None, True
+    with contextlib.suppress(OSError):
+        os.utime(path)  # The time of the last use, by which entries are dropped.
+    return payload, False
+
+
+def _discard(path: str, cache: CacheSettings, got: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    _complain(cache, path, "the executable as it was written", got)
+
+
+def _write(path: str, content: bytes, cache: CacheSettings) -> None:
+    """Write an entry under another name and rename it when it is whole."""
+    if len(content) < cache.min_entry_bytes or 0 <= cache.max_bytes < len(content):
+        return
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(temporary, "xb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        _complain(cache, path, "a folder that can be written to", str(error))
+        return
+    _state.writes += 1
+    if cache.max_bytes >= 0:
+        _drop_oldest(os.path.dirname(path), cache.max_bytes)
+
+
+def _path(key: str, cache: CacheSettings) -> str:
+    assert cache.directory is not None, "the cache is asked for entries only where it has a folder"
+    return os.path.join(os.path.expanduser(cache.directory), key + _SUFFIX)
+
+
+def _encode(payload: bytes, key: str) -> bytes:
+    body = zlib.compress(payload, level=1)
+    return _MAGIC + _digest(key, body) + body
+
+
+def _decode(content: bytes, key: str) -> bytes | None:
+    """Give the payload, None where the content is not what `_encode` made for this key."""
+    start = len(_MAGIC) + _DIGEST_BYTES
+    body = content[start:]
+    if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != _digest(key, body):
+        return None
+    return zlib.decompress(body)
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + body).digest()
+
+
+def _drop_oldest(directory: str, max_bytes: int) -> None:
+    """Remove the entries used longest ago until the rest fits, and what crashed writers left behind."""
+    entries = sorted(_entries(directory), key=lambda entry: entry[1], reverse=True)
+    total = 0
+    for path, _, size in entries:
+        total += size
+        if total > max_bytes:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _entries(directory: str) -> Iterator[tuple[str, float, int]]:
+    """List path, time of last use and size of each entry."""
+    now = time.time()
+    for item in os.scandir(directory):
+        with contextlib.suppress(OSError):  # Another process may have removed it.
+            stat = item.stat()
+            if item.name.endswith(_SUFFIX):
+                yield item.path, stat.st_mtime, stat.st_size
+            elif item.name.endswith(".tmp") and _SUFFIX in item.name and now - stat.st_mtime > _STALE_SECONDS:
+                os.unlink(item.path)
+
+
+def _complain(cache: CacheSettings, path: str, expected: str, got: str) -> None:
+    error = CompilationCacheError(
+        f"compilation cache, entry {path}",
+        expected=expected,
+        got=got,
+        mend="nothing needs to be done if this stays a single case; else look at the folder's disk and its rights",
+    )
+    if cache.raise_errors:
+        raise error
+    warnings.warn(CompilationCacheWarning(str(error)), stacklevel=3)
