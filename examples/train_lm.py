@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 import phalanx.numpy as jnp
-from phalanx.sharding import Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
 
 import phalanx as jax
 from phalanx import lax, nn, random
+from phalanx.sharding import Mesh, NamedSharding
+from phalanx.sharding import PartitionSpec as P
 
 # ---- Data: the bytes of the standard library, split into training and validation by files ----------------------------
 

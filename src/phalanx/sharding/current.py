@@ -1,0 +1,60 @@
+"""The switch behind `with mesh:` and `set_mesh`: the mesh in this thread's context.
+
+Builds on `core.config`; `mesh.py` and `context.py`, its public face, call it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from phalanx.core.config import state
+from phalanx.core.errors import ShardingError
+
+
+class _Outer(threading.local):
+    """Meshes to go back to, one for each `with mesh:` block that this thread is in."""
+
+    def __init__(self) -> None:
+        self.meshes: list[Any] = []
+
+
+_outer = _Outer()
+
+
+def enter_mesh(mesh: Any) -> None:
+    """Put a mesh in force until the matching `leave_mesh`."""
+    _outer.meshes.append(replace_mesh(mesh))
+
+
+def leave_mesh() -> None:
+    """Go back to the mesh before the innermost `enter_mesh`."""
+    state.context = state.context.replace(mesh=_outer.meshes.pop())
+
+
+def replace_mesh(mesh: Any) -> Any:
+    """Put a mesh in force and give the former one; refused where the program at hand would be half of each."""
+    outer = state.context.mesh
+    mesh = None if mesh is None or mesh.empty else mesh
+    if mesh is outer:
+        return outer
+    if state.trace is not None and _is_compiling():
+        raise ShardingError(
+            "changing the mesh inside a compiled function",
+            expected=f"the mesh it was called under, {'none' if outer is None else outer!r}",
+            got="no mesh" if mesh is None else mesh,
+            mend="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
+        )
+    state.context = state.context.replace(mesh=mesh)
+    return outer
+
+
+def _is_compiling() -> bool:
+    from phalanx.core.trace import StagingTrace
+
+    trace = state.trace
+    while trace is not None:
+        if isinstance(trace, StagingTrace):
+            return True
+        trace = trace.parent
+    return False

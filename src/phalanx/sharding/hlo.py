@@ -1,0 +1,116 @@
+"""Between shardings over a mesh and XLA's own form, the tile assignment, both ways.
+
+Builds on `mesh.py` and the engine's HloSharding. `shardings.py` calls it to speak to the engine and to read what a
+compiled program chose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.errors import ShardingError
+from phalanx.engine.runtime import HloSharding, OpShardingType
+from phalanx.sharding.mesh import AbstractMesh, Mesh
+from phalanx.sharding.spec import AxisName, PartitionSpec
+from phalanx.sharding.tiling import Tiling, mixed_radix
+
+
+def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -> HloSharding:
+    """XLA's form of an array cut over mesh axes.
+
+    Args:
+      mesh: the mesh, whose devices in row-major order are the partitions of the program.
+      dims: for each dimension, the axes that cut it, from major to minor.
+
+    Returns:
+      The tile assignment; axes that cut nothing are replicated, or manual where the mesh says so.
+    """
+    shape = mesh.shape
+    used = [axis for axes in dims for axis in axes]
+    manual = [axis for axis in mesh.manual_axes if axis not in used]
+    rest = [axis for axis in mesh.axis_names if axis not in used and axis not in manual]
+    parts = [math.prod(shape[axis] for axis in axes) for axes in dims]
+    if manual and not used and not rest:
+        return HloSharding.manual()
+    if not manual and math.prod(parts) == 1:
+        return HloSharding.replicate()
+    groups = [(rest, OpShardingType.REPLICATED), (manual, OpShardingType.MANUAL)]
+    groups = [(axes, kind) for axes, kind in groups if axes]
+    return HloSharding.iota_tile(
+        [*parts, *[math.prod(shape[axis] for axis in axes) for axes, _ in groups]],
+        reshape_dims=list(shape.values()),
+        transpose_perm=[mesh.axis_names.index(axis) for axis in [*used, *rest, *manual]],
+        subgroup_types=[kind for _, kind in groups],
+    )
+
+
+def tiling_of_hlo(hlo: HloSharding, num_devices: int, ndim: int) -> Tiling:
+    """Which part each partition holds.
+
+    Args:
+      hlo: a replicated or tiled sharding.
+      num_devices: number of partitions.
+      ndim: number of dimensions of the array.
+
+    Returns:
+      The tiling, in the order of the partitions.
+
+    Raises:
+      ShardingError: the sharding has another rank, or places no array (it is manual or unknown).
+    """
+    if hlo.is_replicated() or num_devices == 1:
+        return Tiling((1,) * ndim, np.zeros((num_devices, ndim), np.int64))
+    tiles = hlo.tile_assignment_dimensions() if hlo.is_tiled() else []
+    groups = len(hlo.subgroup_types()) + bool(hlo.replicate_on_last_tile_dim())
+    if len(tiles) - groups != ndim:
+        raise ShardingError(
+            "sharding of a compiled program",
+            expected=f"a tile assignment for {ndim} dimensions",
+            got=str(hlo),
+            mend="use it for arrays of the rank it was made for",
+        )
+    partitions = np.array(hlo.tile_assignment_devices(), np.int64)
+    coordinates = np.empty((num_devices, ndim), np.int64)
+    coordinates[partitions] = np.indices(tiles).reshape(len(tiles), -1)[:ndim].T
+    return Tiling(tuple(tiles[:ndim]), coordinates)
+
+
+def spec_of_tiling(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: Sequence[int]) -> PartitionSpec | None:
+    """Recover the spec that cuts an array this way over a mesh.
+
+    The part a device holds must be a sum over axes of its position times a stride. One step along an axis from the
+    first device shows which dimension the axis cuts, and its stride there; axes sorted by falling stride must be the
+    digits of one number. So the order in which XLA lists, merges, splits or transposes the axes does not matter.
+
+    Args:
+      tiling: which part each device of the mesh holds, devices in row-major order.
+      axis_names: names of the mesh axes.
+      axis_sizes: sizes of the mesh axes.
+
+    Returns:
+      The shortest such spec, or None where no spec over this mesh says it.
+    """
+    ndim = len(tiling.parts)
+    held = tiling.coordinates.reshape(*axis_sizes, ndim)
+    origin = held[(0,) * len(axis_sizes)]
+    cuts: list[list[tuple[int, int]]] = [[] for _ in range(ndim)]
+    for position, size in enumerate(axis_sizes):
+        if size == 1:
+            continue
+        step = held[tuple([int(other == position) for other in range(len(axis_sizes))])] - origin
+        for dim in np.nonzero(step)[0].tolist():
+            cuts[dim].append((-int(step[dim]), position))
+    where = np.indices(axis_sizes)
+    entries: list[Any] = []
+    for dim, cut in enumerate(cuts):
+        order = [position for _, position in sorted(cut)]
+        sizes = [axis_sizes[position] for position in order]
+        number = mixed_radix([where[position] for position in order], sizes)
+        if math.prod(sizes) != tiling.parts[dim] or not np.array_equal(held[..., dim], number + np.zeros(axis_sizes)):
+            return None
+        entries.append(tuple([axis_names[position] for position in order]))
+    return PartitionSpec(*entries).canonical

@@ -1,0 +1,370 @@
+"""Mesh and AbstractMesh: devices arranged in a box with named axes.
+
+Builds on the error records and the engine's devices. Meshes are interned, so that equality is identity and a mesh is
+a cheap dictionary key. `shardings.py` pairs them with specs, `context.py` holds the current one.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.errors import ArgumentError, ShardingError
+from phalanx.engine.client import DeviceList
+from phalanx.engine.client import devices as all_devices
+from phalanx.sharding.current import enter_mesh, leave_mesh
+from phalanx.sharding.spec import AxisName
+
+Device = Any
+
+
+class AxisType(enum.Enum):
+    """How the dimensions split along a mesh axis are treated: by the partitioner, by the types, or by the user."""
+
+    Auto = "Auto"
+    Explicit = "Explicit"
+    Manual = "Manual"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _Axes:
+    """Named axes with sizes and types: what `Mesh` and `AbstractMesh` share."""
+
+    axis_names: tuple[AxisName, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    @cached_property
+    def shape(self) -> OrderedDict[AxisName, int]:
+        """Size of each axis, by name, in order."""
+        return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[AxisName, int], ...]:
+        """Pairs of axis name and size, in order."""
+        return tuple(self.shape.items())
+
+    @cached_property
+    def size(self) -> int:
+        """Number of devices."""
+        return int(np.prod(self.axis_sizes, dtype=np.int64)) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no axis: the mesh one gets where none was set."""
+        return not self.axis_names
+
+    @cached_property
+    def auto_axes(self) -> tuple[AxisName, ...]:
+        """The axes of type Auto."""
+        return self._axes_of_type(AxisType.Auto)
+
+    @cached_property
+    def explicit_axes(self) -> tuple[AxisName, ...]:
+        """The axes of type Explicit."""
+        return self._axes_of_type(AxisType.Explicit)
+
+    @cached_property
+    def manual_axes(self) -> tuple[AxisName, ...]:
+        """The axes of type Manual."""
+        return self._axes_of_type(AxisType.Manual)
+
+    def _axes_of_type(self, kind: AxisType) -> tuple[AxisName, ...]:
+        return tuple([name for name, of in zip(self.axis_names, self.axis_types, strict=True) if of is kind])
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
+        types = "" if len(self.auto_axes) == len(self.axis_names) else f", axis_types={self.axis_types}"
+        return f"{type(self).__name__}({axes}{types})"
+
+
+class AbstractMesh(_Axes):
+    """The shape of a mesh without devices: enough to trace and to write shardings, not to place data.
+
+    Args:
+      axis_sizes: size of each axis.
+      axis_names: name of each axis.
+      axis_types: type of each axis, all `AxisType.Auto` if not given.
+
+    Raises:
+      ArgumentError: lengths disagree, or a name stands twice.
+
+    Examples:
+      >>> mesh = AbstractMesh((4, 2), ("data", "model"))
+      >>> mesh, mesh.size, mesh is AbstractMesh((4, 2), ("data", "model"))
+      (AbstractMesh('data': 4, 'model': 2), 8, True)
+    """
+
+    def __new__(
+        cls,
+        axis_sizes: Sequence[int],
+        axis_names: AxisName | Sequence[AxisName],
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> AbstractMesh:
+        sizes = tuple(map(int, axis_sizes))
+        names, types = _checked_axes(len(sizes), axis_names, axis_types, where=cls.__name__)
+        if any(size < 1 for size in sizes):
+            raise ArgumentError(
+                cls.__name__, expected="axes of at least one device", got=f"sizes {sizes}", mend="drop the empty axes"
+            )
+        return _interned((cls, sizes, names, types), lambda: cls._make(sizes, names, types))
+
+    @classmethod
+    def _make(cls, sizes: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]) -> AbstractMesh:
+        mesh = object.__new__(cls)
+        mesh.axis_sizes, mesh.axis_names, mesh.axis_types = sizes, names, types
+        return mesh
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """This mesh: it has no devices to drop."""
+        return self
+
+    def with_axis_types(self, types: dict[AxisName, AxisType]) -> AbstractMesh:
+        """The same axes, some of them with another type.
+
+        Args:
+          types: the new type of each axis that changes.
+
+        Returns:
+          A mesh like this one.
+        """
+        return AbstractMesh(self.axis_sizes, self.axis_names, _changed_types(self, types))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+
+
+class Mesh(_Axes):
+    """Devices in a box with one named axis per dimension.
+
+    Args:
+      devices: array of devices with one dimension per axis; a list stands for its array.
+      axis_names: name of each axis; one name stands for a tuple of one.
+      axis_types: type of each axis, all `AxisType.Auto` if not given.
+
+    Raises:
+      ArgumentError: numbers of names and dimensions disagree, or a name or a device stands twice.
+
+    Examples:
+      >>> import numpy as np, phalanx.engine.client
+      >>> mesh = Mesh(np.array(phalanx.engine.client.devices()[:1]).reshape(1, 1), ("data", "model"))
+      >>> mesh, mesh.shape["data"], mesh.size
+      (Mesh('data': 1, 'model': 1), 1, 1)
+    """
+
+    devices: np.ndarray[Any, Any]
+
+    def __new__(
+        cls,
+        devices: Any,
+        axis_names: AxisName | Sequence[AxisName],
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> Mesh:
+        if not isinstance(devices, np.ndarray):
+            devices = np.array(devices, dtype=object)
+        names, types = _checked_axes(devices.ndim, axis_names, axis_types, where=cls.__name__)
+        flat = tuple(devices.flat) if names else ()
+        return _interned((cls, flat, devices.shape, names, types), lambda: cls._make(devices, flat, names, types))
+
+    @classmethod
+    def _make(
+        cls,
+        devices: np.ndarray[Any, Any],
+        flat: tuple[Device, ...],
+        names: tuple[AxisName, ...],
+        types: tuple[AxisType, ...],
+    ) -> Mesh:
+        if len(set(flat)) != len(flat) or (names and not flat):
+            raise ArgumentError(
+                "Mesh",
+                expected="each device once, and at least one",
+                got=f"{len(flat)} devices of which {len(set(flat))} are different",
+                mend="pass each device of phalanx.devices() at most once",
+            )
+        mesh = object.__new__(cls)
+        mesh.devices = devices.copy() if names else np.empty((), dtype=object)
+        mesh.devices.setflags(write=False)
+        mesh.axis_names, mesh.axis_types = names, types
+        mesh.axis_sizes = devices.shape if names else ()
+        mesh.flat_devices = flat
+        return mesh
+
+    flat_devices: tuple[Device, ...]
+    """All devices in row-major order: the order in which partitions of a program are numbered."""
+
+    @cached_property
+    def device_list(self) -> DeviceList:
+        """The devices in the engine's own form."""
+        return DeviceList(self.flat_devices)
+
+    @cached_property
+    def device_set(self) -> frozenset[Device]:
+        """The devices without their order."""
+        return frozenset(self.flat_devices)
+
+    @cached_property
+    def device_ids(self) -> np.ndarray[Any, Any]:
+        """Ids of the devices: i64[*axis_sizes]."""
+        ids = np.array([device.id for device in self.flat_devices], dtype=np.int64)
+        return ids.reshape(self.axis_sizes) if self.axis_names else ids
+
+    @cached_property
+    def local_devices(self) -> tuple[Device, ...]:
+        """The devices of this process, in order."""
+        return tuple([d for d in self.flat_devices if d.process_index == d.client.process_index()])
+
+    @cached_property
+    def is_multi_process(self) -> bool:
+        """Whether devices of more than one process take part."""
+        return len({device.process_index for device in self.flat_devices}) > 1
+
+    @cached_property
+    def local_mesh(self) -> Mesh:
+        """The smallest sub-box that holds this process's devices.
+
+        Raises:
+          ShardingError: the box would hold devices of another process too.
+        """
+        if self.empty or not self.is_multi_process:
+            return self
+        local = set(self.local_devices)
+        mine = np.array([device in local for device in self.flat_devices]).reshape(self.axis_sizes)
+        if not mine.any():
+            raise ShardingError(
+                "Mesh.local_mesh",
+                expected="a mesh with devices of this process",
+                got=f"{self!r} with none",
+                mend="use the mesh in the processes that take part in it",
+            )
+        box = tuple([slice(found.min(), found.max() + 1) for found in np.nonzero(mine)])
+        if not mine[box].all():
+            raise ShardingError(
+                "Mesh.local_mesh",
+                expected="this process's devices to fill a box of the mesh",
+                got=f"devices at {np.argwhere(mine).tolist()} of {self!r}",
+                mend="lay out the mesh with mesh_utils.create_device_mesh or create_hybrid_device_mesh",
+            )
+        return Mesh(self.devices[box], self.axis_names, self.axis_types)
+
+    @cached_property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The same axes without the devices."""
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def with_axis_types(self, types: dict[AxisName, AxisType]) -> Mesh:
+        """The same devices and axes, some axes with another type.
+
+        Args:
+          types: the new type of each axis that changes.
+
+        Returns:
+          A mesh like this one.
+        """
+        return Mesh(self.devices, self.axis_names, _changed_types(self, types))
+
+    def __getitem__(self, axes: AxisName | tuple[AxisName, ...]) -> Mesh:
+        """The sub-mesh of the axes given, in the order given, at the first position along all others."""
+        names = axes if isinstance(axes, tuple) else (axes,)
+        for name in names:
+            if name not in self.shape or names.count(name) > 1:
+                raise ShardingError(
+                    "Mesh[...]",
+                    expected=f"each of the axes {self.axis_names} at most once",
+                    got=repr(axes),
+                    mend=f"name only axes of {self!r}, none twice",
+                )
+        positions = [self.axis_names.index(name) for name in names]
+        corner = tuple([slice(None) if name in names else 0 for name in self.axis_names])
+        order = np.argsort(np.argsort(positions)).tolist()
+        return Mesh(self.devices[corner].transpose(order), names, tuple([self.axis_types[p] for p in positions]))
+
+    def __enter__(self) -> Mesh:
+        enter_mesh(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        leave_mesh()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        platforms = tuple([(device.platform, device.id) for device in self.flat_devices])
+        return _mesh_of_ids, (platforms, self.devices.shape, self.axis_names, self.axis_types)
+
+
+def _mesh_of_ids(
+    ids: tuple[tuple[str, int], ...],
+    shape: tuple[int, ...],
+    names: tuple[AxisName, ...],
+    types: tuple[AxisType, ...],
+) -> Mesh:
+    """Find the devices of a pickled mesh again."""
+    found = {(d.platform, d.id): d for platform in {platform for platform, _ in ids} for d in all_devices(platform)}
+    missing = [number for number in ids if number not in found]
+    if missing:
+        raise ShardingError(
+            "unpickling a Mesh",
+            expected="the devices it was made of",
+            got=f"a system without {missing[0][0]} device {missing[0][1]}",
+            mend="start with as many devices as the mesh was made of",
+        )
+    devices = np.array([found[number] for number in ids], dtype=object)
+    return Mesh(devices.reshape(shape) if names else np.empty((), dtype=object), names, types)
+
+
+_meshes: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _interned(key: Any, make: Any) -> Any:
+    mesh = _meshes.get(key)
+    if mesh is None:
+        with _lock:
+            mesh = _meshes.get(key)
+            if mesh is None:
+                mesh = _meshes[key] = make()
+    return mesh
+
+
+def _checked_axes(
+    ndim: int,
+    axis_names: AxisName | Iterable[AxisName],
+    axis_types: AxisType | Iterable[AxisType] | None,
+    *,
+    where: str,
+) -> tuple[tuple[AxisName, ...], tuple[AxisType, ...]]:
+    names = tuple(axis_names) if isinstance(axis_names, (tuple, list)) else (axis_names,)
+    if len(names) != ndim:
+        raise ArgumentError(
+            where,
+            expected=f"one axis name per dimension, {ndim} in all",
+            got=f"axis names {names}",
+            mend="reshape the devices, or name each of their dimensions",
+        )
+    if len(set(names)) != len(names) or None in names:
+        raise ArgumentError(
+            where, expected="axis names that differ, none of them None", got=f"{names}", mend="rename the axes"
+        )
+    if axis_types is None:
+        return names, (AxisType.Auto,) * ndim
+    types = (axis_types,) * ndim if isinstance(axis_types, AxisType) else tuple(axis_types)
+    if len(types) != ndim or not all(isinstance(of, AxisType) for of in types):
+        raise ArgumentError(
+            where,
+            expected=f"one AxisType per axis, {ndim} in all",
+            got=f"axis_types={axis_types!r}",
+            mend="pass axis_types=(AxisType.Auto, ...), or leave it out",
+        )
+    return names, types
+
+
+def _changed_types(mesh: _Axes, types: dict[AxisName, AxisType]) -> tuple[AxisType, ...]:
+    return tuple([types.get(name, of) for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True)])

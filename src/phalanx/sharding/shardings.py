@@ -1,0 +1,666 @@
+"""Shardings: how an array lies on devices. Base class, over a mesh, on one device, and as XLA has it.
+
+Builds on `mesh.py`, `spec.py`, `tiling.py` and `hlo.py`. Every room above holds shardings, and the engine reads their
+underscored attributes. All are interned, so that equality is identity and hashing costs nothing; two spellings of one
+placement share their `canonical` sharding.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.engine.buffers import ShardingBase
+from phalanx.engine.client import DeviceList
+from phalanx.engine.runtime import HloSharding
+from phalanx.sharding.hlo import hlo_of_axes, spec_of_tiling, tiling_of_hlo
+from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
+from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec, check_rank, check_spec
+from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
+
+_MEMO_SIZE = 256
+
+
+class ShardIndex(NamedTuple):
+    """One device's part of an array: the device, the slices it holds, and how many devices before it hold the same."""
+
+    device: Device
+    index: Index  # type: ignore[assignment]  # the field's name for it; nobody searches this tuple
+    replica_id: int
+
+
+class Sharding(ShardingBase):
+    """How an array lies on devices. All shardings have these attributes and methods.
+
+    `is` and `==` mean the same, and a sharding is a cheap dictionary key; `is_equivalent_to` compares placements.
+    """
+
+    __slots__ = ("__weakref__", "_canonical", "_memo", "memory_kind")
+    _memo: dict[Any, Any]
+    _canonical: Self | None
+    memory_kind: str | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """All is done in `__new__`, once for each interned sharding."""
+
+    @property
+    def _internal_device_list(self) -> DeviceList:
+        """The devices in the engine's form."""
+        raise NotImplementedError
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        """The devices in the order in which partitions are numbered."""
+        raise NotImplementedError
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        """XLA's form, for an array of that rank."""
+        raise NotImplementedError
+
+    def _tile(self, ndim: int) -> Tiling:
+        """Which part each device holds, not cached."""
+        raise NotImplementedError
+
+    def with_memory_kind(self, kind: str | None) -> Sharding:
+        """The same placement in another memory of the same devices.
+
+        Args:
+          kind: such as `"device"` or `"pinned_host"`; None is the default memory.
+
+        Returns:
+          A sharding.
+
+        Raises:
+          ShardingError: the devices have no such memory.
+        """
+        raise NotImplementedError
+
+    @property
+    def canonical(self) -> Sharding:
+        """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
+        return self._canonical or self
+
+    @property
+    def device_set(self) -> frozenset[Device]:
+        """The devices without their order."""
+        return self._remembered("device_set", lambda: frozenset(self._device_assignment))
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self._device_assignment)
+
+    @property
+    def addressable_devices(self) -> frozenset[Device]:
+        """The devices of this process."""
+        return self._remembered("addressable_devices", lambda: frozenset(filter(_is_local, self._device_assignment)))
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all devices are of this process."""
+        return len(self.addressable_devices) == self.num_devices
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        raise NotImplementedError
+
+    def tiling(self, ndim: int) -> Tiling:
+        """Which part of an array each device holds.
+
+        Args:
+          ndim: number of dimensions of the array.
+
+        Returns:
+          Number of parts per dimension, and the coordinates of each device's part.
+
+        Raises:
+          ShardingError: the sharding is for arrays of higher rank.
+        """
+        return self._remembered(ndim, lambda: self._tile(ndim))
+
+    def shard_shape(self, global_shape: Sequence[int], *, where: str | None = None) -> tuple[int, ...]:
+        """Shape of the part that one device holds.
+
+        Args:
+          global_shape: shape of the whole array.
+          where: the argument by its path, for the error.
+
+        Returns:
+          The shape of each part.
+
+        Raises:
+          ShardingError: a dimension cannot be cut evenly, or the sharding is for arrays of higher rank.
+        """
+        shape = tuple(global_shape)
+        return self._remembered(("shard_shape", shape), lambda: self._shard_shape(shape, where))
+
+    def shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
+        """Device, index and replica id of every part, in the order of the devices.
+
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          One record per device.
+
+        Raises:
+          ShardingError: as `shard_shape`.
+        """
+        shape = tuple(global_shape)
+        return self._remembered(("shards", shape), lambda: self._shards(shape))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
+        """The slices of the whole array that each device holds.
+
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          A tuple of slices for every device; `slice(None)` for a dimension that is not cut.
+
+        Raises:
+          ShardingError: as `shard_shape`.
+        """
+        return {shard.device: shard.index for shard in self.shards(global_shape)}
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
+        """As `devices_indices_map`, for the devices of this process.
+
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          A tuple of slices for every device of this process.
+
+        Raises:
+          ShardingError: as `shard_shape`.
+        """
+        local = self.addressable_devices
+        return {shard.device: shard.index for shard in self.shards(global_shape) if shard.device in local}
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether two shardings place an array of that rank alike, on the same devices in the same order.
+
+        Args:
+          other: another sharding.
+          ndim: number of dimensions of the array.
+
+        Returns:
+          True if so; then a buffer of one is a buffer of the other.
+        """
+        if self is other or self.canonical is other.canonical:
+            return True
+        if self._device_assignment != other._device_assignment or _memory(self) != _memory(other):
+            return False
+        mine, others = self.tiling(ndim), other.tiling(ndim)
+        return mine.parts == others.parts and np.array_equal(mine.coordinates, others.coordinates)
+
+    def check_compatible(self, global_shape: Sequence[int], where: str) -> None:
+        """Reject an array that this sharding cannot place.
+
+        Args:
+          global_shape: shape of the whole array.
+          where: the argument by its path.
+
+        Raises:
+          ShardingError: as `shard_shape`.
+        """
+        self.shard_shape(global_shape, where=where)
+
+    def with_leading_dim(self, axes: Any = None) -> Sharding:
+        """The sharding of an array with one more dimension in front; only for those that are not over axes.
+
+        Args:
+          axes: must be None, since there are no axes to cut the dimension.
+
+        Returns:
+          A sharding.
+
+        Raises:
+          ShardingError: axes were given.
+        """
+        if axes is not None or not self.is_fully_replicated:
+            raise ShardingError(
+                "vmap of an array with a sharding",
+                expected="a NamedSharding, which can say what happens to the new dimension",
+                got=self,
+                mend="give NamedSharding(mesh, PartitionSpec(...))",
+            )
+        return self
+
+    def _cut_by(self, dim: int) -> str:
+        """How a dimension is cut, in words."""
+        return f"{self._to_xla_hlo_sharding(dim + 1)} cuts it"
+
+    def _shard_shape(self, shape: tuple[int, ...], where: str | None) -> tuple[int, ...]:
+        where = where or f"sharding of an array of shape {shape}"
+        self._check_rank(len(shape), f"an array of shape {shape}", where)
+        parts = self.tiling(len(shape)).parts
+        return tuple(
+            [
+                size if cut == 1 else part_size(size, cut, dim, by=self._cut_by(dim), where=where)
+                for dim, (size, cut) in enumerate(zip(shape, parts, strict=True))
+            ]
+        )
+
+    def _check_rank(self, ndim: int, what: str, where: str) -> None:
+        """Reject an array of too low a rank."""
+
+    def _shards(self, shape: tuple[int, ...]) -> tuple[ShardIndex, ...]:
+        part_shape, tiling = self.shard_shape(shape), self.tiling(len(shape))
+        rows = zip(self._device_assignment, indices(tiling, shape, part_shape), replica_ids(tiling), strict=True)
+        return tuple([ShardIndex(*row) for row in rows])
+
+    def _remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        try:
+            return self._memo[key]
+        except KeyError:
+            if len(self._memo) >= _MEMO_SIZE:
+                self._memo.clear()
+            value = self._memo[key] = make()
+            return value
+
+
+class NamedSharding(Sharding):
+    """An array cut over the named axes of a mesh.
+
+    Args:
+      mesh: the devices, or an `AbstractMesh`, with which the sharding describes but cannot place.
+      spec: which axes cut which dimension.
+      memory_kind: the memory of the devices, the default one if not given.
+
+    Raises:
+      ShardingError: the spec does not fit the mesh, or the devices have no such memory.
+      ArgumentTypeError: an argument is no mesh or no spec.
+
+    Examples:
+      >>> from phalanx.sharding import AbstractMesh, P
+      >>> sharding = NamedSharding(AbstractMesh((4, 2), ("data", "model")), P("data", None))
+      >>> sharding.shard_shape((512, 64))
+      (128, 64)
+    """
+
+    __slots__ = ("_is_fully_replicated", "mesh", "spec")
+    mesh: Mesh | AbstractMesh
+    spec: PartitionSpec
+
+    def __new__(
+        cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None = None, *, where: str | None = None
+    ) -> NamedSharding:
+        if isinstance(spec, PartitionSpec):
+            found = _shardings.get((cls, mesh, spec._entries, memory_kind))
+            if found is not None:
+                return found
+        _check_named(mesh, spec, where or "NamedSharding")
+        devices = mesh.flat_devices if isinstance(mesh, Mesh) else ()
+        _check_memory(devices, memory_kind, where or "NamedSharding")
+        return _interned((cls, mesh, spec._entries, memory_kind), lambda: cls._make(mesh, spec, memory_kind))
+
+    @classmethod
+    def _make(cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None) -> NamedSharding:
+        sharding = _new(cls, memory_kind)
+        sharding.mesh, sharding.spec = mesh, spec
+        sharding._is_fully_replicated = all(
+            axes is not UNCONSTRAINED and all(mesh.shape[axis] == 1 for axis in axes) for axes in spec.dims
+        )
+        return sharding
+
+    @property
+    def canonical(self) -> NamedSharding:
+        """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
+        if self._canonical is None:
+            kind = self.memory_kind
+            if kind is not None and isinstance(self.mesh, Mesh) and kind == _default_memory(self):
+                kind = None
+            spec = self.spec.canonical
+            if spec is self.spec and kind == self.memory_kind:
+                return self
+            self._canonical = NamedSharding(self.mesh, spec, kind)
+        return self._canonical
+
+    @property
+    def _concrete_mesh(self) -> Mesh:
+        if isinstance(self.mesh, Mesh):
+            return self.mesh
+        raise ShardingError(
+            "devices of a sharding",
+            expected="a sharding over a Mesh of devices",
+            got=self,
+            mend="build the sharding over a Mesh, for example phalanx.make_mesh(...), to place data with it",
+        )
+
+    @property
+    def _internal_device_list(self) -> DeviceList:
+        return self._concrete_mesh.device_list
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return self._concrete_mesh.flat_devices
+
+    @property
+    def device_set(self) -> frozenset[Device]:
+        """The devices without their order."""
+        return self._concrete_mesh.device_set
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of the mesh."""
+        return self.mesh.size
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        return self._is_fully_replicated
+
+    def axes(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
+        """The axes that cut each dimension of an array.
+
+        Args:
+          ndim: number of dimensions of the array.
+
+        Returns:
+          A tuple of axes per dimension, from major to minor.
+
+        Raises:
+          ShardingError: the spec is longer than `ndim`, or leaves a dimension to the compiler.
+        """
+        check_rank(self.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
+        if self.spec.has_unconstrained:
+            raise ShardingError(
+                "NamedSharding",
+                expected="a spec that says where each part of an array is",
+                got=self.spec,
+                mend="use PartitionSpec.UNCONSTRAINED only in with_sharding_constraint",
+            )
+        return self.spec.padded(ndim)
+
+    def _tile(self, ndim: int) -> Tiling:
+        shape, dims = self.mesh.shape, self.axes(ndim)
+        sizes = tuple(shape.values())
+        at = dict(zip(shape, np.indices(sizes).reshape(len(sizes), -1), strict=True))
+        coordinates = np.zeros((self.mesh.size, ndim), np.int64)
+        for dim, axes in enumerate(dims):
+            coordinates[:, dim] = mixed_radix([at[axis] for axis in axes], [shape[axis] for axis in axes])
+        return Tiling(
+            tuple([int(np.prod([shape[axis] for axis in axes], dtype=np.int64)) for axes in dims]), coordinates
+        )
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        key = ("hlo", num_dimensions)
+        return self._remembered(key, lambda: hlo_of_axes(self.mesh, self.axes(num_dimensions)))
+
+    def with_memory_kind(self, kind: str | None) -> NamedSharding:
+        """As `Sharding.with_memory_kind`."""
+        return NamedSharding(self.mesh, self.spec, kind)
+
+    def with_spec(self, spec: PartitionSpec) -> NamedSharding:
+        """Another spec over the same mesh, in the same memory.
+
+        Args:
+          spec: the new spec.
+
+        Returns:
+          A sharding.
+
+        Raises:
+          ShardingError: the spec does not fit the mesh.
+        """
+        return NamedSharding(self.mesh, spec, self.memory_kind)
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """The sharding over the same mesh under which each device holds the whole array."""
+        return NamedSharding(self.mesh, _WHOLE, self.memory_kind)
+
+    def with_leading_dim(self, axes: Any = None) -> NamedSharding:
+        """The sharding of an array with one more dimension in front, as `vmap` makes it.
+
+        Args:
+          axes: the mesh axis or tuple of axes that cut the new dimension; None leaves it whole.
+
+        Returns:
+          A sharding.
+
+        Raises:
+          ShardingError: an axis is not of the mesh, or cuts another dimension already.
+        """
+        return NamedSharding(self.mesh, PartitionSpec(axes, *self.spec), self.memory_kind, where="spmd_axis_name")
+
+    def _cut_by(self, dim: int) -> str:
+        axes = self.spec.dims[dim]
+        names = " and ".join([f"{axis!r} ({self.mesh.shape[axis]})" for axis in axes])
+        return f"{self.spec} cuts it over {names}"
+
+    def _check_rank(self, ndim: int, what: str, where: str) -> None:
+        check_rank(self.spec, ndim, what, where=where)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NamedSharding, (self.mesh, self.spec, self.memory_kind)
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"NamedSharding({self.mesh!r}, {self.spec!r}{memory})"
+
+
+class SingleDeviceSharding(Sharding):
+    """An array that lies whole on one device.
+
+    Args:
+      device: the device.
+      memory_kind: its memory, the default one if not given.
+
+    Raises:
+      ShardingError: the device has no such memory.
+    """
+
+    __slots__ = ("_internal_device_list", "device")
+    device: Device
+
+    def __new__(cls, device: Device, memory_kind: str | None = None) -> SingleDeviceSharding:
+        found = _shardings.get((cls, device, memory_kind))
+        if found is not None:
+            return found
+        _check_memory((device,), memory_kind, cls.__name__)
+        return _interned((cls, device, memory_kind), lambda: cls._make(device, memory_kind))
+
+    @classmethod
+    def _make(cls, device: Device, memory_kind: str | None) -> SingleDeviceSharding:
+        sharding = _new(cls, memory_kind)
+        sharding.device = device
+        sharding._internal_device_list = DeviceList((device,))
+        return sharding
+
+    @property
+    def canonical(self) -> SingleDeviceSharding:
+        """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
+        if self.memory_kind is None or self.memory_kind != _default_memory(self):
+            return self
+        return SingleDeviceSharding(self.device)
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return (self.device,)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """True: the one device holds the whole array."""
+        return True
+
+    def _tile(self, ndim: int) -> Tiling:
+        return Tiling((1,) * ndim, np.zeros((1, ndim), np.int64))
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        return _REPLICATED
+
+    def with_memory_kind(self, kind: str | None) -> SingleDeviceSharding:
+        """As `Sharding.with_memory_kind`."""
+        return SingleDeviceSharding(self.device, kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _single_on_mesh, (Mesh([self.device], ("device",)), self.memory_kind)
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"SingleDeviceSharding({self.device!r}{memory})"
+
+
+class GSPMDSharding(Sharding):
+    """A tile assignment as XLA has it, for placements that no `PartitionSpec` over a mesh expresses.
+
+    Args:
+      devices: the devices in the order in which partitions are numbered.
+      hlo_sharding: which partition holds which part.
+      memory_kind: the memory of the devices, the default one if not given.
+
+    Raises:
+      ShardingError: the devices have no such memory.
+    """
+
+    __slots__ = ("_device_assignment", "_internal_device_list", "hlo_sharding")
+    hlo_sharding: HloSharding
+
+    def __new__(
+        cls, devices: Sequence[Device], hlo_sharding: HloSharding, memory_kind: str | None = None
+    ) -> GSPMDSharding:
+        key = (cls, tuple(devices), hlo_sharding, memory_kind)
+        _check_memory(key[1], memory_kind, cls.__name__)
+        return _shardings.get(key) or _interned(key, lambda: cls._make(*key[1:]))
+
+    @classmethod
+    def _make(cls, devices: tuple[Device, ...], hlo: HloSharding, memory_kind: str | None) -> GSPMDSharding:
+        sharding = _new(cls, memory_kind)
+        sharding._device_assignment, sharding.hlo_sharding = devices, hlo
+        sharding._internal_device_list = DeviceList(devices)
+        return sharding
+
+    @classmethod
+    def replicated(cls, devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
+        """The sharding under which each device holds the whole array.
+
+        Args:
+          devices: the devices in the order in which partitions are numbered.
+          memory_kind: the memory of the devices, the default one if not given.
+
+        Returns:
+          A sharding for arrays of any rank.
+        """
+        return cls(devices, _REPLICATED, memory_kind)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        return self.num_devices == 1 or self.hlo_sharding.is_replicated()
+
+    def _tile(self, ndim: int) -> Tiling:
+        return tiling_of_hlo(self.hlo_sharding, self.num_devices, ndim)
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        return self.hlo_sharding
+
+    def with_memory_kind(self, kind: str | None) -> GSPMDSharding:
+        """As `Sharding.with_memory_kind`."""
+        return GSPMDSharding(self._device_assignment, self.hlo_sharding, kind)
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"GSPMDSharding({len(self._device_assignment)} devices, {self.hlo_sharding}{memory})"
+
+
+def from_hlo_sharding(
+    hlo: HloSharding, devices: Sequence[Device], mesh: Mesh | None, ndim: int, memory_kind: str | None = None
+) -> Sharding:
+    """Give what a compiled program chose back as a sharding, over a mesh where one can say it.
+
+    Args:
+      hlo: the sharding of a parameter or result.
+      devices: the devices of the program, in the order in which partitions are numbered.
+      mesh: the mesh to say it over, if any; its devices may stand in another order than the program's.
+      ndim: number of dimensions of the array.
+      memory_kind: the memory of the devices, the default one if not given.
+
+    Returns:
+      A `NamedSharding` over `mesh`; a `SingleDeviceSharding` where there is one device and no mesh; otherwise a
+      `GSPMDSharding`, since no spec over this mesh says it.
+
+    Raises:
+      ShardingError: the sharding is for another rank, or is manual.
+    """
+    devices = tuple(devices)
+    if mesh is None or mesh.device_set != frozenset(devices):
+        if len(devices) == 1:
+            return SingleDeviceSharding(devices[0], memory_kind)
+        return GSPMDSharding(devices, hlo, memory_kind)
+    tiling = tiling_of_hlo(hlo, len(devices), ndim)
+    if devices != mesh.flat_devices:
+        place = {device: at for at, device in enumerate(devices)}
+        tiling = Tiling(tiling.parts, tiling.coordinates[[place[device] for device in mesh.flat_devices]])
+    spec = spec_of_tiling(tiling, mesh.axis_names, mesh.axis_sizes)
+    return GSPMDSharding(devices, hlo, memory_kind) if spec is None else NamedSharding(mesh, spec, memory_kind)
+
+
+_REPLICATED = HloSharding.replicate()
+_WHOLE = PartitionSpec()
+_shardings: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _interned(key: Any, make: Callable[[], Any]) -> Any:
+    with _lock:
+        sharding = _shardings.get(key)
+        if sharding is None:
+            sharding = _shardings[key] = make()
+        return sharding
+
+
+def _new(cls: Any, memory_kind: str | None) -> Any:
+    """An instance whose engine half is ready; `__init__` of the classes above has nothing left to do."""
+    sharding = ShardingBase.__new__(cls)
+    ShardingBase.__init__(sharding)
+    sharding._memo, sharding._canonical, sharding.memory_kind = {}, None, memory_kind
+    return sharding
+
+
+def _single_on_mesh(mesh: Mesh, memory_kind: str | None) -> SingleDeviceSharding:
+    return SingleDeviceSharding(mesh.flat_devices[0], memory_kind)
+
+
+def _is_local(device: Device) -> bool:
+    return device.process_index == device.client.process_index()
+
+
+def _default_memory(sharding: Sharding) -> str | None:
+    return sharding._internal_device_list.default_memory_kind
+
+
+def _memory(sharding: Sharding) -> str | None:
+    return sharding.memory_kind or _default_memory(sharding)
+
+
+def _check_named(mesh: Any, spec: Any, where: str) -> None:
+    if not isinstance(mesh, (Mesh, AbstractMesh)) or not isinstance(spec, PartitionSpec):
+        raise ArgumentTypeError(
+            where,
+            expected="a Mesh or AbstractMesh and a PartitionSpec",
+            got=f"{type(mesh).__name__} and {type(spec).__name__}",
+            mend="call NamedSharding(mesh, PartitionSpec(...))",
+        )
+    check_spec(spec, mesh.shape, where=where)
+
+
+def _check_memory(devices: Sequence[Device], kind: str | None, where: str) -> None:
+    if kind is None or not devices:
+        return
+    kinds = [memory.kind for memory in devices[0].addressable_memories()]
+    if kinds and kind not in kinds:
+        raise ShardingError(
+            where,
+            expected=f"a memory kind of {devices[0].device_kind} devices ({', '.join(map(repr, kinds))})",
+            got=f"memory_kind={kind!r}",
+            mend="name one of these, or leave memory_kind out",
+        )

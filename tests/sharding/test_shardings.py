@@ -1,0 +1,232 @@
+"""Specs and shardings: spelling, interning, placement of shards, equivalence and errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.engine.client import devices as all_devices
+from phalanx.engine.runtime import HloSharding, OpShardingType
+from phalanx.sharding import (
+    AbstractMesh,
+    AxisType,
+    GSPMDSharding,
+    NamedSharding,
+    P,
+    PartitionSpec,
+    SingleDeviceSharding,
+    make_mesh,
+    to_sharding,
+)
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh((4, 2), ("x", "y"))
+
+
+def message(call):
+    with pytest.raises((ShardingError, ArgumentTypeError)) as error:
+        call()
+    return str(error.value)
+
+
+def test_a_spec_shows_what_was_written():
+    assert repr(P("x", None, ("y", "z"))) == "PartitionSpec('x', None, ('y', 'z'))"
+    assert repr(P(P.UNCONSTRAINED, ("x",), None)) == "PartitionSpec(UNCONSTRAINED, ('x',), None)"
+    assert repr(P()) == "PartitionSpec()"
+
+
+def test_a_spec_is_a_sequence_of_its_entries():
+    spec = P("x", None, ("y", "z"))
+    assert len(spec) == 3 and list(spec) == ["x", None, ("y", "z")]
+    assert spec[0] == "x" and spec[1:] == (None, ("y", "z"))
+    x, y = ("x",), ("y",)
+    assert P("x") + y == P("x", "y") == P("x") + P("y") == x + P("y")
+    assert spec.axes == ("x", "y", "z") and not spec.has_unconstrained and P(P.UNCONSTRAINED).has_unconstrained
+    assert pickle.loads(pickle.dumps(P(P.UNCONSTRAINED, "x"))) == P(P.UNCONSTRAINED, "x")
+    assert PartitionSpec is P
+
+
+def test_spellings_of_one_entry_are_equal_and_trailing_none_is_not():
+    assert P(("x",)) == P("x") and hash(P(("x",))) == hash(P("x")) and P(()) == P(None)
+    assert P("x", None) != P("x") and P("x", None).canonical == P("x") and P(("x",), (), None).canonical == P("x")
+    assert P("x") != P("y") and P("x") != ("x",)
+
+
+def test_a_bad_entry_is_refused():
+    assert message(lambda: P(["x", "y"])) == (
+        "PartitionSpec: expected entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED, got "
+        "PartitionSpec(['x', 'y']).\n"
+        "  To mend: write ['x', 'y'] as a tuple of axis names, such as ('x', 'y'), or as None."
+    )
+
+
+def test_shardings_are_interned(mesh):
+    sharding = NamedSharding(mesh, P("x", None))
+    assert NamedSharding(mesh, P("x", None)) is sharding and NamedSharding(mesh, P("x")) is not sharding
+    assert repr(sharding) == "NamedSharding(Mesh('x': 4, 'y': 2), PartitionSpec('x', None))"
+    assert pickle.loads(pickle.dumps(sharding)) is sharding and copy.deepcopy(sharding) is sharding
+    device = all_devices("cpu")[3]
+    single = SingleDeviceSharding(device)
+    assert SingleDeviceSharding(device) is single and pickle.loads(pickle.dumps(single)) is single
+    tiles = HloSharding.iota_tile([8], [2, 4], [1, 0])
+    assert GSPMDSharding(mesh.flat_devices, tiles) is GSPMDSharding(mesh.flat_devices, tiles)
+
+
+def test_spellings_of_one_placement_share_their_canonical_sharding(mesh):
+    plain = NamedSharding(mesh, P("x"))
+    assert NamedSharding(mesh, P("x", None)).canonical is plain is plain.canonical
+    assert NamedSharding(mesh, P(("x",), None), memory_kind="device").canonical is plain
+    assert NamedSharding(mesh, P("x"), memory_kind="pinned_host").canonical is not plain
+    single = SingleDeviceSharding(all_devices("cpu")[0])
+    assert SingleDeviceSharding(all_devices("cpu")[0], memory_kind="device").canonical is single
+
+
+def test_shards_are_where_the_spec_says(mesh):
+    devices = mesh.flat_devices
+    by_row = NamedSharding(mesh, P("x")).devices_indices_map((8, 6))
+    assert by_row[devices[0]] == by_row[devices[1]] == (slice(0, 2), slice(None))
+    assert by_row[devices[7]] == (slice(6, 8), slice(None))
+    both = NamedSharding(mesh, P("y", "x"))
+    assert both.shard_shape((8, 8)) == (4, 2)
+    assert both.devices_indices_map((8, 8))[devices[3]] == (slice(4, 8), slice(2, 4))
+    merged = NamedSharding(mesh, P(None, ("y", "x")))
+    assert merged.shard_shape((3, 16)) == (3, 2)
+    assert merged.devices_indices_map((3, 16))[devices[1]] == (slice(None), slice(8, 10))
+    assert NamedSharding(mesh, P()).devices_indices_map(()) == dict.fromkeys(devices, ())
+    assert NamedSharding(mesh, P("x")).shard_shape((0, 2)) == (0, 2)
+    assert NamedSharding(mesh, P("x")).devices_indices_map((0,))[devices[7]] == (slice(0, 0),)
+
+
+def test_replicas_are_numbered_in_device_order(mesh):
+    shards = NamedSharding(mesh, P("y")).shards((4,))
+    assert [shard.replica_id for shard in shards] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [shard.replica_id for shard in NamedSharding(mesh, P()).shards(())] == list(range(8))
+    assert [shard.replica_id for shard in NamedSharding(mesh, P(("x", "y"))).shards((8,))] == [0] * 8
+    assert shards[2].device is mesh.flat_devices[2] and shards[2].index == (slice(0, 2),)
+
+
+def test_a_sharding_knows_its_devices(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+    assert sharding.device_set == set(mesh.flat_devices) == sharding.addressable_devices
+    assert sharding.num_devices == 8 and sharding.is_fully_addressable and not sharding.is_fully_replicated
+    assert NamedSharding(mesh, P(None)).is_fully_replicated
+    assert NamedSharding(make_mesh((8, 1), ("x", "y")), P("y")).is_fully_replicated
+    assert sharding.addressable_devices_indices_map((4,)) == sharding.devices_indices_map((4,))
+    assert sharding._device_assignment == mesh.flat_devices == tuple(sharding._internal_device_list)
+    single = SingleDeviceSharding(mesh.flat_devices[1])
+    assert single.device_set == {mesh.flat_devices[1]} and single.is_fully_replicated and single.num_devices == 1
+    assert single.shard_shape((3, 5)) == (3, 5)
+    assert sharding.with_leading_dim("y").spec == P("y", "x") and sharding.with_spec(P("y")).spec == P("y")
+    assert sharding.replicated.spec == P()
+
+
+def test_equivalence_is_of_placements(mesh):
+    def named(*entries, mesh=mesh):
+        return NamedSharding(mesh, P(*entries))
+
+    flat = make_mesh((8,), ("z",))
+    assert named("x", None).is_equivalent_to(named("x"), 2)
+    assert named(("x", "y")).is_equivalent_to(named("z", mesh=flat), 2)
+    assert not named(("y", "x")).is_equivalent_to(named("z", mesh=flat), 2)
+    assert not named("x").is_equivalent_to(named(None, "x"), 2)
+    assert named().is_equivalent_to(GSPMDSharding.replicated(mesh.flat_devices), 3)
+    assert not named().is_equivalent_to(SingleDeviceSharding(mesh.flat_devices[0]), 3)
+    one = make_mesh((1,), ("a",))
+    assert NamedSharding(one, P("a")).is_equivalent_to(SingleDeviceSharding(one.flat_devices[0]), 1)
+    assert not named("x").is_equivalent_to(named("x").with_memory_kind("pinned_host"), 1)
+    assert named("x").is_equivalent_to(named("x").with_memory_kind("device"), 1)
+    first, second = mesh.flat_devices[:2]
+    there = make_mesh((2,), ("a",), devices=[first, second])
+    back = make_mesh((2,), ("a",), devices=[second, first])
+    assert not named("a", mesh=there).is_equivalent_to(named("a", mesh=back), 1)
+
+
+def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
+    assert message(lambda: NamedSharding(mesh, P("x", "z"), where="in_shardings[0]['w']")) == (
+        "in_shardings[0]['w']: expected a spec over the axes of the mesh ('x', 'y'), got PartitionSpec('x', 'z').\n"
+        "  To mend: add an axis 'z' to the mesh, or take it out of the spec."
+    )
+    assert message(lambda: NamedSharding(mesh, P("x", ("y", "x")))) == (
+        "NamedSharding: expected a spec that names each mesh axis at most once, got PartitionSpec('x', ('y', 'x')).\n"
+        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+    )
+    assert message(lambda: NamedSharding(mesh, ("x",))) == (
+        "NamedSharding: expected a Mesh or AbstractMesh and a PartitionSpec, got Mesh and tuple.\n"
+        "  To mend: call NamedSharding(mesh, PartitionSpec(...))."
+    )
+    assert message(lambda: NamedSharding(mesh, P("x")).with_leading_dim("x")) == (
+        "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
+        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+    )
+    assert message(lambda: NamedSharding(mesh, P(), memory_kind="attic")) == (
+        "NamedSharding: expected a memory kind of cpu devices ('device', 'pinned_host', 'unpinned_host'), got "
+        "memory_kind='attic'.\n  To mend: name one of these, or leave memory_kind out."
+    )
+
+
+def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
+    assert message(lambda: NamedSharding(mesh, P("x", None, "y")).check_compatible((8, 4), "argument x")) == (
+        "argument x: expected a spec of at most 2 entries for an array of shape (8, 4), got "
+        "PartitionSpec('x', None, 'y').\n  To mend: drop the last entry, or give the array 3 dimensions."
+    )
+    assert message(lambda: NamedSharding(mesh, P("x")).shard_shape((10,))) == (
+        "sharding of an array of shape (10,): expected dimension 0 to be a multiple of 4, since PartitionSpec('x') cuts "
+        "it over 'x' (4), got size 10.\n  To mend: pad the dimension to 12, or leave it whole in the spec."
+    )
+    assert message(lambda: NamedSharding(mesh, P(None, ("x", "y"))).shard_shape((8, 20))) == (
+        "sharding of an array of shape (8, 20): expected dimension 1 to be a multiple of 8, since "
+        "PartitionSpec(None, ('x', 'y')) cuts it over 'x' (4) and 'y' (2), got size 20.\n"
+        "  To mend: pad the dimension to 24, or leave it whole in the spec."
+    )
+    assert message(lambda: NamedSharding(mesh, P(P.UNCONSTRAINED)).shard_shape((8,))) == (
+        "NamedSharding: expected a spec that says where each part of an array is, got PartitionSpec(UNCONSTRAINED).\n"
+        "  To mend: use PartitionSpec.UNCONSTRAINED only in with_sharding_constraint."
+    )
+    tiles = GSPMDSharding(mesh.flat_devices, HloSharding.iota_tile([8], [8], [0]))
+    assert message(lambda: tiles.shard_shape((9,))) == (
+        "sharding of an array of shape (9,): expected dimension 0 to be a multiple of 8, since {devices=[8]<=[8]} cuts "
+        "it, got size 9.\n  To mend: pad the dimension to 16, or leave it whole in the spec."
+    )
+    assert message(lambda: tiles.shard_shape((8, 8))) == (
+        "sharding of a compiled program: expected a tile assignment for 2 dimensions, got {devices=[8]<=[8]}.\n"
+        "  To mend: use it for arrays of the rank it was made for."
+    )
+
+
+def test_an_abstract_mesh_places_no_data():
+    sharding = NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("x", "y"))
+    assert sharding.shard_shape((8, 8)) == (2, 4) and sharding.num_devices == 8
+    assert message(lambda: sharding.device_set) == (
+        "devices of a sharding: expected a sharding over a Mesh of devices, got "
+        "NamedSharding(AbstractMesh('x': 4, 'y': 2), PartitionSpec('x', 'y')).\n"
+        "  To mend: build the sharding over a Mesh, for example phalanx.make_mesh(...), to place data with it."
+    )
+
+
+def test_a_bare_spec_is_over_the_mesh_in_force(mesh):
+    with mesh:
+        assert to_sharding(P("x"), where="x") is NamedSharding(mesh, P("x"))
+    assert to_sharding(NamedSharding(mesh, P()), where="x") is NamedSharding(mesh, P())
+    assert message(lambda: to_sharding(P("x"), where="in_shardings[1]")) == (
+        "in_shardings[1]: expected a sharding, or a mesh in force for a bare spec, got PartitionSpec('x').\n"
+        "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
+    )
+    assert message(lambda: to_sharding("x", where="in_shardings[1]")) == (
+        "in_shardings[1]: expected a Sharding, or a PartitionSpec over the mesh in force, got 'x' of type str.\n"
+        "  To mend: give NamedSharding(mesh, PartitionSpec(...))."
+    )
+
+
+def test_manual_axes_are_told_to_the_engine(mesh):
+    manual = mesh.with_axis_types({"y": AxisType.Manual})
+    hlo = NamedSharding(manual, P("x"))._to_xla_hlo_sharding(1)
+    assert str(hlo) == "{devices=[4,2]<=[8] last_tile_dims={manual}}" and hlo.subgroup_types() == [
+        OpShardingType.MANUAL
+    ]
+    both = mesh.with_axis_types({"x": AxisType.Manual, "y": AxisType.Manual})
+    assert str(NamedSharding(both, P())._to_xla_hlo_sharding(2)) == "{manual}"
