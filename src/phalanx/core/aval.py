@@ -46,11 +46,11 @@ class ShapedArray:
     size: Any
 
     def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None) -> ShapedArray:
-        key = (shape, dtype, weak_type, sharding)
         try:
-            return _interned[key]
-        except (KeyError, TypeError):
-            return cls._intern(shape, dtype, weak_type, sharding)
+            found = _interned.get((shape, dtype, weak_type, sharding))
+        except TypeError:  # a shape that is a list
+            found = None
+        return cls._intern(shape, dtype, weak_type, sharding) if found is None else found
 
     @classmethod
     def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
@@ -101,9 +101,6 @@ class ShapedArray:
         """The compact form that programs are printed with, such as `f32[2,3]`."""
         weak = "~" if self.weak_type else ""
         return f"{weak}{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""

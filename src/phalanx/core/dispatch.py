@@ -348,11 +348,11 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     types = tuple([x._type if type(x) is Array else concrete_type(x) for x in args])
     key = (primitive, types, state.context, *params, *params.values())
     try:
-        call = _calls[key]
-    except KeyError:
-        call = _calls[key] = prepare_operation(primitive, types, params)
+        call = _calls.get(key)
     except TypeError as error:
         raise _unhashable(primitive, params) from error
+    if call is None:
+        call = _calls[key] = prepare_operation(primitive, types, params)
     out = call(args)
     if state.context.debug_nans or state.context.debug_infs:
         check_values(primitive.name, out)
@@ -439,13 +439,11 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
         types = tuple([x._type if type(x) is Array else _leaf_type(x) for x in leaves])
         key = (types, tree, tuple(kwargs), len(args), tuple(static), state.context)
         try:
-            entry = calls[key]
-        except KeyError:
-            entry = calls[key] = _prepare_function(
-                fun, args, kwargs, static_positions, static_names, leaves, tree, types
-            )
-        except TypeError:
+            entry = calls.get(key)
+        except TypeError:  # a static value that cannot be part of a key
             return fun(*args, **kwargs)
+        if entry is None:
+            entry = calls[key] = _prepare_function(fun, args, kwargs, static_positions, static_names, leaves, tree, types)
         call, out_tree, which = entry
         out = call(leaves if which is None else [leaves[i] for i in which])
         if state.context.debug_nans or state.context.debug_infs:

@@ -22,6 +22,10 @@ class DTypeError(PhalanxError, TypeError):
     """An operand has the wrong element type."""
 
 
+class TypePromotionError(DTypeError, ValueError):
+    """Operands have dtypes that are not converted to a common one by themselves."""
+
+
 class AxisError(PhalanxError, ValueError):
     """A named axis, or a position along the dimensions of an array, does not exist."""
 

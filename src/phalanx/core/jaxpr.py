@@ -147,11 +147,10 @@ class Jaxpr:
 
     def derive(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` builds from this program, built once for each `key`."""
-        try:
-            return self.cache[key]
-        except KeyError:
+        found = self.cache.get(key)
+        if found is None:
             found = self.cache[key] = make()
-            return found
+        return found
 
     def __str__(self) -> str:
         from phalanx.core.printer import print_jaxpr

@@ -28,7 +28,7 @@ class Operators:
 
     def __getattr__(self, name: str) -> Any:
         # Reached only when no class has the name: either the methods are not installed yet, or there is no such one.
-        if not name.startswith("__") and not _is_taken():
+        if not name.startswith("_") and not _is_taken():
             importlib.import_module(_taken_by)
             return getattr(self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -176,9 +176,9 @@ def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
         return primitive.result(*avals, **params)
     key = (primitive, avals, *params, *params.values())
     try:
-        return _results[key]
-    except KeyError:
-        found = _results[key] = primitive.result(*avals, **params)
-        return found
+        found = _results.get(key)
     except TypeError:  # an unhashable parameter
         return primitive.result(*avals, **params)
+    if found is None:
+        found = _results[key] = primitive.result(*avals, **params)
+    return found

@@ -59,10 +59,11 @@ class Jit:
         if self._plain and not kwargs and state.trace is None:
             leaves, tree = tree_flatten(args)
             try:
-                entry = self._calls[tree, tuple([x._type for x in leaves]), state.context]
-            except (KeyError, AttributeError):
+                types = tuple([x._type for x in leaves])
+            except AttributeError:  # data that is still on the host, or no data at all
                 return self._call(args, kwargs)
-            if entry.moves is None:
+            entry = self._calls.get((tree, types, state.context))
+            if entry is not None and entry.moves is None:
                 try:
                     return entry.unflatten(entry.compiled([x._buffer for x in leaves]))
                 except Exception:

@@ -17,9 +17,9 @@ from phalanx.core.tangent import Zero, is_linear
 from phalanx.spmd.resolution import constrain, resolve_inner
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearize import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
 from phalanx.transforms.partial_eval import split_program
-from phalanx.transforms.vmap import batch_program, to_front
+from phalanx.transforms.batching import batch_program, to_front
 
 
 class Options(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.core import dispatch, placement
 from phalanx.core.array import Array, ArrayType
-from phalanx.core.aval import ShapeDtypeStruct, aval_of
+from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
 from phalanx.core.dispatch import check_deleted, concrete_type
 from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
@@ -156,7 +156,7 @@ class Traced:
 
 
 def _shape_of(x: Any) -> ShapeDtypeStruct:
-    aval = aval_of(x) if not hasattr(x, "matches") else x
+    aval = x if type(x) is ShapedArray else aval_of(x)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 

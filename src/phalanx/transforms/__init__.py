@@ -10,7 +10,7 @@ from phalanx.transforms.autodiff import linear_transpose as linear_transpose
 from phalanx.transforms.autodiff import linearize as linearize
 from phalanx.transforms.autodiff import value_and_grad as value_and_grad
 from phalanx.transforms.autodiff import vjp as vjp
-from phalanx.transforms.vmap import vmap as vmap
+from phalanx.transforms.batching import vmap as vmap
 
 jacobian = jacrev
 from phalanx.transforms.custom import closure_convert as closure_convert

@@ -20,7 +20,7 @@ from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import check_outputs, stage
-from phalanx.transforms import vmap as batching
+from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
 from phalanx.tree import Partial, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten

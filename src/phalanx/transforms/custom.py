@@ -22,7 +22,7 @@ from phalanx.core.primitive import NotWritten, Primitive, Undefined
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
-from phalanx.transforms.vmap import Axis, batch_program, to_front, vmap_flat
+from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 _ROLES = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")

@@ -24,9 +24,9 @@ from phalanx.engine.mlir import hlo
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearize import join_tangents, split_tangents
+from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
-from phalanx.transforms.vmap import batch_program, to_front
+from phalanx.transforms.batching import batch_program, to_front
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
