@@ -443,7 +443,9 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
         except TypeError:  # a static value that cannot be part of a key
             return fun(*args, **kwargs)
         if entry is None:
-            entry = calls[key] = _prepare_function(fun, args, kwargs, static_positions, static_names, leaves, tree, types)
+            entry = calls[key] = _prepare_function(
+                fun, args, kwargs, static_positions, static_names, leaves, tree, types
+            )
         call, out_tree, which = entry
         out = call(leaves if which is None else [leaves[i] for i in which])
         if state.context.debug_nans or state.context.debug_infs:

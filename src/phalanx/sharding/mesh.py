@@ -301,10 +301,7 @@ class Mesh(_Axes):
 
 
 def _mesh_of_ids(
-    ids: tuple[tuple[str, int], ...],
-    shape: tuple[int, ...],
-    names: tuple[AxisName, ...],
-    types: tuple[AxisType, ...],
+    ids: tuple[tuple[str, int], ...], shape: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]
 ) -> Mesh:
     """Find the devices of a pickled mesh again."""
     found = {(d.platform, d.id): d for platform in {platform for platform, _ in ids} for d in all_devices(platform)}

@@ -15,11 +15,11 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code
 from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.spmd.resolution import constrain, resolve_inner
+from phalanx.transforms.batching import batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
 from phalanx.transforms.partial_eval import split_program
-from phalanx.transforms.batching import batch_program, to_front
 
 
 class Options(NamedTuple):

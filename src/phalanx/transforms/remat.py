@@ -22,11 +22,11 @@ from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
 from phalanx.transforms.autodiff import FlatFunction
+from phalanx.transforms.batching import batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
-from phalanx.transforms.batching import batch_program, to_front
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -178,8 +178,10 @@ class Remat(Primitive, name="checkpoint", multiple=True):
         derived, has = jvp_program(jaxpr, nonzero)
         count = len(jaxpr.outvars)
         parts = split_program(
-            derived.hoist(), [False] * (len(derived.consts) + len(primals)) + [True] * len(given),
-            instantiated_inputs=True, policy=params["policy"],
+            derived.hoist(),
+            [False] * (len(derived.consts) + len(primals)) + [True] * len(given),
+            instantiated_inputs=True,
+            policy=params["policy"],
             unknown_outputs=[False] * count + [True] * sum(has),
         )
         args = [*derived.consts, *primals, *given]
@@ -187,7 +189,9 @@ class Remat(Primitive, name="checkpoint", multiple=True):
         out_dot = self._record(trace, parts, known[count:], args, params)
         return known[:count], join_tangents(jaxpr.out_avals, has, out_dot)
 
-    def _record(self, trace: LinearTrace, parts: Split, residuals: Sequence[Any], args: Sequence[Any], params: dict) -> list:
+    def _record(
+        self, trace: LinearTrace, parts: Split, residuals: Sequence[Any], args: Sequence[Any], params: dict
+    ) -> list:
         """Record the part that waits, with what it needs from the part that ran."""
         unknown_args = [x for x, t in zip(args, parts.unknown_inputs) if t]
         atoms = [trace.atom(x) for x in (*residuals, *unknown_args)]
@@ -212,12 +216,14 @@ class Remat(Primitive, name="checkpoint", multiple=True):
         known = eqn.replace(
             invars=[a for a, u in zip(eqn.invars, unknown) if not u],
             outvars=[*(v for v, k in zip(eqn.outvars, parts.known_outputs) if k), *residuals],
-            params=params | {"jaxpr": parts.known}, effects=parts.known.effects,
+            params=params | {"jaxpr": parts.known},
+            effects=parts.known.effects,
         )
         waiting = eqn.replace(
             invars=[*residuals, *(a for a, t in zip(eqn.invars, parts.unknown_inputs) if t)],
             outvars=[v for v, u in zip(eqn.outvars, parts.unknown_outputs) if u],
-            params=params | {"jaxpr": parts.unknown, "differentiated": True}, effects=parts.unknown.effects,
+            params=params | {"jaxpr": parts.unknown, "differentiated": True},
+            effects=parts.unknown.effects,
         )
         return known if known.outvars or known.effects else None, waiting, residuals
 
@@ -242,8 +248,10 @@ class Remat(Primitive, name="checkpoint", multiple=True):
         if not any(used) and not smaller.effects:
             return None
         return eqn.replace(
-            invars=[a for a, k in zip(eqn.invars, kept) if k], outvars=[v for v, u in zip(eqn.outvars, used) if u],
-            params=eqn.params | {"jaxpr": smaller}, effects=smaller.effects,
+            invars=[a for a, k in zip(eqn.invars, kept) if k],
+            outvars=[v for v, u in zip(eqn.outvars, used) if u],
+            params=eqn.params | {"jaxpr": smaller},
+            effects=smaller.effects,
         )
 
 
@@ -256,8 +264,12 @@ def _bind(program: Jaxpr, args: Sequence[Any], options: dict) -> list:
 
 
 def checkpoint(
-    fun: Callable | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
-    static_argnums: int | Sequence[int] = (), concrete: bool = False,
+    fun: Callable | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
 ) -> Any:
     """A function whose inner values are not kept for differentiation but computed again.
 
@@ -287,10 +299,15 @@ def checkpoint(
         )
     if concrete:
         raise TraceError(
-            "checkpoint, argument concrete", expected="False", got="True", mend="name static arguments in static_argnums"
+            "checkpoint, argument concrete",
+            expected="False",
+            got="True",
+            mend="name static arguments in static_argnums",
         )
     if not callable(fun):
-        raise ArgumentTypeError("checkpoint, argument fun", expected="a function", got=repr(fun), mend="pass a function")
+        raise ArgumentTypeError(
+            "checkpoint, argument fun", expected="a function", got=repr(fun), mend="pass a function"
+        )
     chosen = policy or CheckpointPolicies.nothing_saveable
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
