@@ -1,0 +1,572 @@
+"""Element types: what XLA takes, weak types, promotion, 64-bit canonicalization, and extended types of random keys.
+
+Builds on NumPy, ml_dtypes and `core.config`. Everything that makes an abstract value calls it, so each
+question is answered from a table or a memo. Promotion follows the public table "Type promotion semantics" of
+JAX: a lattice in which Python scalars stand below the arrays of their kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionError
+
+bfloat16: Final = ml_dtypes.bfloat16
+float4_e2m1fn: Final = ml_dtypes.float4_e2m1fn
+float8_e3m4: Final = ml_dtypes.float8_e3m4
+float8_e4m3: Final = ml_dtypes.float8_e4m3
+float8_e4m3b11fnuz: Final = ml_dtypes.float8_e4m3b11fnuz
+float8_e4m3fn: Final = ml_dtypes.float8_e4m3fn
+float8_e4m3fnuz: Final = ml_dtypes.float8_e4m3fnuz
+float8_e5m2: Final = ml_dtypes.float8_e5m2
+float8_e5m2fnuz: Final = ml_dtypes.float8_e5m2fnuz
+float8_e8m0fnu: Final = ml_dtypes.float8_e8m0fnu
+int2: Final = ml_dtypes.int2
+int4: Final = ml_dtypes.int4
+uint2: Final = ml_dtypes.uint2
+uint4: Final = ml_dtypes.uint4
+
+float0: Final = np.dtype([("float0", np.void, 0)])
+"""The tangent type of integers and booleans: it holds nothing."""
+
+inexact: Final = np.inexact
+finfo: Final = ml_dtypes.finfo
+iinfo: Final = ml_dtypes.iinfo
+
+
+class extended(np.generic):
+    """Category of the dtypes whose elements hold more than one number."""
+
+
+class prng_key(extended):
+    """Category of the dtypes of random keys."""
+
+
+class KeyDtype:
+    """The dtype of typed random keys, one for each generator; its elements are `key_shape` arrays of uint32.
+
+    Args:
+      impl: the generator, an object of `phalanx.random` with `name`, `tag` and `key_shape`; equal
+        generators give equal dtypes.
+    """
+
+    __slots__ = ("impl", "key_shape", "name")
+
+    type = prng_key
+    kind = "V"
+    isnative = True
+    base_dtype: Final = np.dtype(np.uint32)
+
+    def __init__(self, impl: Any) -> None:
+        self.impl = impl
+        self.key_shape = tuple(impl.key_shape)
+        self.name = f"key<{impl.tag}>"
+
+    @property
+    def itemsize(self) -> int:
+        """Size of one key in bytes."""
+        return 4 * int(np.prod(self.key_shape))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeyDtype and self.impl == other.impl
+
+    def __hash__(self) -> int:
+        return hash((KeyDtype, self.impl))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+
+_BOOL: Final = (np.dtype(np.bool_),)
+_SMALL_SIGNED: Final = tuple(map(np.dtype, (int2, int4)))
+_SMALL_UNSIGNED: Final = tuple(map(np.dtype, (uint2, uint4)))
+_SIGNED: Final = tuple(map(np.dtype, (np.int8, np.int16, np.int32, np.int64)))
+_UNSIGNED: Final = tuple(map(np.dtype, (np.uint8, np.uint16, np.uint32, np.uint64)))
+_SMALL_FLOATS: Final = tuple(
+    np.dtype(getattr(ml_dtypes, name)) for name in dir(ml_dtypes) if name.startswith(("float8_", "float4_"))
+)
+_FLOATS: Final = tuple(map(np.dtype, (bfloat16, np.float16, np.float32, np.float64)))
+_COMPLEX: Final = tuple(map(np.dtype, (np.complex64, np.complex128)))
+
+_categories: Final[dict[np.dtype[Any], tuple[type, ...]]] = {
+    **dict.fromkeys(_BOOL, (np.bool_, np.generic)),
+    **dict.fromkeys((*_SMALL_SIGNED, *_SIGNED), (np.signedinteger, np.integer, np.number, np.generic)),
+    **dict.fromkeys((*_SMALL_UNSIGNED, *_UNSIGNED), (np.unsignedinteger, np.integer, np.number, np.generic)),
+    **dict.fromkeys((*_SMALL_FLOATS, *_FLOATS), (np.floating, np.inexact, np.number, np.generic)),
+    **dict.fromkeys(_COMPLEX, (np.complexfloating, np.inexact, np.number, np.generic)),
+}
+"""The dtypes that XLA takes, each with the abstract categories it belongs to."""
+
+supported: Final = frozenset(_categories)
+
+_python_scalars: Final = {bool: np.dtype(np.bool_), int: _SIGNED[3], float: _FLOATS[3], complex: _COMPLEX[1]}
+_narrowed: Final = dict(
+    zip(
+        (_SIGNED[3], _UNSIGNED[3], _FLOATS[3], _COMPLEX[1]),
+        (_SIGNED[2], _UNSIGNED[2], _FLOATS[2], _COMPLEX[0]),
+        strict=True,
+    )
+)
+
+
+def is_extended(dtype: Any) -> bool:
+    """Whether elements of `dtype` hold more than one number, as random keys do."""
+    return type(dtype) is KeyDtype
+
+
+@functools.lru_cache(maxsize=4096)
+def as_dtype(spec: Any) -> Any:
+    """Return the NumPy dtype (or `KeyDtype`) that `spec` means, without narrowing it.
+
+    Args:
+      spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
+
+    Returns:
+      The dtype, in native byte order.
+
+    Raises:
+      DTypeError: XLA has no such element type.
+
+    Examples:
+      >>> as_dtype("bfloat16"), as_dtype(float)
+      (dtype(bfloat16), dtype('float64'))
+    """
+    if type(spec) is KeyDtype:
+        return spec
+    if isinstance(spec, type) and spec in _python_scalars:
+        return _python_scalars[spec]
+    try:
+        if spec is None:
+            raise TypeError
+        if isinstance(spec, str) and hasattr(ml_dtypes, spec):
+            spec = getattr(ml_dtypes, spec)
+        inner = getattr(spec, "dtype", None)
+        dtype = inner if isinstance(inner, (np.dtype, KeyDtype)) else np.dtype(spec)
+    except (TypeError, ValueError):
+        raise _unsupported(spec) from None
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
+    if dtype in _categories or type(dtype) is KeyDtype or dtype == float0:
+        return dtype
+    raise _unsupported(spec)
+
+
+def _unsupported(spec: Any) -> DTypeError:
+    got = str(spec) if isinstance(spec, np.dtype) else repr(spec)
+    return DTypeError(
+        "dtype",
+        expected="a numeric or boolean element type that XLA has",
+        got=got,
+        mend="convert the values with numpy first, or keep them outside of arrays",
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _canonical(spec: Any, x64: bool) -> Any:
+    dtype = as_dtype(spec)
+    return dtype if x64 else _narrowed.get(dtype, dtype)
+
+
+def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
+    """Return the dtype that arrays get when `spec` is asked for: 64 bits become 32 unless `enable_x64` is on.
+
+    Args:
+      spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
+      allow_extended_dtype: whether the dtype of random keys may pass.
+
+    Returns:
+      The dtype.
+
+    Raises:
+      DTypeError: XLA has no such element type.
+
+    Examples:
+      >>> canonicalize_dtype("float64"), canonicalize_dtype(int), canonicalize_dtype("uint8")
+      (dtype('float32'), dtype('int32'), dtype('uint8'))
+    """
+    dtype = _canonical(spec, state.context.enable_x64)
+    if not allow_extended_dtype and type(dtype) is KeyDtype:
+        raise _unsupported(dtype)
+    return dtype
+
+
+def requested_dtype(spec: Any, where: str) -> Any:
+    """Return the dtype that a user's `dtype=` argument stands for, with a warning where 64 bits are cut to 32.
+
+    Args:
+      spec: the argument; Python's `int`, `float` and `complex` mean the default width, without a warning.
+      where: the function that was called, for the warning.
+
+    Returns:
+      The canonical dtype.
+
+    Raises:
+      DTypeError: XLA has no such element type.
+    """
+    try:
+        dtype = canonicalize_dtype(spec)
+    except DTypeError as error:
+        raise DTypeError(f"{where}, dtype", expected=error.expected, got=error.got, mend=error.mend) from None
+    if not (isinstance(spec, type) and spec in _python_scalars) and as_dtype(spec) != dtype:
+        warnings.warn(
+            f"Explicitly requested dtype {as_dtype(spec)} requested in {where} is not available, and will be truncated "
+            f"to dtype {dtype}. To enable more dtypes, set the enable_x64 configuration option or the "
+            "PHALANX_ENABLE_X64 environment variable.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return dtype
+
+
+def scalar_dtype(kind: type) -> np.dtype[Any]:
+    """Return the canonical dtype of Python scalars of type `kind` (bool, int, float or complex)."""
+    return canonicalize_dtype(kind)
+
+
+def is_python_scalar(x: Any) -> bool:
+    """Whether `x` is a Python number, whose dtype is weak; NumPy's scalars are not."""
+    return type(x) in _python_scalars or (isinstance(x, (int, float, complex)) and not isinstance(x, np.generic))
+
+
+def scalar_type_of(x: Any) -> type:
+    """Return the Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
+
+    Examples:
+      >>> scalar_type_of(np.int8(1)), scalar_type_of(2.5)
+      (<class 'int'>, <class 'float'>)
+    """
+    kind = dtype_and_weakness(x)[0]
+    for category, scalar in (np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex):
+        if issubdtype(kind, category):
+            return scalar
+    raise DTypeError("scalar_type_of", expected="a numeric dtype", got=str(kind), mend="pass an array of numbers")
+
+
+def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
+    """Return the canonical dtype of a value, dtype or scalar type, and whether it is weak.
+
+    Args:
+      x: an array of any library, a traced value, an abstract value, a scalar, a dtype or its name.
+
+    Returns:
+      The dtype and the weakness; numbers that Python wrote are weak, booleans are not.
+
+    Raises:
+      ArgumentTypeError: `x` is none of these.
+
+    Examples:
+      >>> dtype_and_weakness(1.0), dtype_and_weakness(np.float64(1.0))
+      ((dtype('float32'), True), (dtype('float32'), False))
+    """
+    x64 = state.context.enable_x64
+    kind = type(x)
+    if kind in _python_scalars:
+        return _canonical(kind, x64), kind is not bool
+    if kind is type and x in _python_scalars:
+        return _canonical(x, x64), x is not bool
+    if kind is not str and not isinstance(x, (type, np.dtype, KeyDtype)):
+        dtype = getattr(x, "dtype", None)
+        if dtype is not None:
+            return _canonical(dtype, x64), getattr(x, "weak_type", False)
+        for scalar in (bool, int, float, complex):
+            if isinstance(x, scalar):
+                return _canonical(scalar, x64), scalar is not bool
+        if not hasattr(x, "__array__"):
+            raise ArgumentTypeError(
+                "result_type",
+                expected="an array, a number or a dtype",
+                got=f"{x!r} of type {kind.__name__}",
+                mend="convert it with phalanx.numpy.asarray",
+            )
+        x = np.asarray(x).dtype
+    return _canonical(x, x64), False
+
+
+# Promotion.
+
+
+def _lattice() -> dict[Any, frozenset[Any]]:
+    """Return for each node (a dtype, or a Python type for the weak ones) the nodes at or above it."""
+    above: dict[Any, list[Any]] = {
+        _BOOL[0]: [int],
+        int: [*_SMALL_SIGNED, *_SMALL_UNSIGNED, _SIGNED[0], _UNSIGNED[0]],
+        float: [*_SMALL_FLOATS, _FLOATS[0], _FLOATS[1], complex],
+        complex: [_COMPLEX[0]],
+        _FLOATS[0]: [_FLOATS[2]],
+        _FLOATS[1]: [_FLOATS[2]],
+        _FLOATS[2]: [_FLOATS[3], _COMPLEX[0]],
+        _FLOATS[3]: [_COMPLEX[1]],
+        _COMPLEX[0]: [_COMPLEX[1]],
+        _SIGNED[3]: [float],
+        _UNSIGNED[3]: [float],
+    }
+    for small, large in zip(_SIGNED, _SIGNED[1:], strict=False):
+        above[small] = [large]
+    for small, large, signed in zip(_UNSIGNED, _UNSIGNED[1:], _SIGNED[1:], strict=False):
+        above[small] = [large, signed]
+    return _closed(above)
+
+
+def _strict_lattice() -> dict[Any, frozenset[Any]]:
+    """Return the lattice in which only Python numbers adapt to arrays of their kind."""
+    return _closed(
+        {
+            int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
+            float: [complex, *_SMALL_FLOATS, *_FLOATS],
+            complex: list(_COMPLEX),
+        }
+    )
+
+
+def _closed(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
+    @functools.cache
+    def reach(node: Any) -> frozenset[Any]:
+        return frozenset((node,)).union(*map(reach, above.get(node, ())))
+
+    return {node: reach(node) for node in (*supported, int, float, complex)}
+
+
+_lattices: Final = {"standard": _lattice(), "strict": _strict_lattice()}
+
+
+def _join(nodes: list[Any], mode: str) -> Any:
+    """Return the least node that is at or above all of `nodes`."""
+    lattice = _lattices[mode]
+    if all(node in lattice for node in nodes):
+        common = frozenset.intersection(*(lattice[node] for node in nodes))
+        for node in common:
+            if common <= lattice[node]:
+                return node
+    elif all(node == nodes[0] for node in nodes):
+        return nodes[0]
+    raise _no_promotion(nodes, mode)
+
+
+def _no_promotion(nodes: list[Any], mode: str) -> TypePromotionError:
+    names = " and ".join(f"a Python {n.__name__}" if isinstance(n, type) else str(n) for n in dict.fromkeys(nodes))
+    if any(is_extended(node) for node in nodes):
+        expected, mend = "numbers, or keys of one generator", "take the numbers with phalanx.random.key_data"
+    elif mode == "strict":
+        expected = "equal dtypes, since numpy_dtype_promotion is 'strict'"
+        mend = "convert one with astype, or set numpy_dtype_promotion to 'standard'"
+    else:
+        expected = "dtypes with a common one; floats of 8 bits or fewer and integers of fewer than 8 have none"
+        mend = "convert one with astype, as in x.astype('float32')"
+    return TypePromotionError("promotion of dtypes", expected=expected, got=names, mend=mend)
+
+
+_promoted: Final[dict[tuple[Any, ...], tuple[Any, bool]]] = {}
+
+
+def promote_pair(x: Any, x_weak: bool, y: Any, y_weak: bool) -> tuple[Any, bool]:
+    """Return dtype and weakness of an operation on two canonical dtypes; the memoised heart of promotion.
+
+    Args:
+      x: the first dtype.
+      x_weak: whether it is weak.
+      y: the second dtype.
+      y_weak: whether it is weak.
+
+    Returns:
+      The common dtype and whether it is weak.
+
+    Raises:
+      TypePromotionError: there is no common dtype.
+
+    Examples:
+      >>> promote_pair(np.dtype("int32"), False, np.dtype("float32"), True)
+      (dtype('float32'), True)
+    """
+    if x is y and x_weak is y_weak:
+        return x, x_weak
+    context = state.context
+    key = (x, x_weak, y, y_weak, context.enable_x64, context.numpy_dtype_promotion)
+    found = _promoted.get(key)
+    if found is None:
+        found = _promoted[key] = _promote(((x, x_weak), (y, y_weak)), context)
+    return found
+
+
+def _promote(operands: tuple[tuple[Any, bool], ...], context: Any) -> tuple[Any, bool]:
+    dtypes = list(dict.fromkeys(dtype for dtype, _ in operands))
+    all_weak = all(weak for _, weak in operands)
+    if len(dtypes) == 1:
+        return dtypes[0], all_weak
+    if all_weak:
+        return _canonical(_join(dtypes, "standard"), context.enable_x64), True
+    nodes = [_weak_node(dtype) if weak else dtype for dtype, weak in operands]
+    common = _join(nodes, context.numpy_dtype_promotion)
+    return _canonical(common, context.enable_x64), isinstance(common, type)
+
+
+def _weak_node(dtype: Any) -> Any:
+    return dtype if dtype == _BOOL[0] else scalar_type_of(dtype)
+
+
+def promote_types(a: Any, b: Any) -> Any:
+    """Return the dtype of an operation on arrays of two dtypes.
+
+    Args:
+      a: a dtype, its name, or a Python scalar type, which is weak.
+      b: another one.
+
+    Returns:
+      The common dtype.
+
+    Raises:
+      TypePromotionError: there is no common dtype.
+
+    Examples:
+      >>> promote_types("int32", "float16"), promote_types("uint8", int)
+      (dtype('float16'), dtype('uint8'))
+    """
+    return promote_pair(*dtype_and_weakness(a), *dtype_and_weakness(b))[0]
+
+
+def result_type(*args: Any, return_weak_type: bool = False) -> Any:
+    """Return the dtype of an operation on all of `args`.
+
+    Args:
+      *args: values, dtypes, or scalar types.
+      return_weak_type: also return whether the result is weak.
+
+    Returns:
+      The dtype, or the dtype and the weakness.
+
+    Raises:
+      ArgumentTypeError: an argument has no dtype, or there is none.
+      TypePromotionError: there is no common dtype.
+
+    Examples:
+      >>> result_type(1, np.float16(2)), result_type(1, 2.0, return_weak_type=True)
+      (dtype('float16'), (dtype('float32'), True))
+    """
+    if len(args) == 2:
+        result = promote_pair(*dtype_and_weakness(args[0]), *dtype_and_weakness(args[1]))
+    elif len(args) == 1:
+        result = dtype_and_weakness(args[0])
+    elif args:
+        # Not pairwise: the lattice join of three is not the fold of joins where weak types are among them.
+        operands = tuple(map(dtype_and_weakness, args))
+        context = state.context
+        key = (operands, context.enable_x64, context.numpy_dtype_promotion)
+        found = _promoted.get(key)
+        result = _promoted[key] = _promote(operands, context) if found is None else found
+    else:
+        raise ArgumentTypeError("result_type", expected="at least one argument", got="none", mend="pass one")
+    return result if return_weak_type else result[0]
+
+
+# Questions about one dtype.
+
+
+@functools.lru_cache(maxsize=4096)
+def issubdtype(a: Any, b: Any) -> bool:
+    """Whether dtype `a` is `b`, or belongs to the category `b`; like `numpy.issubdtype`, for all dtypes of XLA.
+
+    Args:
+      a: a dtype, its name or scalar type, or a category.
+      b: the same, `extended` or `prng_key`.
+
+    Returns:
+      The answer.
+
+    Examples:
+      >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.unsignedinteger)
+      (True, False)
+    """
+    if is_extended(a) or is_extended(b):
+        if is_extended(a):
+            return issubclass(prng_key, b) if isinstance(b, type) and issubclass(b, np.generic) else a == b
+        return False
+    for side in (a, b):
+        if isinstance(side, type) and issubclass(side, extended):
+            return isinstance(a, type) and isinstance(b, type) and issubclass(a, b)
+    if isinstance(a, type) and a in _ABSTRACT:
+        return isinstance(b, type) and issubclass(a, b)
+    dtype = a if a in _categories else np.dtype(a) if not isinstance(a, str) else as_dtype(a)
+    if isinstance(b, type) and b in _ABSTRACT:
+        return b in _categories.get(dtype, ()) if dtype in _categories else np.issubdtype(dtype, b)
+    return dtype == (as_dtype(b) if isinstance(b, str) or not isinstance(b, np.dtype) else b)
+
+
+_ABSTRACT: Final = frozenset(
+    (np.generic, np.number, np.integer, np.signedinteger, np.unsignedinteger, np.inexact, np.floating)
+    + (np.complexfloating, np.flexible, np.character)
+)
+
+
+@functools.lru_cache(maxsize=256)
+def _inexact(dtype: Any) -> Any:
+    if issubdtype(dtype, np.inexact) or is_extended(dtype):
+        return dtype
+    return _FLOATS[3] if dtype in (_SIGNED[3], _UNSIGNED[3]) else _FLOATS[2]
+
+
+def to_inexact_dtype(dtype: Any) -> Any:
+    """Return the floating dtype in which functions like `sin` take numbers of a canonical `dtype`.
+
+    Examples:
+      >>> to_inexact_dtype(np.dtype("int8")), to_inexact_dtype(np.dtype("complex64"))
+      (dtype('float32'), dtype('complex64'))
+    """
+    return _inexact(dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def to_tangent_dtype(dtype: Any) -> Any:
+    """Return the dtype of derivatives with respect to values of `dtype`: itself, or `float0` if it is discrete."""
+    return dtype if not is_extended(dtype) and issubdtype(dtype, np.inexact) else float0
+
+
+@functools.lru_cache(maxsize=256)
+def to_real_dtype(dtype: Any) -> Any:
+    """Return the dtype of the real part of values of `dtype`."""
+    return {_COMPLEX[0]: _FLOATS[2], _COMPLEX[1]: _FLOATS[3]}.get(dtype, dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def to_complex_dtype(dtype: Any) -> Any:
+    """Return the complex dtype whose parts can hold values of `dtype`."""
+    return _COMPLEX[1] if dtype in (_FLOATS[3], _COMPLEX[1], _SIGNED[3], _UNSIGNED[3]) else _COMPLEX[0]
+
+
+@functools.lru_cache(maxsize=256)
+def itemsize_bits(dtype: Any) -> int:
+    """Return the number of bits of one element.
+
+    Examples:
+      >>> itemsize_bits("int4"), itemsize_bits("bool")
+      (4, 8)
+    """
+    dtype = as_dtype(dtype)
+    if dtype in _SMALL_SIGNED or dtype in _SMALL_UNSIGNED:
+        return int(iinfo(dtype).bits)
+    if dtype in _SMALL_FLOATS:
+        return int(finfo(dtype).bits)
+    return 8 * int(dtype.itemsize)
+
+
+@functools.lru_cache(maxsize=256)
+def short_name(dtype: Any) -> str:
+    """Return the name of a dtype as programs print it.
+
+    Examples:
+      >>> [short_name(np.dtype(d)) for d in ("float32", bfloat16, "uint8", "bool", float8_e5m2)]
+      ['f32', 'bf16', 'u8', 'bool', 'f8_e5m2']
+    """
+    if dtype == float0:
+        return "float0"
+    name = str(dtype.name)
+    for long, short in ("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"):
+        if name.startswith(long):
+            return short + name[len(long) :]
+    return name
