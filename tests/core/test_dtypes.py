@@ -72,7 +72,9 @@ def test_promotion_of_like_kinds_is_numpys():
 
 def test_promotion_is_a_commutative_join():
     with enable_x64(True):
-        nodes = [d for d in ALL if dtypes.itemsize_bits(d) >= 16 or (d.kind in "biu" and d.name not in ("int2", "int4"))]
+        nodes = [
+            d for d in ALL if dtypes.itemsize_bits(d) >= 16 or (d.kind in "biu" and d.name not in ("int2", "int4"))
+        ]
         nodes = [d for d in nodes if d.name not in ("uint2", "uint4")]
         nodes = [
             *itertools.product(nodes, (False,)),
