@@ -1,0 +1,125 @@
+"""The demo: it learns, one device and many agree, a checkpoint goes on where it stopped and survives a crash."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx.cli.demo import find
+
+
+@pytest.fixture(scope="module")
+def lm():
+    """The example as a module."""
+    spec = importlib.util.spec_from_file_location("train_lm", find())
+    module = sys.modules["train_lm"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def small(lm):
+    return lm.Config(layers=2, width=32, heads=2, hidden=64, window=32, batch=8)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Text that is easy to learn."""
+    return np.frombuffer(b"def f(x):\n    return x\n\n" * 400, np.uint8)
+
+
+def run(lm, config, data, mesh, *, state=None, until=6, out=None):
+    trainer = lm.Trainer(lm.make_mesh(mesh), config, 12)
+    state = trainer.init(phalanx.random.key(0)) if state is None else state(trainer)
+    return trainer, *lm.train(trainer, state, data, config, seed=0, until=until, out=out)
+
+
+@pytest.mark.parametrize("mesh", [(4, 2), (8, 1), (2, 2)])
+def test_the_losses_on_a_mesh_are_those_on_one_device(lm, small, data, mesh):
+    alone, many = (run(lm, small, data, shape)[2] for shape in ((1, 1), mesh))
+    np.testing.assert_allclose(many, alone, atol=1e-4)
+
+
+def test_it_learns(lm, small, data):
+    losses = run(lm, small, data, (4, 2), until=12)[2]
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_parameters_and_moments_lie_as_declared(lm, small, data):
+    trainer, state, _ = run(lm, small, data, (4, 2), until=1)
+    phalanx.tree.map(lambda x, s: _assert_placed(x, s), state, trainer.state_shardings)
+    up = state["params"]["layers"]["up"]
+    assert up.addressable_shards[0].data.shape == (2, 32, 32)
+
+
+def _assert_placed(x, sharding):
+    assert x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def test_a_resumed_run_equals_one_that_was_never_stopped(lm, small, data, tmp_path):
+    _, whole, losses = run(lm, small, data, (4, 2))
+    run(lm, small, data, (4, 2), until=3, out=tmp_path)
+    _, resumed, rest = run(lm, small, data, (4, 2), state=lambda t: lm.load(tmp_path, t.state_shardings))
+    assert rest == losses[3:]
+    phalanx.tree.map(np.testing.assert_array_equal, resumed, whole)
+
+
+def test_a_checkpoint_goes_on_upon_another_mesh(lm, small, data, tmp_path):
+    losses = run(lm, small, data, (4, 2))[2]
+    run(lm, small, data, (4, 2), until=3, out=tmp_path)
+    rest = run(lm, small, data, (2, 1), state=lambda t: lm.load(tmp_path, t.state_shardings))[2]
+    np.testing.assert_allclose(rest, losses[3:], atol=1e-4)
+
+
+def test_a_crash_while_saving_loses_nothing(lm, small, data, tmp_path, monkeypatch):
+    trainer, state, _ = run(lm, small, data, (1, 1), until=1, out=tmp_path)
+
+    def crash(file, **leaves):
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", crash)
+    with pytest.raises(KeyboardInterrupt):
+        lm.save(tmp_path, state)
+    restored = lm.load(tmp_path, trainer.state_shardings)
+    phalanx.tree.map(np.testing.assert_array_equal, restored, state)
+
+
+def test_a_sample_continues_the_window(lm, small, data):
+    trainer, state, _ = run(lm, small, data, (4, 2), until=1)
+    out = np.asarray(trainer.sample(state["params"], data[: small.window], phalanx.random.key(0), length=5))
+    assert out.shape == (5,) and out.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mesh", "four"], "--mesh: expected two numbers such as 4x2, got 'four'"),
+        (["--mesh", "4x3"], "--mesh: 4x3 cannot split a batch of 16 and 4 heads evenly"),
+        (["--resume", "nowhere"], "--resume: there is no checkpoint.npz in nowhere"),
+    ],
+)
+def test_bad_arguments_are_refused(lm, capsys, words, message):
+    with pytest.raises(SystemExit):
+        lm.main(words)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_trains_saves_and_resumes(tmp_path):
+    def demo(*words):
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "phalanx", "demo", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=env).stdout
+
+    first = demo("--steps", "3", "--compare", "2", "--out", "run")
+    assert "mesh: {'data': 4, 'model': 2}" in first
+    assert "first 2 losses on 8 devices and on one: equal" in first
+    assert "bits per byte" in first
+    assert "training from step 3 to 5" in demo(
+        "--steps", "5", "--resume", "run", "--mesh", "2x1", "--dtype", "bfloat16"
+    )
