@@ -28,6 +28,8 @@ _device_put = _jax.batched_device_put
 _COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+
 _result_handler = _jax.array_result_handler
 _HANDLER_OPTIONS: dict[str, bool] = (
     {} if "_skip_checks" not in (_result_handler.__doc__ or "") else {"_skip_checks": True}
@@ -82,15 +84,24 @@ def put_shards(
     Returns:
       The buffer; the transfers may still be under way.
     """
-    return _device_put(
-        aval,
-        sharding,
-        pieces,
-        devices,
-        committed,
-        host_buffer_semantics=_ALIAS if may_alias else _COPY,
-        enable_x64=True,
-    )
+    if not may_alias:
+        pieces = _with_own_memory(pieces)
+    semantics = _ALIAS if may_alias else _COPY
+    return _device_put(aval, sharding, pieces, devices, committed, host_buffer_semantics=semantics, enable_x64=True)
+
+
+def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
+    """Copy the pieces that start where another one does: jaxlib takes each address once per call only."""
+    seen: set[int] = set()
+    result = []
+    for piece in pieces:
+        if isinstance(piece, np.ndarray):
+            address = piece.__array_interface__["data"][0]
+            if address in seen:
+                piece = piece.copy()
+            seen.add(address)
+        result.append(piece)
+    return result
 
 
 def from_shards(aval: Any, sharding: Any, buffers: Sequence[Buffer], committed: bool = True) -> Buffer:
@@ -135,29 +146,48 @@ def to_host(buffer: Buffer) -> np.ndarray:
       The values.
     """
     try:
-        view = np.asarray(memoryview(buffer))
+        value = np.asarray(memoryview(buffer))
     except BufferError:
         block_until_ready([buffer])  # Tells a failed computation apart from memory that NumPy cannot read.
-        view = _to_host_by_copy(buffer)
-    view.flags.writeable = False
-    return view
-
-
-def _to_host_by_copy(buffer: Buffer) -> np.ndarray:
-    """Copy what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
-    dtype = np.dtype(buffer.aval.dtype)
-    if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu":
-        return buffer._single_device_array_to_np_array_did_copy()[0]
-    # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
-    value = np.empty(buffer.aval.shape, dtype)
-    ctypes.memmove(value.ctypes.data, buffer.unsafe_buffer_pointer(), value.nbytes)
+        value = _beyond_buffer_protocol(buffer)
+    value.flags.writeable = False
     return value
 
 
-# The element types of ml_dtypes that lie in memory as NumPy holds them; XLA packs the narrower ones.
-_WHOLE_BYTES = {
-    np.dtype(getattr(ml_dtypes, name)) for name in dir(ml_dtypes) if name == "bfloat16" or name.startswith("float8_")
-}
+def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
+    """Read what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
+    dtype = np.dtype(buffer.aval.dtype)
+    if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not buffer.aval.size:
+        return buffer._single_device_array_to_np_array_did_copy()[0]
+    # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
+    capsule = to_dlpack(buffer)
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    memory = (ctypes.c_byte * (buffer.aval.size * dtype.itemsize)).from_address(tensor.data + tensor.byte_offset)
+    memory.owner = capsule  # The array below refers to `memory`, which keeps the buffer's memory alive.
+    return np.frombuffer(memory, dtype).reshape(buffer.aval.shape)
+
+
+class _DLTensor(ctypes.Structure):
+    """The head of a DLPack tensor, as its specification lays it out."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+# The element types of ml_dtypes that DLPack and NumPy hold alike; XLA packs the narrower ones.
+_WHOLE_BYTES = {np.dtype(t) for t in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
 
 
 def copy_to_devices(
@@ -226,6 +256,13 @@ def to_dlpack(buffer: Buffer, stream: int | None = None) -> Any:
     """
     # jaxlib aborts the process where a buffer is deleted that a capsule refers to. A clone is never deleted.
     return _jax.buffer_to_dlpack_managed_tensor(buffer.clone(), stream=stream)
+
+
+def dlpack_device(device: Device) -> tuple[int, int]:
+    """Give a device's kind and number as DLPack has them: (1, 0) for any CPU device, (2, n) for the n-th GPU."""
+    if device.platform == "cpu":
+        return _DLPACK_CPU, 0
+    return _DLPACK_CUDA, device.local_hardware_id
 
 
 def from_dlpack(source: Any, aval: Any, sharding: Any, device: Device, *, copy: bool | None = None) -> Buffer:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.engine.errors import PhalanxError
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, ir, sdy
 from phalanx.engine.runtime import keep_failure
 
 
@@ -77,8 +77,9 @@ def emit_callback(
     *,
     platform: str,
     token: ir.Value | None = None,
-    sharding: ir.Attribute | None = None,
-    per_shard: bool = False,
+    has_side_effect: bool = True,
+    module: Any = None,
+    num_partitions: int = 1,
 ) -> tuple[list[ir.Value], ir.Value | None]:
     """Emit a call of a Python function at the current insertion point.
 
@@ -88,33 +89,75 @@ def emit_callback(
       result_types: their static tensor types, one per result.
       platform: "cpu" or "cuda".
       token: an order token; the call then comes after everything else that took the token before.
-      sharding: an `sdy.sharding` attribute for the call; without one, each device of the program calls the function
-        with the whole of its replicated operands.
-      per_shard: whether the partitioner may split the operands and let each device call with its piece.
+      has_side_effect: whether the call must happen although nobody reads its results.
+      module: the module that the call stands in; needed where there are several partitions.
+      num_partitions: devices that share the program. The first one makes the call for all of them, with whole
+        operands; 1 also where the call stands in a part of the program that is written for one device.
 
     Returns:
       The results, and the token that the next ordered call must take.
     """
-    target = f"xla_ffi_{'partitioned_' if per_shard else ''}python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"
     operands = [_widen(operand) for operand in operands]
     wide_types = [_wide_type(result_type) for result_type in result_types]
+    attributes = _call_attributes(index, platform, has_side_effect)
+    if num_partitions > 1:
+        _declare_meshes(module, num_partitions)
+        operands = [_replicated(operand) for operand in operands]
+        attributes["sdy.sharding"] = _on_first_device(len(wide_types) + (token is not None))
     if token is not None:
         operands = [token, *operands]
         wide_types = [token.type, *wide_types]
-    attributes: dict[str, ir.Attribute] = {
-        "call_target_name": ir.StringAttr.get(target),
-        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
-        "has_side_effect": ir.BoolAttr.get(True),
-        "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
-    }
-    if sharding is not None:
-        attributes["sdy.sharding"] = sharding
+    # NumPy's order of the elements; the compiler might choose another.
+    attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
+    attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
     call = ir.Operation.create("stablehlo.custom_call", results=wide_types, operands=operands, attributes=attributes)
     results = list(call.results)
     if token is not None:
         token, *results = results
-    narrow = [_narrow(value, result_type) for value, result_type in zip(results, result_types)]
-    return narrow, token
+    if num_partitions > 1:
+        results = [_replicated(result) for result in results]
+    return [_narrow(value, result_type) for value, result_type in zip(results, result_types)], token
+
+
+def _call_attributes(index: int, platform: str, has_side_effect: bool) -> dict[str, ir.Attribute]:
+    target = f"xla_ffi_python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"
+    return {
+        "call_target_name": ir.StringAttr.get(target),
+        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
+        "has_side_effect": ir.BoolAttr.get(has_side_effect),
+        "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
+    }
+
+
+def _row_major(value_type: ir.Type) -> ir.Attribute:
+    """Give the layout of a tensor as dimensions from the fastest to the slowest; a token has none."""
+    rank = len(value_type.shape) if isinstance(value_type, ir.RankedTensorType) else 0
+    return ir.DenseIntElementsAttr.get(np.arange(rank - 1, -1, -1), type=ir.IndexType.get())
+
+
+_ONE_DEVICE, _ALL_DEVICES = "callback_device", "callback_devices"
+
+
+def _declare_meshes(module: Any, num_partitions: int) -> None:
+    """Declare, once in a module, the mesh of the device that makes the calls and the one of all devices."""
+    symbols = ir.SymbolTable(module.operation)
+    if _ONE_DEVICE in symbols:
+        return
+    axis = sdy.MeshAxisAttr.get("all", num_partitions)
+    with ir.InsertionPoint.at_block_begin(module.body):
+        sdy.MeshOp(_ONE_DEVICE, sdy.MeshAttr.get([], device_ids=[0]))
+        sdy.MeshOp(_ALL_DEVICES, sdy.MeshAttr.get([axis]))
+
+
+def _on_first_device(count: int) -> ir.Attribute:
+    """Give the sharding of a call by the first device; one without results carries it all the same."""
+    whole = sdy.TensorShardingAttr.get(_ONE_DEVICE, [])
+    return sdy.TensorShardingPerValueAttr.get([whole] * max(count, 1))
+
+
+def _replicated(value: ir.Value) -> ir.Value:
+    closed = [sdy.DimensionShardingAttr.get([], is_closed=True)] * len(value.type.shape)
+    return sdy.ShardingConstraintOp(value, sdy.TensorShardingAttr.get(_ALL_DEVICES, closed)).result
 
 
 def _is_packed(element: ir.Type) -> bool:

@@ -185,6 +185,6 @@ def cost_analysis(executable: LoadedExecutable) -> dict[str, Any]:
     return executable.cost_analysis()
 
 
-def memory_analysis(executable: LoadedExecutable) -> Any:
+def memory_stats(executable: LoadedExecutable) -> Any:
     """Give the bytes that one device needs for the compiled program, as jaxlib's `CompiledMemoryStats`."""
     return executable.get_compiled_memory_stats()

@@ -137,12 +137,12 @@ def dense_constant(value: np.ndarray) -> ir.DenseElementsAttr:
       The attribute, with the type `tensor<shape x element>`.
     """
     element = dtype_to_ir(value.dtype)
+    if value.dtype.itemsize == 0:
+        value = np.zeros(value.shape, np.bool_)
     if value.size > 1 and _is_uniform(value):
         return ir.DenseElementsAttr.get(
             np.ascontiguousarray(value[(slice(0, 1),) * value.ndim]), type=element, shape=value.shape
         )
-    if value.dtype.itemsize == 0:
-        value = np.zeros(value.shape, np.bool_)
     if not value.flags.c_contiguous:
         value = np.ascontiguousarray(value)
     return ir.DenseElementsAttr.get(value, type=element, shape=value.shape)

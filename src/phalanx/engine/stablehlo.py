@@ -1,6 +1,7 @@
-"""StableHLO as a portable format: writing and reading versioned bytes, refining symbolic shapes, interpreting.
+"""StableHLO as a portable format: writing and reading versioned bytes, refining symbolic shapes, interpreting,
+and the same program in HLO.
 
-Builds on the bindings of the StableHLO dialect; `export` and `plan` call it.
+Builds on the bindings of the StableHLO dialect; `spmd`, `export` and `plan` call it.
 """
 
 from __future__ import annotations
@@ -142,3 +143,20 @@ def interpret(module: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
     with module.context:
         results = hlo.eval_module(module, [dense_constant(np.asarray(argument)) for argument in arguments])
         return [np.array(result) for result in results]
+
+
+def to_hlo(module: Any) -> Any:
+    """Translate a module to HLO as it is before any pass, as jaxlib's `XlaComputation`."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return _jax.mlir.mlir_module_to_xla_computation(buffer.getvalue(), use_tuple_args=False, return_tuple=False)
+
+
+def to_hlo_text(module: Any) -> str:
+    """Print a module as HLO, as it is before any pass."""
+    return to_hlo(module).as_hlo_text()
+
+
+def cost_analysis(module: Any, device: Any) -> dict[str, Any]:
+    """Give XLA's estimate of a program's work before it is compiled, by name ("flops", "bytes accessed", ...)."""
+    return _jax.hlo_module_cost_analysis(device.client, to_hlo(module).as_hlo_module())

@@ -1,0 +1,146 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.engine.programs import Aval, Whole, put, run
+
+from phalanx.engine import buffers, callbacks, client, compiler, mlir, runtime
+from phalanx.engine.mlir import func, hlo, ir
+
+
+def calling(function, aval, *, num_devices=1, token=False, times=1, results=None):
+    """Compile a program of one parameter that gives what the Python function makes of it."""
+    context = mlir.make_context()
+    with context, ir.Location.unknown():
+        tensor = ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir(aval.dtype))
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get([tensor], [tensor]))
+            with ir.InsertionPoint(main.add_entry_block()):
+                value, order = main.arguments[0], hlo.create_token() if token else None
+                for _ in range(times):
+                    (value,), order = callbacks.emit_callback(
+                        0, [value], [tensor], platform="cpu", token=order, module=module, num_partitions=num_devices
+                    )
+                func.ReturnOp([value])
+    wrapped = callbacks.host_function(function, results or [aval], name="f")
+    devices = client.devices("cpu")[:num_devices]
+    return compiler.compile_module(module, devices, num_partitions=num_devices, host_callbacks=[wrapped])
+
+
+def outcome(executable, argument, aval):
+    """Read the result; what goes wrong comes up at the call or when the value is read."""
+    try:
+        (result,) = run(executable, [put(argument)], [aval])
+    except runtime.XlaRuntimeError as error:
+        raise runtime.user_error(error) from None
+    return buffers.to_host(result)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int8", "float32", "complex64", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4],
+    ids=str,
+)
+def test_a_python_function_is_called_with_arrays_and_gives_arrays(dtype):
+    aval = Aval((2, 4), dtype)
+    argument = (np.arange(8).reshape(2, 4) % 2).astype(dtype)
+    if dtype is ml_dtypes.int4:  # XLA's packed types come as bytes.
+        seen_aval = Aval((2, 4), "int8")
+    else:
+        seen_aval = aval
+    executable = calling(lambda x: (x[::-1],), aval, results=[seen_aval])
+    np.testing.assert_array_equal(outcome(executable, argument, aval), argument[::-1])
+
+
+def test_operands_may_be_kept():
+    kept = []
+    aval = Aval((8,), "f4")
+    outcome(calling(lambda x: (kept.append(x), (x,))[1], aval), np.ones(8, "f4"), aval)
+    np.testing.assert_array_equal(kept[0], np.ones(8))
+    kept[0][:] = 2
+
+
+def test_ordered_calls_follow_each_other():
+    seen = []
+    aval = Aval((), "i4")
+
+    def count(x):
+        seen.append(int(x))
+        return (x + 1,)
+
+    assert outcome(calling(count, aval, token=True, times=3), np.int32(5), aval) == 8
+    assert seen == [5, 6, 7]
+
+
+class OurError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("size", [1, 1 << 16])
+def test_the_callers_exception_is_the_one_that_was_raised(size):
+    def fail(x):
+        raise OurError("of all things")
+
+    aval = Aval((size,), "f4")
+    with pytest.raises(OurError, match="^of all things$"):
+        outcome(calling(fail, aval), np.ones(size, "f4"), aval)
+
+
+def test_waiting_raises_it_too():
+    def fail(x):
+        raise OurError("while waiting")
+
+    aval = Aval((1 << 16,), "f4")
+    executable = calling(fail, aval)
+    with pytest.raises(OurError, match="^while waiting$"):
+        try:
+            buffers.block_until_ready(run(executable, [put(np.ones(1 << 16, "f4"))], [aval]))
+        except runtime.XlaRuntimeError as error:
+            raise runtime.user_error(error) from None
+
+
+def test_another_error_of_xla_is_given_back_as_it_is():
+    error = runtime.XlaRuntimeError("INTERNAL: something else")
+    assert runtime.user_error(error) is error
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (lambda x: (x[:2],), "results of f, result 0: expected float32[8], got float32[2]"),
+        (lambda x: (x.astype("f8"),), "results of f, result 0: expected float32[8], got float64[8]"),
+        (lambda x: (x, x), "results of f: expected 1 arrays, got 2"),
+        (lambda x: None, "results of f: expected 1 arrays, got 0"),
+    ],
+)
+def test_results_of_another_kind_are_errors_and_never_read(given, text):
+    aval = Aval((8,), "f4")
+    with pytest.raises(callbacks.CallbackResultError) as error:
+        outcome(calling(given, aval), np.ones(8, "f4"), aval)
+    assert str(error.value) == text + ".\n  To mend: return what the declared result shapes say."
+
+
+@pytest.mark.parametrize("token", [False, True])
+def test_on_several_devices_one_makes_the_call_for_all(token):
+    seen = []
+    aval = Aval((8,), "f4")
+
+    def add_one(x):
+        seen.append(x.shape)
+        return (x + 1,)
+
+    executable = calling(add_one, aval, num_devices=4, token=token, times=2)
+    devices = client.devices("cpu")[:4]
+    argument = buffers.put_shards(aval, Whole(devices), [np.ones(8, "f4")] * 4, devices)
+    (result,) = executable.execute_sharded([argument]).consume_with_handlers(
+        [buffers.result_handler(aval, Whole(devices))]
+    )
+    for piece in buffers.shards(result):
+        np.testing.assert_array_equal(buffers.to_host(piece), np.full(8, 3))
+    assert seen == [(8,)] * 2
+
+
+def test_operands_of_any_layout_arrive_in_numpys_order():
+    aval = Aval((3, 5), "f4")
+    argument = np.arange(15, dtype="f4").reshape(3, 5)
+    np.testing.assert_array_equal(outcome(calling(lambda x: (x.T.copy().T,), aval), argument, aval), argument)

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+
+import pytest
+
+from phalanx.engine import client
+
+
+def test_the_devices_are_those_of_the_environment():
+    assert len(client.devices("cpu")) == client.device_count("cpu") == 8
+    assert client.devices("cpu") == client.local_devices(backend="cpu")
+    assert client.local_devices(process_index=0, backend="cpu") == client.devices("cpu")
+    assert client.local_device_count("cpu") == 8
+    assert (client.process_index("cpu"), client.process_count("cpu"), client.process_indices("cpu")) == (0, 1, [0])
+
+
+def test_a_change_after_the_start_says_so():
+    client.devices("cpu")
+    with pytest.raises(client.BackendError) as error:
+        client.configure(num_cpu_devices=3)
+    assert str(error.value) == (
+        "config.num_cpu_devices: expected to be set before the first array, device look-up or compilation, "
+        "got 3 after the devices were started.\n"
+        "  To mend: set it at the top of the program, or in the environment as PHALANX_NUM_CPU_DEVICES."
+    )
+
+
+def test_the_number_that_is_in_force_may_be_set_again():
+    client.devices("cpu")
+    client.configure(num_cpu_devices=8)
+
+
+def test_unknown_platforms_and_processes_are_errors():
+    with pytest.raises(client.BackendError) as error:
+        client.devices("abacus")
+    assert str(error.value) == (
+        "platform: expected one of ['cpu', 'cuda'], got 'abacus'.\n  To mend: name one of these."
+    )
+    with pytest.raises(client.BackendError) as error:
+        client.local_devices(process_index=7, backend="cpu")
+    assert str(error.value) == (
+        "local_devices, process_index: expected one of [0], got 7.\n"
+        "  To mend: leave it out for the devices of this process."
+    )
+
+
+@pytest.mark.parametrize(
+    "environment, before, expected",
+    [
+        ({}, "", "1"),
+        ({"PHALANX_NUM_CPU_DEVICES": "3"}, "", "3"),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, "", "4"),
+        ({"PHALANX_NUM_CPU_DEVICES": "3"}, "client.configure(num_cpu_devices=5)", "5"),
+        ({"PHALANX_NUM_CPU_DEVICES": "many"}, "", "PHALANX_NUM_CPU_DEVICES: expected a positive whole number"),
+        ({"PHALANX_PLATFORMS": "cpu"}, "", "1"),
+    ],
+)
+def test_the_number_of_devices_can_be_chosen(environment, before, expected):
+    code = f"from phalanx.engine import client\n{before}\nprint(client.device_count())"
+    environment = {"PYTHONPATH": ":".join(sys.path), **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert expected in done.stdout + done.stderr
