@@ -169,7 +169,7 @@ class Locations:
 
     Examples:
       >>> locations = Locations(make_context())
-      >>> locations(None, "sin")
+      >>> print(locations(None, "sin"))
       loc("sin")
     """
 

@@ -14,7 +14,8 @@ from jaxlib import _jax
 
 from phalanx.engine.errors import PhalanxError
 from phalanx.engine.mlir import hlo, ir
-from phalanx.engine.runtime import XlaRuntimeError
+
+_BYTECODE_MAGIC = b"ML\xefR"
 
 
 class ArtifactError(PhalanxError, ValueError):
@@ -84,19 +85,21 @@ def deserialize(artifact: bytes, context: ir.Context) -> Any:
       ArtifactError: the bytes are no artifact, or of a version that is not supported.
     """
     said: list[str] = []
-    handler = context.attach_diagnostic_handler(lambda diagnostic: said.append(diagnostic.message) is None)
-    try:
-        module = _jax.mlir.deserialize_portable_artifact(artifact, context) if artifact else None
-    except XlaRuntimeError as error:
-        said.append(str(error))
-        module = None
-    finally:
-        handler.detach()
+    module = None
+    if artifact.startswith(_BYTECODE_MAGIC):
+        # The dialect's own reader keeps the GIL, which a handler written in Python needs.
+        handler = context.attach_diagnostic_handler(lambda diagnostic: said.append(diagnostic.message) is None)
+        try:
+            module = hlo.deserialize_portable_artifact(context, artifact)
+        except ValueError as error:
+            said.append(str(error))
+        finally:
+            handler.detach()
     if module is None:
         raise ArtifactError(
             "portable artifact",
             expected=f"a program in StableHLO {minimum_version()} to {current_version()}",
-            got=f"{len(artifact)} bytes that are none ({said[0] if said else 'nothing in them'})",
+            got=f"{len(artifact)} bytes that are none ({said[0] if said else 'they do not start as one'})",
             mend="check that the file is whole, or read it with a newer jaxlib",
         )
     return module
