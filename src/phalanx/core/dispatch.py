@@ -20,7 +20,7 @@ from phalanx.core.array import Array, ArrayType, deleted_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
-from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
+from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import lower_program, physical_aval
 from phalanx.core.primitive import Primitive
 from phalanx.core.primitive import eager as eager_seat
@@ -347,12 +347,14 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         return primitive.run(*args, **params)
     types = tuple([x._type if type(x) is Array else concrete_type(x) for x in args])
     key = (primitive, types, state.context, *params, *params.values())
+    # What a program compiles to is kept on it, so that it goes when the program goes.
+    calls = next(iter(subprograms(params))).cache if primitive.holds_program else _calls
     try:
-        call = _calls.get(key)
+        call = calls.get(key)
     except TypeError as error:
         raise _unhashable(primitive, params) from error
     if call is None:
-        call = _calls[key] = prepare_operation(primitive, types, params)
+        call = calls[key] = prepare_operation(primitive, types, params)
     out = call(args)
     if state.context.debug_nans or state.context.debug_infs:
         check_values(primitive.name, out)

@@ -106,7 +106,7 @@ class LoweringContext:
         return self.out_avals[0] if self.out_avals is not None else self.eqn.outvars[0].aval
 
     def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
-        """A constant, emitted once in each function body; a scalar with a shaped `aval` becomes a splat."""
+        """A constant, emitted once in each block; a scalar with a shaped `aval` becomes a splat."""
         if aval is None:
             array = np.asarray(value)
             aval = ShapedArray(array.shape, dtypes.canonicalize_dtype(array.dtype))
@@ -126,9 +126,8 @@ class LoweringContext:
         )
         if array.shape != aval.shape:
             array = np.broadcast_to(array, aval.shape)
-        # Constants stand at the head of the body, so that any later region may use them.
-        block = ir.InsertionPoint.current.block
-        with ir.InsertionPoint.at_block_begin(_function_block(block)):
+        # At the head of the block, so that everything later in it may use them; regions never reach outside.
+        with ir.InsertionPoint.at_block_begin(ir.InsertionPoint.current.block):
             return hlo.ConstantOp(mlir.dense_constant(array)).result
 
     def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
@@ -139,7 +138,7 @@ class LoweringContext:
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
         block = operation.regions[index].blocks.append(*[self.type(a) for a in avals])
-        outer, self.constants = self.constants, dict(self.constants)
+        outer, self.constants = self.constants, {}
         with ir.InsertionPoint(block):
             out = body(*block.arguments)
             hlo.return_(list(out) if isinstance(out, list | tuple) else [out])
@@ -296,15 +295,6 @@ def _constant_key(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.size <= 16:
         return (value.dtype, value.shape, value.tobytes())
     return None
-
-
-def _function_block(block: Any) -> Any:
-    """The entry block of the function around `block`."""
-    while True:
-        owner = block.owner
-        if owner.name == "func.func" or isinstance(owner, func.FuncOp):
-            return block
-        block = owner.operation.block if hasattr(owner, "operation") else owner.block
 
 
 def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -> list:

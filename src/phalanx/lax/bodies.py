@@ -1,0 +1,100 @@
+"""Bodies: user functions staged for the control-flow operations, and how their errors speak.
+
+The programs of loop bodies and branches are kept by function and argument types, so that an eager loop over the same
+function compiles once. Shared by `loops`, `branches` and `solvers`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentTypeError, TreeError
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+_staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
+
+
+class Body(NamedTuple):
+    """A staged function.
+
+    program: constants as leading inputs, then the flat arguments -> flat results.
+    consts: the values of the constants.
+    out_tree: the structure of the result.
+    """
+
+    program: Jaxpr
+    consts: list
+    out_tree: Any
+
+
+def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str) -> Body:
+    """Stage a function of the arguments that `in_tree` describes.
+
+    Args:
+      fun: called with the elements of the argument tuple.
+      in_tree: the structure of the tuple of arguments.
+      avals: the types of its leaves.
+      name: the role of the function, for messages.
+    """
+    key = (in_tree, tuple(avals), state.context)
+    try:
+        known = _staged.setdefault(fun, {})
+    except TypeError:  # a callable without weak references
+        known = {}
+    found = known.get(key)
+    if found is not None:
+        return found
+    trees: list = []
+
+    def flat(*xs: Any) -> list:
+        out = fun(*tree_unflatten(in_tree, xs))
+        leaves, tree = tree_flatten(out)
+        check_outputs(leaves, lambda i: f" of {name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
+        trees.append(tree)
+        return leaves
+
+    program = stage(flat, avals, getattr(fun, "__name__", name))
+    body = Body(program.hoist(), program.consts, trees[0])
+    if not any(isinstance(c, Tracer) for c in program.consts):
+        known[key] = body
+    return body
+
+
+def leaf_avals(leaves: Sequence[Any]) -> list[ShapedArray]:
+    """The types of a list of values."""
+    return [aval_of(x) for x in leaves]
+
+
+def check_same_types(
+    what: str, expected_tree: Any, expected: Sequence[ShapedArray], tree: Any, avals: Sequence[ShapedArray], source: str
+) -> None:
+    """Refuse a result whose structure or types differ from what it must match.
+
+    Args:
+      what: the result, in words.
+      expected_tree, expected: the structure and types it must have.
+      tree, avals: those it has.
+      source: where the expected types come from, in words.
+
+    Raises:
+      TreeError: the structures differ.
+      ArgumentTypeError: a leaf's shape or dtype differs.
+    """
+    if tree != expected_tree:
+        raise TreeError(
+            what, expected=f"the structure of {source}, {expected_tree}", got=str(tree), mend=f"make it match {source}"
+        )
+    shape = tree_unflatten(tree, list(range(len(avals))))
+    for i, (want, got) in enumerate(zip(expected, avals)):
+        if not got.matches(want):
+            path = keystr(tree_flatten_with_path(shape)[0][i][0])
+            raise ArgumentTypeError(
+                f"{what}{path}", expected=f"type {want.str_short()}, that of {source}", got=got.str_short(),
+                mend=f"convert it with .astype or reshape it, or change {source}",
+            )

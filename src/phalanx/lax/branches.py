@@ -1,0 +1,391 @@
+"""Branches: `cond` and `switch`, with every rule.
+
+All branches take the same operands: their constants are put together, and a rule that gives one branch more results
+(residuals) gives the others zeros in their place. Under a mapped predicate every branch runs and the results are chosen
+element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import effects as fx
+from phalanx.core.aval import ShapedArray, aval_of, token_aval
+from phalanx.core.effects import Effects, no_effects
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
+from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.tangent import Zero, is_linear, vector_space
+from phalanx.core.trace import stage
+from phalanx.engine.mlir import hlo
+from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.broadcast import broadcast_in_dim
+from phalanx.lax.comparison import clamp, eq
+from phalanx.lax.convert import convert_element_type
+from phalanx.lax.select import select_n
+from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.forward import jvp_program
+from phalanx.transforms.linear import LinearTrace, transpose_program
+from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
+from phalanx.tree import tree_flatten, tree_unflatten
+
+
+def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
+    return [x for x, f in zip(items, flags) if f]
+
+
+class Cond(Primitive, name="cond", multiple=True):
+    """A choice among programs: (index, *operands) -> results of `branches[index]`."""
+
+    holds_program = True
+    batch = None
+    roles = NotWritten("issue 6: the roles of a choice are those of its branches; the solver walks into them")
+
+    def result(self, index: Any, *avals: Any, branches: tuple) -> list:
+        return branches[0].out_avals
+
+    def effects(self, *avals: Any, branches: tuple) -> Effects:
+        return no_effects.union(*(b.effects for b in branches))
+
+    def lower(self, ctx: Any, index: Any, *operands: Any, branches: tuple) -> list:
+        ordered = fx.ordered(no_effects.union(*(b.effects for b in branches)))
+        types = [*(ctx.type(token_aval) for _ in ordered), *(ctx.type(v.aval) for v in branches[0].outvars)]
+        before = {e: ctx.token(e) for e in ordered}
+        op = hlo.CaseOp(types, index, num_branches=len(branches))
+        for i, branch in enumerate(branches):
+            ctx.tokens.update(before)
+
+            def body(branch: Jaxpr = branch) -> list:
+                out = ctx.emit(branch, operands)
+                return [*(ctx.tokens[e] for e in ordered), *out]
+
+            ctx.region([], op, body, i)
+        ctx.tokens.update(zip(ordered, op.results))
+        return list(op.results)[len(ordered) :]
+
+    def jvp(self, primals: Any, tangents: Any, *, branches: tuple) -> tuple:
+        index, *operands = primals
+        nonzero, given = split_tangents(tangents[1:])
+        want = _joined([jvp_program(b, nonzero)[1] for b in branches])
+        derived = [jvp_program(b, nonzero, want)[0] for b in branches]
+        out = _bind(index, derived, [*operands, *given])
+        count = len(branches[0].outvars)
+        return out[:count], join_tangents(branches[0].out_avals, want, out[count:])
+
+    def linearize(self, trace: LinearTrace, primals: Any, tangents: Any, params: dict) -> tuple:
+        branches = params["branches"]
+        index, *operands = primals
+        nonzero, given = split_tangents(tangents[1:])
+        want = _joined([linearize_program(b, nonzero).nonzero for b in branches])
+        halves = [linearize_program(b, nonzero, want) for b in branches]
+        count = len(branches[0].outvars)
+        # A residual that is an operand stays one; the others of all branches are put side by side.
+        computed = [[v.aval for v in h.primal.outvars[count:]] for h in halves]
+        out = _bind(index, [_padded(h.primal, count, i, computed) for i, h in enumerate(halves)], operands)
+        residuals = out[count:]
+        linear = [
+            _reading(h.linear, h.forwarded, leaf_avals(operands), i, computed) for i, h in enumerate(halves)
+        ]
+        out_dot = _bind(index, linear, [*operands, *residuals, *given])
+        return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
+
+    def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
+        branches = params["branches"]
+        unknown = [trace.is_unknown(x) for x in args]
+        plan = _split_cond(branches, unknown, everything_saveable)
+        if plan is None:
+            return trace.record(self, [trace.atom(x) for x in args], tuple(leaf_avals(args)), params)
+        known, waiting, unknown_outputs, num_residuals = plan
+        out = self(*_chosen(args, [not u for u in unknown]), branches=known)
+        num_ready = len(out) - num_residuals
+        atoms = [trace.atom(x) for x in (*args, *out[num_ready:])]
+        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), {"branches": waiting}))
+        ready = iter(out[:num_ready])
+        return [next(later) if u else next(ready) for u in unknown_outputs]
+
+    def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        """The two halves of an equation inside a program that is split, and the residuals between them."""
+        plan = _split_cond(eqn.params["branches"], unknown, policy)
+        if plan is None:
+            return None, eqn, []
+        known, waiting, unknown_outputs, num_residuals = plan
+        residuals = [Var(v.aval) for v in known[0].outvars[len(known[0].outvars) - num_residuals :]]
+        first = eqn.replace(
+            invars=_chosen(eqn.invars, [not u for u in unknown]),
+            outvars=[*(v for v, u in zip(eqn.outvars, unknown_outputs) if not u), *residuals],
+            params={"branches": known}, effects=no_effects,
+        )
+        second = eqn.replace(
+            invars=[*eqn.invars, *residuals], outvars=_chosen(eqn.outvars, unknown_outputs),
+            params={"branches": waiting},
+        )
+        return first, second, residuals
+
+    def transpose(self, y_bars: Any, index: Any, *operands: Any, branches: tuple) -> tuple:
+        linear = [is_linear(x) for x in operands]
+        nonzero = [type(c) is not Zero for c in y_bars]
+        derived = [transpose_program(b, linear, nonzero, True)[0] for b in branches]
+        given = [x for x, lin in zip(operands, linear) if not lin]
+        out = iter(_bind(index, derived, [*given, *(c for c in y_bars if type(c) is not Zero)]))
+        return (None, *(next(out) if lin else None for lin in linear))
+
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, branches: tuple) -> tuple:
+        (index, *operands), (index_dim, *operand_dims) = args, dims
+        mapped = [d is not None for d in operand_dims]
+        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(operands, operand_dims)]
+        if index_dim is not None:
+            return self._choose_each(axis, to_front(index, index_dim, axis.size), moved, mapped, branches)
+        out_mapped = _joined([batch_program(b, axis, mapped)[1] for b in branches])
+        derived = [batch_program(b, axis, mapped, out_mapped)[0] for b in branches]
+        return _bind(index, derived, moved), [0 if m else None for m in out_mapped]
+
+    def _choose_each(self, axis: Axis, index: Any, operands: list, mapped: list[bool], branches: tuple) -> tuple:
+        """Run every branch on all examples and choose for each."""
+        outs = []
+        for branch in branches:
+            derived, _ = batch_program(branch, axis, mapped, True)
+            outs.append(run_program(derived, *operands))
+        which = eq(index, np.int32(1)) if len(branches) == 2 else index
+        chosen = [
+            select_n(broadcast_in_dim(which, aval_of(cases[0]).shape, (0,)), *cases) for cases in zip(*outs)
+        ]
+        return chosen, [0] * len(chosen)
+
+    @staticmethod
+    def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
+        """The choice without the results nobody reads and the operands that no branch reads."""
+        branches = eqn.params["branches"]
+        if not any(used) and not any(b.effects for b in branches):
+            return None
+        kept = _joined([eliminate_dead_code(b, used)[1] for b in branches])
+        smaller = []
+        for b in branches:
+            part, _ = eliminate_dead_code(b, used)
+            smaller.append(part.replace(invars=_chosen(b.invars, kept)))
+        return eqn.replace(
+            invars=[eqn.invars[0], *_chosen(eqn.invars[1:], kept)], outvars=_chosen(eqn.outvars, used),
+            params={"branches": tuple(smaller)},
+        )
+
+
+cond_p = Cond()
+
+
+def _joined(flags: Sequence[Sequence[bool]]) -> list[bool]:
+    return [any(column) for column in zip(*flags)]
+
+
+def _bind(index: Any, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
+    """Choose among programs whose constants are put together as leading operands."""
+    sets = [b.consts for b in branches]
+    if any(sets):
+        branches = [_with_constants(b, i, sets) for i, b in enumerate(branches)]
+    return cond_p(index, *(c for s in sets for c in s), *operands, branches=tuple(branches))
+
+
+def _with_constants(branch: Jaxpr, i: int, sets: Sequence[Sequence[Any]]) -> Jaxpr:
+    """A branch that takes the constants of all branches, of which it reads its own."""
+    leading = []
+    for j, held in enumerate(sets):
+        leading.extend(branch.constvars if j == i else (Var(aval_of(c)) for c in held))
+    return branch.replace(invars=[*leading, *branch.invars], constvars=(), consts=())
+
+
+def _padded(branch: Jaxpr, count: int, i: int, residuals: Sequence[Sequence[ShapedArray]]) -> Jaxpr:
+    """A branch that returns the residuals of all branches, zeros for those that are not its own."""
+
+    def fun(*args: Any) -> list:
+        captured, inputs = args[: len(branch.constvars)], args[len(branch.constvars) :]
+        out = run_program(branch.replace(consts=list(captured)), *inputs)
+        extra = []
+        for j, avals in enumerate(residuals):
+            extra.extend(out[count:] if j == i else map(vector_space.zeros, avals))
+        return [*out[:count], *extra]
+
+    program = stage(fun, [*(v.aval for v in branch.constvars), *branch.in_avals], branch.debug_name)
+    n = len(branch.constvars)
+    return program.replace(
+        invars=program.invars[n:], constvars=[*program.constvars, *program.invars[:n]],
+        consts=[*program.consts, *branch.consts],
+    )
+
+
+def _reading(
+    linear: Jaxpr, forwarded: Sequence[int | None], operands: Sequence[ShapedArray], i: int,
+    residuals: Sequence[Sequence[ShapedArray]],
+) -> Jaxpr:
+    """A linear branch that takes (operands, residuals of all branches, tangents) and reads what is its own."""
+    operand_vars = [Var(a) for a in operands]
+    num = len(forwarded)
+    res_vars, tangents = linear.invars[:num], linear.invars[num:]
+    own = [v for v, f in zip(res_vars, forwarded) if f is None]
+    others: list[Var] = []
+    for j, avals in enumerate(residuals):
+        others.extend(own if j == i else (Var(a) for a in avals))
+    # Forwarded residuals are the operands themselves.
+    alias = {v: operand_vars[f] for v, f in zip(res_vars, forwarded) if f is not None}
+    eqns = [e.replace(invars=[alias.get(a, a) if type(a) is Var else a for a in e.invars]) for e in linear.eqns]
+    outvars = [alias.get(a, a) if type(a) is Var else a for a in linear.outvars]
+    return linear.replace(invars=[*operand_vars, *others, *tangents], eqns=eqns, outvars=outvars)
+
+
+def _split_cond(branches: tuple, unknown: Sequence[bool], policy: Policy) -> tuple | None:
+    """Split a choice by which operands are unknown; None where its index is, or where nothing can be done early.
+
+    Returns:
+      The known branches (outputs, then residuals of all), the waiting ones (index aside, all operands, then residuals),
+      for each output whether it waits, and the number of residuals.
+    """
+    if unknown[0]:
+        return None
+    u_ops = list(unknown[1:])
+    waits = _joined([split_program(b, u_ops, policy=policy).unknown_outputs for b in branches])
+    parts = [split_program(b, u_ops, unknown_outputs=waits, policy=policy) for b in branches]
+    num_known = len(waits) - sum(waits)
+    if all(not p.known.eqns for p in parts) and not num_known:
+        return None
+    residuals = [[v.aval for v in p.known.outvars[num_known:]] for p in parts]
+    known = tuple(_padded(p.known, num_known, i, residuals) for i, p in enumerate(parts))
+    waiting = []
+    for i, p in enumerate(parts):
+        count = len(p.residuals)
+        own, taken = p.unknown.invars[:count], iter(p.unknown.invars[count:])
+        operand_vars = [next(taken) if t else Var(v.aval) for v, t in zip(branches[i].invars, p.unknown_inputs)]
+        extra: list[Var] = []
+        for j, avals in enumerate(residuals):
+            extra.extend(own if j == i else (Var(a) for a in avals))
+        waiting.append(p.unknown.replace(invars=[*operand_vars, *extra]))
+    return known, tuple(waiting), waits, sum(map(len, residuals))
+
+
+def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = None) -> Any:
+    """Call one of several functions, chosen when the program runs.
+
+    Args:
+      index: an integer scalar, clamped to the number of branches.
+      branches: functions of the operands with results of the same structure and types.
+      operands: their arguments.
+
+    Returns:
+      The result of `branches[index](*operands)`.
+
+    Raises:
+      ArgumentTypeError: the index is no integer scalar, or results differ in type.
+      TreeError: results differ in structure.
+
+    Examples:
+      >>> import phalanx
+      >>> int(phalanx.lax.switch(1, [lambda x: x, lambda x: 2 * x], 5))
+      10
+    """
+    if operand is not None:
+        operands = (operand,)
+    branches = list(branches)
+    if not branches or not all(map(callable, branches)):
+        raise ArgumentError(
+            "switch, argument branches", expected="at least one function", got=repr(branches), mend="pass functions"
+        )
+    aval = aval_of(index)
+    if aval.shape != () or aval.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            "switch, argument index", expected="an integer scalar", got=aval.str_short(), mend="convert or reduce it"
+        )
+    if len(branches) == 1:
+        return branches[0](*operands)
+    number = clamp(np.int32(0), convert_element_type(index, np.dtype("int32")), np.int32(len(branches) - 1))
+    return _choose("switch", number, branches, operands)
+
+
+def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = None, linear: Any = None) -> Any:
+    """Call one of two functions, chosen when the program runs.
+
+    Args:
+      pred: a boolean or numeric scalar.
+      true_fun, false_fun: functions of the operands with results of the same structure and types.
+      operands: their arguments.
+
+    Returns:
+      The result of the chosen function.
+
+    Raises:
+      ArgumentTypeError: `pred` is no scalar, or results differ in type.
+      TreeError: results differ in structure.
+
+    Examples:
+      >>> import phalanx
+      >>> int(phalanx.lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5))
+      6
+    """
+    if operand is not None:
+        operands = (operand,)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise ArgumentTypeError(
+            "cond, arguments true_fun and false_fun", expected="two functions", got=f"{true_fun!r} and {false_fun!r}",
+            mend="write cond(pred, true_fun, false_fun, *operands)",
+        )
+    aval = aval_of(pred)
+    if aval.shape != () or aval.dtype.kind not in "biuf":
+        raise ArgumentTypeError(
+            "cond, argument pred", expected="a boolean scalar", got=aval.str_short(),
+            mend="reduce it with .any() or .all(), or choose elementwise with where",
+        )
+    number = convert_element_type(convert_element_type(pred, np.dtype(bool)), np.dtype("int32"))
+    return _choose("cond", number, [false_fun, true_fun], operands)
+
+
+def _choose(what: str, number: Any, functions: Sequence[Callable], operands: tuple) -> Any:
+    leaves, tree = tree_flatten(operands)
+    avals = leaf_avals(leaves)
+    names = ("false_fun", "true_fun") if what == "cond" else [f"branches[{i}]" for i in range(len(functions))]
+    bodies = [stage_body(f, tree, avals, f"{what} {n}") for f, n in zip(functions, names)]
+    reference = names[-1] if what == "cond" else names[0]
+    first = bodies[-1] if what == "cond" else bodies[0]
+    programs = _unweakened([b.program for b in bodies])
+    for body, program, name in zip(bodies, programs, names):
+        if body.out_tree != first.out_tree:
+            raise TreeError(
+                f"{what}, the result of {name}", expected=f"the structure of that of {reference}, {first.out_tree}",
+                got=str(body.out_tree), mend="return the same structure from each function",
+            )
+        check_same_types(
+            f"{what}, the result of {name}", first.out_tree, programs[-1 if what == "cond" else 0].out_avals,
+            body.out_tree, program.out_avals, f"the result of {reference}",
+        )
+    sets = [b.consts for b in bodies]
+    opened = []
+    for i, (program, held) in enumerate(zip(programs, sets)):
+        own, rest = program.invars[: len(held)], program.invars[len(held) :]
+        leading: list[Var] = []
+        for j, consts in enumerate(sets):
+            leading.extend(own if j == i else (Var(aval_of(c)) for c in consts))
+        opened.append(program.replace(invars=[*leading, *rest]))
+    out = cond_p(number, *(c for s in sets for c in s), *leaves, branches=tuple(opened))
+    return tree_unflatten(first.out_tree, out)
+
+
+def _unweakened(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
+    """Programs whose results agree where they differ in weak types only: the weak ones are converted."""
+    if len({len(p.outvars) for p in programs}) != 1:
+        return list(programs)
+    wanted = []
+    for column in zip(*(p.out_avals for p in programs)):
+        strong = next((a for a in column if not a.weak_type), column[0])
+        wanted.append(strong)
+    out = []
+    for p in programs:
+        if all(a.matches(w) or not a.weak_type for a, w in zip(p.out_avals, wanted)):
+            out.append(p)
+            continue
+
+        def fun(*args: Any, p: Jaxpr = p) -> list:
+            return [
+                vector_space.convert(x, w.dtype) if a.weak_type else x
+                for x, a, w in zip(run_program(p, *args), p.out_avals, wanted)
+            ]
+
+        out.append(stage(fun, p.in_avals, p.debug_name).hoist())
+    return out
