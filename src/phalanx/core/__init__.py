@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phalanx.core.array import Array as Array
-    from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.aval import ShapedArray as ShapedArray
+    from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.checker import check_jaxpr as check_jaxpr
     from phalanx.core.dispatch import effects_barrier as effects_barrier
     from phalanx.core.jaxpr import ClosedJaxpr as ClosedJaxpr

@@ -10,12 +10,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer, check_outputs, stage
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 
@@ -95,6 +96,8 @@ def check_same_types(
         if not got.matches(want):
             path = keystr(tree_flatten_with_path(shape)[0][i][0])
             raise ArgumentTypeError(
-                f"{what}{path}", expected=f"type {want.str_short()}, that of {source}", got=got.str_short(),
+                f"{what}{path}",
+                expected=f"type {want.str_short()}, that of {source}",
+                got=got.str_short(),
                 mend=f"convert it with .astype or reshape it, or change {source}",
             )

@@ -11,6 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from phalanx.lax.broadcast import broadcast_in_dim
+from phalanx.lax.comparison import clamp, eq
+from phalanx.lax.convert import convert_element_type
+from phalanx.lax.select import select_n
+from phalanx.tree import tree_flatten, tree_unflatten
 
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
@@ -22,16 +27,11 @@ from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
-from phalanx.lax.broadcast import broadcast_in_dim
-from phalanx.lax.comparison import clamp, eq
-from phalanx.lax.convert import convert_element_type
-from phalanx.lax.select import select_n
 from phalanx.transforms.batching import Axis, batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
 from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
-from phalanx.tree import tree_flatten, tree_unflatten
 
 
 def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
@@ -87,9 +87,7 @@ class Cond(Primitive, name="cond", multiple=True):
         computed = [[v.aval for v in h.primal.outvars[count:]] for h in halves]
         out = _bind(index, [_padded(h.primal, count, i, computed) for i, h in enumerate(halves)], operands)
         residuals = out[count:]
-        linear = [
-            _reading(h.linear, h.forwarded, leaf_avals(operands), i, computed) for i, h in enumerate(halves)
-        ]
+        linear = [_reading(h.linear, h.forwarded, leaf_avals(operands), i, computed) for i, h in enumerate(halves)]
         out_dot = _bind(index, linear, [*operands, *residuals, *given])
         return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
 
@@ -117,10 +115,12 @@ class Cond(Primitive, name="cond", multiple=True):
         first = eqn.replace(
             invars=_chosen(eqn.invars, [not u for u in unknown]),
             outvars=[*(v for v, u in zip(eqn.outvars, unknown_outputs) if not u), *residuals],
-            params={"branches": known}, effects=no_effects,
+            params={"branches": known},
+            effects=no_effects,
         )
         second = eqn.replace(
-            invars=[*eqn.invars, *residuals], outvars=_chosen(eqn.outvars, unknown_outputs),
+            invars=[*eqn.invars, *residuals],
+            outvars=_chosen(eqn.outvars, unknown_outputs),
             params={"branches": waiting},
         )
         return first, second, residuals
@@ -150,9 +150,7 @@ class Cond(Primitive, name="cond", multiple=True):
             derived, _ = batch_program(branch, axis, mapped, True)
             outs.append(run_program(derived, *operands))
         which = eq(index, np.int32(1)) if len(branches) == 2 else index
-        chosen = [
-            select_n(broadcast_in_dim(which, aval_of(cases[0]).shape, (0,)), *cases) for cases in zip(*outs)
-        ]
+        chosen = [select_n(broadcast_in_dim(which, aval_of(cases[0]).shape, (0,)), *cases) for cases in zip(*outs)]
         return chosen, [0] * len(chosen)
 
     @staticmethod
@@ -167,7 +165,8 @@ class Cond(Primitive, name="cond", multiple=True):
             part, _ = eliminate_dead_code(b, used)
             smaller.append(part.replace(invars=_chosen(b.invars, kept)))
         return eqn.replace(
-            invars=[eqn.invars[0], *_chosen(eqn.invars[1:], kept)], outvars=_chosen(eqn.outvars, used),
+            invars=[eqn.invars[0], *_chosen(eqn.invars[1:], kept)],
+            outvars=_chosen(eqn.outvars, used),
             params={"branches": tuple(smaller)},
         )
 
@@ -209,13 +208,17 @@ def _padded(branch: Jaxpr, count: int, i: int, residuals: Sequence[Sequence[Shap
     program = stage(fun, [*(v.aval for v in branch.constvars), *branch.in_avals], branch.debug_name)
     n = len(branch.constvars)
     return program.replace(
-        invars=program.invars[n:], constvars=[*program.constvars, *program.invars[:n]],
+        invars=program.invars[n:],
+        constvars=[*program.constvars, *program.invars[:n]],
         consts=[*program.consts, *branch.consts],
     )
 
 
 def _reading(
-    linear: Jaxpr, forwarded: Sequence[int | None], operands: Sequence[ShapedArray], i: int,
+    linear: Jaxpr,
+    forwarded: Sequence[int | None],
+    operands: Sequence[ShapedArray],
+    i: int,
     residuals: Sequence[Sequence[ShapedArray]],
 ) -> Jaxpr:
     """A linear branch that takes (operands, residuals of all branches, tangents) and reads what is its own."""
@@ -300,7 +303,9 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     return _choose("switch", number, branches, operands)
 
 
-def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = None, linear: Any = None) -> Any:
+def cond(
+    pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = None, linear: Any = None
+) -> Any:
     """Call one of two functions, chosen when the program runs.
 
     Args:
@@ -324,13 +329,17 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, ope
         operands = (operand,)
     if not (callable(true_fun) and callable(false_fun)):
         raise ArgumentTypeError(
-            "cond, arguments true_fun and false_fun", expected="two functions", got=f"{true_fun!r} and {false_fun!r}",
+            "cond, arguments true_fun and false_fun",
+            expected="two functions",
+            got=f"{true_fun!r} and {false_fun!r}",
             mend="write cond(pred, true_fun, false_fun, *operands)",
         )
     aval = aval_of(pred)
     if aval.shape != () or aval.dtype.kind not in "biuf":
         raise ArgumentTypeError(
-            "cond, argument pred", expected="a boolean scalar", got=aval.str_short(),
+            "cond, argument pred",
+            expected="a boolean scalar",
+            got=aval.str_short(),
             mend="reduce it with .any() or .all(), or choose elementwise with where",
         )
     number = convert_element_type(convert_element_type(pred, np.dtype(bool)), np.dtype("int32"))
@@ -348,12 +357,18 @@ def _choose(what: str, number: Any, functions: Sequence[Callable], operands: tup
     for body, program, name in zip(bodies, programs, names):
         if body.out_tree != first.out_tree:
             raise TreeError(
-                f"{what}, the result of {name}", expected=f"the structure of that of {reference}, {first.out_tree}",
-                got=str(body.out_tree), mend="return the same structure from each function",
+                f"{what}, the result of {name}",
+                expected=f"the structure of that of {reference}, {first.out_tree}",
+                got=str(body.out_tree),
+                mend="return the same structure from each function",
             )
         check_same_types(
-            f"{what}, the result of {name}", first.out_tree, programs[-1 if what == "cond" else 0].out_avals,
-            body.out_tree, program.out_avals, f"the result of {reference}",
+            f"{what}, the result of {name}",
+            first.out_tree,
+            programs[-1 if what == "cond" else 0].out_avals,
+            body.out_tree,
+            program.out_avals,
+            f"the result of {reference}",
         )
     sets = [b.consts for b in bodies]
     opened = []

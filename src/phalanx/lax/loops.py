@@ -12,6 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from phalanx.lax.arithmetic import add
+from phalanx.lax.broadcast import broadcast_in_dim
+from phalanx.lax.comparison import lt
+from phalanx.lax.reductions import reduce_or
+from phalanx.lax.select import select_n
+from phalanx.lax.shape import concatenate, reshape
+from phalanx.lax.slicing import slice_in_dim
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
@@ -23,20 +31,12 @@ from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
-from phalanx.lax.broadcast import broadcast_in_dim
-from phalanx.lax.comparison import lt
-from phalanx.lax.reductions import reduce_or
-from phalanx.lax.select import select_n
-from phalanx.lax.shape import concatenate, reshape
-from phalanx.lax.slicing import slice_in_dim
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front, vmap
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 _ROLES = NotWritten("issue 6: the roles of a loop are those of its body; the solver walks into it")
 
@@ -114,9 +114,7 @@ class Scan(Primitive, name="scan", multiple=True):
         groups = [len(consts), len(init), len(xs), len(consts_dot), len(init_dot), len(xs_dot)]
         outs = [layout.num_carry, num_ys, len(init_dot), sum(has) - len(init_dot)]
         body = _permuted(derived, groups, [0, 3, 1, 4, 2, 5], outs, [0, 2, 1, 3])
-        joint = layout._replace(
-            num_consts=len(derived.consts) + groups[0] + groups[3], num_carry=groups[1] + groups[4]
-        )
+        joint = layout._replace(num_consts=len(derived.consts) + groups[0] + groups[3], num_carry=groups[1] + groups[4])
         out = self(*derived.consts, *consts, *consts_dot, *init, *init_dot, *xs, *xs_dot, jaxpr=body, layout=joint)
         carry, carry_dot, ys, ys_dot = _groups(out, [outs[0], outs[2], outs[1], outs[3]])
         avals = self.result(jaxpr=jaxpr, layout=layout)
@@ -156,8 +154,14 @@ class Scan(Primitive, name="scan", multiple=True):
         )
         backward_layout = layout._replace(num_consts=extra + len(order[0]) + c, num_carry=len(init_dot))
         out_dot = self(
-            *halves.linear.consts, *(residuals[i] for i in order[0]), *consts_dot, *init_dot,
-            *(residuals[i] for i in order[1]), *xs_dot, jaxpr=body, layout=backward_layout,
+            *halves.linear.consts,
+            *(residuals[i] for i in order[0]),
+            *consts_dot,
+            *init_dot,
+            *(residuals[i] for i in order[1]),
+            *xs_dot,
+            jaxpr=body,
+            layout=backward_layout,
         )
         return out, join_tangents(self.result(jaxpr=jaxpr, layout=layout), halves.nonzero, out_dot)
 
@@ -183,12 +187,16 @@ class Scan(Primitive, name="scan", multiple=True):
         stacked = [Var(a) for a in plan.stacked_avals]
         known_out = [v for v, u in zip(eqn.outvars, plan.unknown_outputs) if not u]
         known = eqn.replace(
-            invars=_chosen(eqn.invars, plan.known_inputs), outvars=[*known_out, *stacked],
-            params={"jaxpr": plan.known, "layout": plan.known_layout}, effects=plan.known.effects,
+            invars=_chosen(eqn.invars, plan.known_inputs),
+            outvars=[*known_out, *stacked],
+            params={"jaxpr": plan.known, "layout": plan.known_layout},
+            effects=plan.known.effects,
         )
         waiting = eqn.replace(
-            invars=plan.waiting_args(eqn.invars, stacked), outvars=_chosen(eqn.outvars, plan.unknown_outputs),
-            params={"jaxpr": plan.unknown, "layout": plan.unknown_layout}, effects=plan.unknown.effects,
+            invars=plan.waiting_args(eqn.invars, stacked),
+            outvars=_chosen(eqn.outvars, plan.unknown_outputs),
+            params={"jaxpr": plan.unknown, "layout": plan.unknown_layout},
+            effects=plan.unknown.effects,
         )
         return known, waiting, stacked
 
@@ -197,8 +205,10 @@ class Scan(Primitive, name="scan", multiple=True):
         lin_consts, lin_carry, lin_xs = layout.split(linear)
         if not all(lin_carry):
             raise RuleError(
-                "reverse-mode differentiation of scan", expected="a carry that is linear in the differentiated values",
-                got="one that mixes them with others", mend="this is a fault of a transformation; report it",
+                "reverse-mode differentiation of scan",
+                expected="a carry that is linear in the differentiated values",
+                got="one that mixes them with others",
+                mend="this is a fault of a transformation; report it",
             )
         consts, init, xs = layout.split(operands)
         carry_bars = [instantiate(c) for c in y_bars[: layout.num_carry]]
@@ -211,17 +221,27 @@ class Scan(Primitive, name="scan", multiple=True):
         zeros = [vector_space.zeros(a) for a in const_avals]
         body = _accumulating(derived, len(res_consts), len(res_xs), len(zeros), layout.num_carry)
         backward = Layout(
-            len(derived.consts) + len(res_consts), len(zeros) + layout.num_carry, layout.length, not layout.reverse,
+            len(derived.consts) + len(res_consts),
+            len(zeros) + layout.num_carry,
+            layout.length,
+            not layout.reverse,
             layout.unroll,
         )
         out = self(
-            *derived.consts, *res_consts, *zeros, *carry_bars, *_chosen(ys_bars, nz_ys), *res_xs, jaxpr=body,
+            *derived.consts,
+            *res_consts,
+            *zeros,
+            *carry_bars,
+            *_chosen(ys_bars, nz_ys),
+            *res_xs,
+            jaxpr=body,
             layout=backward,
         )
         const_bars, init_bars, xs_bars = _groups(out, [len(zeros), layout.num_carry, sum(lin_xs)])
         for_consts, for_xs = iter(const_bars), iter(xs_bars)
         return (
-            *(next(for_consts) if lin else None for lin in lin_consts), *init_bars,
+            *(next(for_consts) if lin else None for lin in lin_consts),
+            *init_bars,
             *(next(for_xs) if lin else None for lin in lin_xs),
         )
 
@@ -265,10 +285,9 @@ class Scan(Primitive, name="scan", multiple=True):
         smaller, kept = _keep_inputs(jaxpr, smaller, kept, [*k_consts, *carry, *k_xs])
         outs = [*carry, *used_ys]
         return eqn.replace(
-            invars=_chosen(eqn.invars, kept), outvars=_chosen(eqn.outvars, outs),
-            params={
-                "jaxpr": smaller, "layout": layout._replace(num_consts=sum(k_consts), num_carry=sum(carry)),
-            },
+            invars=_chosen(eqn.invars, kept),
+            outvars=_chosen(eqn.outvars, outs),
+            params={"jaxpr": smaller, "layout": layout._replace(num_consts=sum(k_consts), num_carry=sum(carry))},
             effects=smaller.effects,
         )
 
@@ -276,7 +295,9 @@ class Scan(Primitive, name="scan", multiple=True):
 scan_p = Scan()
 
 
-def _keep_inputs(whole: Jaxpr, smaller: Jaxpr, kept: Sequence[bool], wanted: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+def _keep_inputs(
+    whole: Jaxpr, smaller: Jaxpr, kept: Sequence[bool], wanted: Sequence[bool]
+) -> tuple[Jaxpr, list[bool]]:
     if list(kept) == list(wanted):
         return smaller, list(kept)
     return smaller.replace(invars=_chosen(whole.invars, wanted)), list(wanted)
@@ -300,7 +321,9 @@ def _permuted(
         ins, outs = _groups(program.invars, in_sizes), _groups(program.outvars, out_sizes)
         return program.replace(
             invars=[*program.constvars, *(v for i in in_order for v in ins[i])],
-            outvars=[v for i in out_order for v in outs[i]], constvars=(), consts=(),
+            outvars=[v for i in out_order for v in outs[i]],
+            constvars=(),
+            consts=(),
         )
 
     return program.derive(key, make)
@@ -510,9 +533,7 @@ class _Iteration:
             i = hlo.SubtractOp(ctx.constant(np.int32(layout.length - 1)), i).result
         slices = [self._slice(x, a, i) for x, a in zip(xs, self.xs_avals)]
         out = ctx.emit(self.jaxpr, [*consts, *carry, *slices])
-        stored = [
-            self._store(b, y, a, i) for b, y, a in zip(buffers, out[layout.num_carry :], self.stacked_avals)
-        ]
+        stored = [self._store(b, y, a, i) for b, y, a in zip(buffers, out[layout.num_carry :], self.stacked_avals)]
         return [*out[: layout.num_carry], *stored]
 
     def _start(self, ndim: int, i: Any) -> list:
@@ -616,12 +637,23 @@ class While(Primitive, name="while", multiple=True):
         body_dot = _chosen(body_dot, nz_body)
         groups = [len(in_body), len(init), len(body_dot), len(init_dot)]
         joint = _permuted(derived, groups, [0, 2, 1, 3], [len(init), len(init_dot)], [0, 1])
-        wide = cond.derive(("wide", tuple(nz_carry)), lambda: cond.replace(
-            invars=[*cond.invars, *(Var(a.to_tangent()) for a in _chosen(body.out_avals, nz_carry))]
-        ))
+        wide = cond.derive(
+            ("wide", tuple(nz_carry)),
+            lambda: cond.replace(
+                invars=[*cond.invars, *(Var(a.to_tangent()) for a in _chosen(body.out_avals, nz_carry))]
+            ),
+        )
         out = self(
-            *in_cond, *derived.consts, *in_body, *body_dot, *init, *init_dot, cond=wide, body=joint,
-            num_cond_consts=num_cond_consts, num_body_consts=len(derived.consts) + len(in_body) + len(body_dot),
+            *in_cond,
+            *derived.consts,
+            *in_body,
+            *body_dot,
+            *init,
+            *init_dot,
+            cond=wide,
+            body=joint,
+            num_cond_consts=num_cond_consts,
+            num_body_consts=len(derived.consts) + len(in_body) + len(body_dot),
         )
         return out[: len(init)], join_tangents(body.out_avals, nz_carry, out[len(init) :])
 
@@ -640,7 +672,9 @@ class While(Primitive, name="while", multiple=True):
         if not any(carry_known):
             return None, eqn, []
         known = eqn.replace(
-            invars=_chosen(eqn.invars, known_in), outvars=_chosen(eqn.outvars, carry_known), params=smaller,
+            invars=_chosen(eqn.invars, known_in),
+            outvars=_chosen(eqn.outvars, carry_known),
+            params=smaller,
             effects=no_effects,
         )
         fresh = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry_known)]
@@ -649,7 +683,8 @@ class While(Primitive, name="while", multiple=True):
     def transpose(self, y_bars: Any, *operands: Any, **_: Any) -> tuple:
         raise RuleError(
             "reverse-mode differentiation of while_loop (or fori_loop with traced bounds)",
-            expected="a loop whose length is known while tracing", got="one that ends when its condition says so",
+            expected="a loop whose length is known while tracing",
+            got="one that ends when its condition says so",
             mend="use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)",
         )
 
@@ -679,7 +714,12 @@ class While(Primitive, name="while", multiple=True):
             in_body = [*in_cond, *in_body]
         in_cond, in_body = [*predicate.consts, *in_cond], [*derived.consts, *in_body]
         out = self(
-            *in_cond, *in_body, *init, cond=predicate.hoist(), body=derived.hoist(), num_cond_consts=len(in_cond),
+            *in_cond,
+            *in_body,
+            *init,
+            cond=predicate.hoist(),
+            body=derived.hoist(),
+            num_cond_consts=len(in_cond),
             num_body_consts=len(in_body),
         )
         return out, [0 if m else None for m in m_carry]
@@ -705,10 +745,13 @@ class While(Primitive, name="while", multiple=True):
         smaller, kept = _keep_inputs(body, smaller, kept, [*kept[:b], *carry])
         keep_in = [*([True] * c), *kept]
         return eqn.replace(
-            invars=_chosen(eqn.invars, keep_in), outvars=_chosen(eqn.outvars, carry),
+            invars=_chosen(eqn.invars, keep_in),
+            outvars=_chosen(eqn.outvars, carry),
             params={
-                "cond": cond.replace(invars=[*cond.invars[:c], *_chosen(cond.invars[c:], carry)]), "body": smaller,
-                "num_cond_consts": c, "num_body_consts": sum(kept[:b]),
+                "cond": cond.replace(invars=[*cond.invars[:c], *_chosen(cond.invars[c:], carry)]),
+                "body": smaller,
+                "num_cond_consts": c,
+                "num_body_consts": sum(kept[:b]),
             },
         )
 
@@ -760,9 +803,11 @@ def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], lis
     smaller, kept = eliminate_dead_code(body, known)
     smaller, kept = _keep_inputs(body, smaller, kept, [*([k and not u for k, u in zip(kept[:b], u_body)]), *known])
     keep_cond = cond.replace(invars=[*cond.invars[:c], *_chosen(cond.invars[c:], known)])
-    return [*([True] * c), *kept], known, {
-        "cond": keep_cond, "body": smaller, "num_cond_consts": c, "num_body_consts": sum(kept[:b])
-    }
+    return (
+        [*([True] * c), *kept],
+        known,
+        {"cond": keep_cond, "body": smaller, "num_cond_consts": c, "num_body_consts": sum(kept[:b])},
+    )
 
 
 def _split_while(params: dict, unknown: Sequence[bool]) -> tuple[Callable, list[bool]]:
@@ -773,7 +818,12 @@ def _split_while(params: dict, unknown: Sequence[bool]) -> tuple[Callable, list[
 
 
 def scan(
-    f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+    f: Callable,
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple:
     """A loop over the leading dimension of arrays, compiled once however long it is.
@@ -821,7 +871,9 @@ def scan(
         return body, *tree_flatten(shown[0]), tree_flatten(shown[1])[1]
 
     init_flat, (body, carry_avals, carry_tree, y_tree) = promote_carry(init_flat, make)
-    check_same_types("scan, the carry that f returns", init_tree, leaf_avals(init_flat), carry_tree, carry_avals, "init")
+    check_same_types(
+        "scan, the carry that f returns", init_tree, leaf_avals(init_flat), carry_tree, carry_avals, "init"
+    )
     layout = Layout(len(body.consts), len(init_flat), size, bool(reverse), int(unroll))
     out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.program, layout=layout)
     n = len(init_flat)
@@ -843,9 +895,7 @@ def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, Any]:
     after = made[1]
     if len(after) != len(avals):
         return list(init), made
-    wider = [
-        b if a.weak_type and not a.matches(b) and a.shape == b.shape else a for a, b in zip(avals, after)
-    ]
+    wider = [b if a.weak_type and not a.matches(b) and a.shape == b.shape else a for a, b in zip(avals, after)]
     if wider != avals:
         init = [vector_space.convert(x, w.dtype) if w is not a else x for x, a, w in zip(init, avals, wider)]
         made = make(leaf_avals(init))
@@ -858,7 +908,9 @@ def _scan_length(xs: Sequence[Any], length: Any) -> Any:
         aval = aval_of(x)
         if not aval.ndim:
             raise ArgumentError(
-                f"scan, xs leaf {i}", expected="an array with a leading dimension", got=aval.str_short(),
+                f"scan, xs leaf {i}",
+                expected="an array with a leading dimension",
+                got=aval.str_short(),
                 mend="close over values that are the same in each iteration",
             )
         sizes.setdefault(aval.shape[0], i)
@@ -868,8 +920,10 @@ def _scan_length(xs: Sequence[Any], length: Any) -> Any:
     if len(sizes) != 1:
         shown = ", ".join(f"{s} ({'length' if i < 0 else f'leaf {i}'})" for s, i in sizes.items())
         raise ArgumentError(
-            "scan, argument xs", expected="leading dimensions of one size" if sizes else "inputs, or a length",
-            got=shown or "neither", mend="make the leading dimensions agree" if sizes else "pass length=",
+            "scan, argument xs",
+            expected="leading dimensions of one size" if sizes else "inputs, or a length",
+            got=shown or "neither",
+            mend="make the leading dimensions agree" if sizes else "pass length=",
         )
     return next(iter(sizes))
 
@@ -896,7 +950,9 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """
     for name, fun in (("cond_fun", cond_fun), ("body_fun", body_fun)):
         if not callable(fun):
-            raise ArgumentTypeError(f"while_loop, argument {name}", expected="a function", got=repr(fun), mend="pass one")
+            raise ArgumentTypeError(
+                f"while_loop, argument {name}", expected="a function", got=repr(fun), mend="pass one"
+            )
     flat, tree = tree_flatten(init_val)
     in_tree = tree_flatten((init_val,))[1]
 
@@ -909,7 +965,12 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     cond = stage_body(cond_fun, in_tree, leaf_avals(flat), "while_loop condition")
     check_predicate("while_loop, the result of cond_fun", cond.program.out_avals)
     out = while_p(
-        *cond.consts, *body.consts, *flat, cond=cond.program, body=body.program, num_cond_consts=len(cond.consts),
+        *cond.consts,
+        *body.consts,
+        *flat,
+        cond=cond.program,
+        body=body.program,
+        num_cond_consts=len(cond.consts),
         num_body_consts=len(body.consts),
     )
     return tree_unflatten(tree, out)
@@ -919,7 +980,9 @@ def check_predicate(what: str, avals: Sequence[ShapedArray]) -> None:
     """Refuse a condition that is not one boolean scalar."""
     if len(avals) != 1 or avals[0].shape != () or avals[0].dtype != np.bool_:
         raise ArgumentTypeError(
-            what, expected="a boolean scalar", got=", ".join(a.str_short() for a in avals) or "nothing",
+            what,
+            expected="a boolean scalar",
+            got=", ".join(a.str_short() for a in avals) or "nothing",
             mend="compare, or reduce with .any() or .all()",
         )
 
@@ -943,7 +1006,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
       10
     """
     if not callable(body_fun):
-        raise ArgumentTypeError("fori_loop, argument body_fun", expected="a function", got=repr(body_fun), mend="pass one")
+        raise ArgumentTypeError(
+            "fori_loop, argument body_fun", expected="a function", got=repr(body_fun), mend="pass one"
+        )
     if all(not isinstance(b, Tracer) or b.concrete is not None for b in (lower, upper)):
         start, stop = operator.index(lower), operator.index(upper)
         dtype = aval_of(lower).dtype if not isinstance(lower, int) else np.dtype("int32")
@@ -957,12 +1022,15 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
         return carry[1]
     if unroll is not None and unroll is not False:
         raise ArgumentError(
-            "fori_loop, argument unroll", expected="bounds that are known while tracing", got="traced bounds",
+            "fori_loop, argument unroll",
+            expected="bounds that are known while tracing",
+            got="traced bounds",
             mend="leave unroll out, or give static bounds",
         )
     low, high = _bounds(lower, upper)
     return while_loop(
-        lambda c: lt(c[0], c[1]), lambda c: (add(c[0], np.ones((), c[0].dtype)[()]), c[1], body_fun(c[0], c[2])),
+        lambda c: lt(c[0], c[1]),
+        lambda c: (add(c[0], np.ones((), c[0].dtype)[()]), c[1], body_fun(c[0], c[2])),
         (low, high, init_val),
     )[2]
 
@@ -989,7 +1057,7 @@ def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
     return vector_space.convert(lower, dtype), vector_space.convert(upper, dtype)
 
 
-def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
+def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply a function to each element along the leading dimension, one after the other.
 
     Args:
