@@ -42,3 +42,12 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
 def all_leaves(values: Iterable[Any]) -> bool:
     """Tell whether no value is a node of a tree."""
     return _pytree.all_leaves(registry, values)
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
+    """Take off the outermost node: pairs (key, child) and the node's own data, or None for a leaf."""
+    opened = registry.flatten_one_level_with_keys(tree)
+    if opened is None or not isinstance(opened[1], type):
+        return opened
+    # jaxlib 0.10 gives every field of a named tuple the name of the first.
+    return tuple((GetAttrKey(name), child) for name, child in zip(opened[1]._fields, tree)), opened[1]

@@ -1,0 +1,463 @@
+"""Taking trees apart, putting them together, and mapping and reducing over their leaves.
+
+Builds on `phalanx.engine.pytree`; where two trees disagree, `prefix.py` finds the place and writes the error. Called
+by every room above. `tree_flatten` adds one Python frame to the C++ call; `phalanx.engine.pytree.flatten` adds none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from phalanx.engine import pytree
+from phalanx.engine.errors import ArgumentError, TreeError
+from phalanx.tree.paths import KeyPath
+from phalanx.tree.prefix import described, prefix_errors
+
+PyTreeDef = pytree.PyTreeDef
+IsLeaf: TypeAlias = Callable[[Any], bool] | None
+
+_flatten = pytree.flatten
+_flatten_with_path = pytree.flatten_with_path
+_UNSPECIFIED: Any = object()
+
+
+def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
+    """Take a tree apart into its leaves and its structure.
+
+    Dictionaries are walked in the order of their sorted keys; `None` is a node without children.
+
+    Args:
+      tree: a leaf, or tuples, lists, dicts, named tuples, `None` and registered nodes holding trees.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The leaves in order, and the `PyTreeDef` that `tree_unflatten` takes.
+
+    Examples:
+      >>> tree_flatten({"b": 1, "a": (2, None)})
+      ([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
+    """
+    return _flatten(tree, is_leaf)
+
+
+def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
+    """Put a tree together from its structure and its leaves.
+
+    Args:
+      treedef: the structure, from `tree_flatten` or `tree_structure`.
+      leaves: as many values as the structure has leaves, in its order.
+
+    Returns:
+      The tree.
+
+    Raises:
+      TreeError: there are more or fewer leaves than the structure has.
+
+    Examples:
+      >>> tree_unflatten(tree_structure({"b": 0, "a": (0, None)}), [2, 1])
+      {'a': (2, None), 'b': 1}
+    """
+    try:
+        return treedef.unflatten(leaves)
+    except ValueError as error:
+        count = len(leaves) if hasattr(leaves, "__len__") else None
+        if count is None or count == treedef.num_leaves:
+            raise
+        raise TreeError(
+            "tree_unflatten, leaves",
+            expected=f"{_counted(treedef.num_leaves)} for {treedef}",
+            got=_counted(count),
+            mend="pass one value for each leaf of the structure",
+        ) from error
+
+
+def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """List the leaves of a tree.
+
+    Args:
+      tree: the tree.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The leaves, in the order of `tree_flatten`.
+
+    Examples:
+      >>> tree_leaves({"b": 1, "a": [2, 3]})
+      [2, 3, 1]
+    """
+    return _flatten(tree, is_leaf)[0]
+
+
+def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """Tell the structure of a tree.
+
+    Args:
+      tree: the tree.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The `PyTreeDef`: hashable, equal for trees that differ in their leaves only.
+
+    Examples:
+      >>> tree_structure([1, (2, 3)])
+      PyTreeDef([*, (*, *)])
+    """
+    return _flatten(tree, is_leaf)[1]
+
+
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """Apply a function to each leaf of a tree, or to the corresponding leaves of several.
+
+    Args:
+      f: takes one leaf of `tree` and the subtree at the same place in each of `rest`.
+      tree: the tree whose structure the result has.
+      rest: trees of which `tree` is a prefix.
+      is_leaf: says of a node of `tree` that it is to be taken as a leaf.
+
+    Returns:
+      A tree with the structure of `tree`, of the results.
+
+    Raises:
+      TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
+
+    Examples:
+      >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
+      {'a': 11, 'b': (22,)}
+    """
+    leaves, treedef = _flatten(tree, is_leaf)
+    if not rest:
+        return treedef.unflatten(map(f, leaves))
+    columns = _matched("tree.map", treedef, tree, rest, is_leaf)
+    return treedef.unflatten(map(f, leaves, *columns))
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Any]], Any]:
+    """Take a tree apart into its leaves, each with the path of keys that leads to it, and its structure.
+
+    Args:
+      tree: the tree.
+      is_leaf: says of a node that it is to be taken as a leaf.
+      is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
+
+    Returns:
+      A list of pairs (path, leaf), and the `PyTreeDef`.
+
+    Examples:
+      >>> tree_flatten_with_path({"a": [5]})[0]
+      [((DictKey(key='a'), SequenceKey(idx=0)), 5)]
+    """
+    if is_leaf is None or is_leaf_takes_path:
+        return _flatten_with_path(tree, is_leaf)
+    return _flatten_with_path(tree, lambda _, node: is_leaf(node))
+
+
+def tree_leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
+    """List the leaves of a tree, each with the path of keys that leads to it.
+
+    Args:
+      tree: the tree.
+      is_leaf: says of a node that it is to be taken as a leaf.
+      is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
+
+    Returns:
+      A list of pairs (path, leaf).
+
+    Examples:
+      >>> tree_leaves_with_path((7, {"a": 8}))
+      [((SequenceKey(idx=0),), 7), ((SequenceKey(idx=1), DictKey(key='a')), 8)]
+    """
+    return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+def tree_map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
+    """Apply a function to the path and value of each leaf.
+
+    Args:
+      f: takes the path, one leaf of `tree` and the subtree at the same place in each of `rest`.
+      tree: the tree whose structure the result has.
+      rest: trees of which `tree` is a prefix.
+      is_leaf: says of a node of `tree` that it is to be taken as a leaf.
+      is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
+
+    Returns:
+      A tree with the structure of `tree`, of the results.
+
+    Raises:
+      TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
+
+    Examples:
+      >>> tree_map_with_path(lambda path, x: f"{path[0].key}={x}", {"a": 1, "b": 2})
+      {'a': 'a=1', 'b': 'b=2'}
+    """
+    pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    columns = _matched("tree.map_with_path", treedef, tree, rest, None if is_leaf_takes_path else is_leaf)
+    return treedef.unflatten(f(path, leaf, *others) for (path, leaf), *others in zip(pairs, *columns))
+
+
+def _matched(where: str, treedef: Any, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf) -> list[list[Any]]:
+    """Split each tree of `rest` at the leaves of the first."""
+    try:
+        return [treedef.flatten_up_to(other) for other in rest]
+    except ValueError:
+        for position, other in enumerate(rest, start=1):
+            name = f"{where}, tree {position}"
+            for error in prefix_errors(tree, other, what=name, is_leaf=is_leaf, blame="full"):
+                raise error from None
+        raise
+
+
+def tree_reduce(
+    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNSPECIFIED, is_leaf: IsLeaf = None
+) -> Any:
+    """Combine the leaves of a tree from left to right.
+
+    Args:
+      function: takes what has been combined so far and the next leaf.
+      tree: the tree.
+      initializer: what to start with; the first leaf where it is not given.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The combination.
+
+    Raises:
+      TypeError: the tree has no leaves and there is no initializer.
+
+    Examples:
+      >>> tree_reduce(lambda x, y: x + y, {"a": 1, "b": [2, 3]})
+      6
+    """
+    leaves = _flatten(tree, is_leaf)[0]
+    if initializer is _UNSPECIFIED:
+        return functools.reduce(function, leaves)
+    return functools.reduce(function, leaves, initializer)
+
+
+def tree_reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _UNSPECIFIED, is_leaf: IsLeaf = None
+) -> Any:
+    """Combine the leaves of a tree pairwise, so that the depth of the combination is logarithmic.
+
+    Args:
+      operation: an associative function of two arguments.
+      tree: the tree.
+      identity: the result for a tree without leaves.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The combination, with the leaves in order.
+
+    Raises:
+      TypeError: the tree has no leaves and there is no identity.
+
+    Examples:
+      >>> tree_reduce_associative(lambda x, y: f"({x}{y})", ["a", "b", "c", "d", "e"])
+      '((ab)(c(de)))'
+    """
+    leaves = _flatten(tree, is_leaf)[0]
+    if not leaves and identity is _UNSPECIFIED:
+        raise TypeError("tree.reduce_associative of a tree without leaves needs an identity")
+    return _combined(operation, leaves) if leaves else identity
+
+
+def _combined(operation: Callable[[Any, Any], Any], leaves: list[Any]) -> Any:
+    """Split in the middle and combine the halves."""
+    if len(leaves) == 1:
+        return leaves[0]
+    middle = len(leaves) // 2
+    return operation(_combined(operation, leaves[:middle]), _combined(operation, leaves[middle:]))
+
+
+def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
+    """Tell whether all leaves of a tree are true.
+
+    Args:
+      tree: the tree.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      The conjunction of the leaves.
+
+    Examples:
+      >>> tree_all({"a": True, "b": [1, 0]})
+      False
+    """
+    return all(_flatten(tree, is_leaf)[0])
+
+
+def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
+    """Turn a tree of trees inside out.
+
+    Args:
+      outer_treedef: the structure of the outer tree.
+      inner_treedef: the structure that each of its leaves has; that of the first one where it is None.
+      pytree_to_transpose: an outer tree of inner trees.
+
+    Returns:
+      The inner tree of outer trees.
+
+    Raises:
+      TreeError: the tree is not an outer tree of inner trees; the error names the first place.
+
+    Examples:
+      >>> tree_transpose(tree_structure([0, 0]), None, [{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+      {'a': [1, 3], 'b': [2, 4]}
+    """
+    outer = outer_treedef.unflatten([0] * outer_treedef.num_leaves)
+    subtrees = _matched("tree.transpose", outer_treedef, outer, (pytree_to_transpose,), None)[0]
+    if inner_treedef is None:
+        if not subtrees:
+            raise ArgumentError(
+                "tree.transpose, inner_treedef",
+                expected="a structure, since the outer tree has no leaf to take it from",
+                got="None",
+                mend="pass tree.structure of what the leaves of the outer tree would be",
+            )
+        inner_treedef = tree_structure(subtrees[0])
+    inner = inner_treedef.unflatten([0] * inner_treedef.num_leaves)
+    rows = _matched("tree.transpose, inner", inner_treedef, inner, tuple(subtrees), None)
+    columns = zip(*rows) if rows else [()] * inner_treedef.num_leaves
+    return inner_treedef.unflatten(outer_treedef.unflatten(column) for column in columns)
+
+
+def treedef_tuple(treedefs: Iterable[Any]) -> Any:
+    """Make the structure of a tuple out of the structures of its elements.
+
+    Args:
+      treedefs: the structures.
+
+    Returns:
+      The structure of the tuple.
+
+    Examples:
+      >>> treedef_tuple([tree_structure(1), tree_structure([2])])
+      PyTreeDef((*, [*]))
+    """
+    return pytree.treedef_tuple(treedefs)
+
+
+def treedef_children(treedef: Any) -> list[Any]:
+    """List the structures of the children of a structure's root.
+
+    Args:
+      treedef: the structure.
+
+    Returns:
+      The structures of the children, none for a leaf.
+
+    Examples:
+      >>> treedef_children(tree_structure((1, [2])))
+      [PyTreeDef(*), PyTreeDef([*])]
+    """
+    return treedef.children()
+
+
+def treedef_is_leaf(treedef: Any) -> bool:
+    """Tell whether a structure is that of a single leaf.
+
+    Args:
+      treedef: the structure.
+
+    Returns:
+      True for a leaf; False for every node, `None` included.
+
+    Examples:
+      >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure(None))
+      (True, False)
+    """
+    return treedef.num_nodes == 1 and treedef.num_leaves == 1
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+    """Tell whether all values are leaves.
+
+    Args:
+      iterable: the values.
+      is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      Whether none of the values is a node.
+
+    Examples:
+      >>> all_leaves([1, "a"]), all_leaves([1, (2,)]), all_leaves([None])
+      (True, False, False)
+    """
+    if is_leaf is None:
+        return pytree.all_leaves(iterable)
+    return all(len(leaves := _flatten(x, is_leaf)[0]) == 1 and leaves[0] is x for x in iterable)
+
+
+def is_tree_node(typ: type) -> bool:
+    """Tell whether values of a type are nodes.
+
+    Args:
+      typ: the type.
+
+    Returns:
+      Whether it is one of the built-in nodes, a named tuple or a registered type.
+
+    Examples:
+      >>> is_tree_node(dict), is_tree_node(int)
+      (True, False)
+    """
+    return pytree.registry.is_node(typ)
+
+
+def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
+    """Take off the outermost node of a tree.
+
+    Args:
+      tree: a node.
+
+    Returns:
+      The children, and the node's own data (a dict's keys, a registered node's auxiliary data).
+
+    Raises:
+      TreeError: the value is a leaf.
+
+    Examples:
+      >>> flatten_one_level({"b": 1, "a": (2,)})
+      (((2,), 1), ('a', 'b'))
+    """
+    return _opened("flatten_one_level", tree, pytree.registry.flatten_one_level(tree))
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+    """Take off the outermost node of a tree, with the key of each child.
+
+    Args:
+      tree: a node.
+
+    Returns:
+      Pairs (key, child), and the node's own data.
+
+    Raises:
+      TreeError: the value is a leaf.
+
+    Examples:
+      >>> flatten_one_level_with_keys([5])
+      (((SequenceKey(idx=0), 5),), None)
+    """
+    return _opened("flatten_one_level_with_keys", tree, pytree.flatten_one_level_with_keys(tree))
+
+
+def _opened(where: str, tree: Any, opened: Any) -> Any:
+    if opened is None:
+        raise TreeError(where, expected="a node of a tree", got=described(tree), mend="test with all_leaves first")
+    return opened
+
+
+def _counted(leaves: int) -> str:
+    return "1 leaf" if leaves == 1 else f"{leaves} leaves"

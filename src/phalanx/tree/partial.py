@@ -1,0 +1,66 @@
+"""`Partial`: a function with some arguments bound, whose bound arguments are leaves.
+
+Builds on `registration.py`. `vjp` and `linearize` return one, so that what they return can cross `jit`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.tree.paths import GetAttrKey
+from phalanx.tree.registration import register_pytree_with_keys
+
+
+class Partial(functools.partial):
+    """`functools.partial` as a node: the bound arguments are children, the function is part of the structure.
+
+    A function that is itself partial is taken whole: its own arguments are part of the structure too.
+
+    Examples:
+      >>> from phalanx import tree
+      >>> halve = Partial(lambda x, y: y / x, 2)
+      >>> tree.leaves(halve)
+      [2]
+      >>> tree.map(lambda x: 2 * x, halve)(8)
+      2.0
+    """
+
+    def __new__(cls, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
+        # functools.partial would merge a partial function's arguments with ours, and make them leaves.
+        return super().__new__(cls, _Opaque(func) if isinstance(func, functools.partial) else func, *args, **kw)
+
+
+class _Opaque:
+    """A partial function that `functools.partial` does not see into."""
+
+    __slots__ = ("func",)
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.func = func
+
+    def __call__(self, *args: Any, **kw: Any) -> Any:
+        return self.func(*args, **kw)
+
+    def __hash__(self) -> int:
+        return hash(self.func)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Opaque) and self.func == other.func
+
+    def __repr__(self) -> str:
+        return repr(self.func)
+
+
+def _rebuild(func: Callable[..., Any], children: Any) -> Partial:
+    args, keywords = children
+    return Partial(func, *args, **keywords)
+
+
+register_pytree_with_keys(
+    Partial,
+    lambda node: (((GetAttrKey("args"), node.args), (GetAttrKey("keywords"), node.keywords)), node.func),
+    _rebuild,
+    lambda node: ((node.args, node.keywords), node.func),
+)

@@ -1,0 +1,329 @@
+"""Making types into nodes of trees: by functions, by methods, as dataclasses, or without any children.
+
+Builds on `phalanx.engine.pytree`, whose registry is written to here and nowhere else. Called by users, and by the
+rooms above for their own types. The ordered and the default dictionary of the standard library are registered here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from phalanx.engine import pytree
+from phalanx.engine.errors import ArgumentError, ArgumentTypeError
+from phalanx.tree.paths import DictKey, KeyEntry
+
+T = TypeVar("T")
+Class = TypeVar("Class", bound=type)
+
+
+def register_pytree_node(
+    nodetype: type[T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Any], T],
+    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Any]] | None = None,
+) -> None:
+    """Make the values of a type nodes of trees.
+
+    Args:
+      nodetype: the type; its subclasses are not included.
+      flatten_func: gives the children, and data that is hashable and comparable.
+      unflatten_func: takes the data and the children, and gives the value.
+      flatten_with_keys_func: like `flatten_func`, with pairs (key, child); where it is None, paths count the children.
+
+    Raises:
+      ArgumentError: the type is registered already.
+      ArgumentTypeError: `nodetype` is no type, or a function cannot be called.
+
+    Examples:
+      >>> class Pair:
+      ...     def __init__(self, x, y):
+      ...         self.x, self.y = x, y
+      >>> register_pytree_node(Pair, lambda p: ((p.x, p.y), None), lambda _, children: Pair(*children))
+      >>> pytree.flatten(Pair(1, 2), None)[0]
+      [1, 2]
+    """
+    _check_type("register_pytree_node", nodetype)
+    functions = {"flatten_func": flatten_func, "unflatten_func": unflatten_func}
+    if flatten_with_keys_func is not None:
+        functions["flatten_with_keys_func"] = flatten_with_keys_func
+    for name, function in functions.items():
+        if not callable(function):
+            raise ArgumentTypeError(
+                f"register_pytree_node, {name}", expected="a function", got=function, mend="pass a callable"
+            )
+    pytree.registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
+
+
+def register_pytree_with_keys(
+    nodetype: type[T],
+    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Any]],
+    unflatten_func: Callable[[Any, Any], T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
+) -> None:
+    """Make the values of a type nodes of trees whose children have keys.
+
+    Args:
+      nodetype: the type; its subclasses are not included.
+      flatten_with_keys: gives pairs (key, child), and data that is hashable and comparable.
+      unflatten_func: takes the data and the children, and gives the value.
+      flatten_func: like `flatten_with_keys` without the keys, where that is faster.
+
+    Raises:
+      ArgumentError: the type is registered already.
+      ArgumentTypeError: `nodetype` is no type, or a function cannot be called.
+
+    Examples:
+      >>> class Cell:
+      ...     def __init__(self, value):
+      ...         self.value = value
+      >>> register_pytree_with_keys(
+      ...     Cell, lambda c: (((DictKey("value"), c.value),), None), lambda _, xs: Cell(*xs)
+      ... )
+      >>> pytree.flatten_with_path(Cell(1), None)[0]
+      [((DictKey(key='value'),), 1)]
+    """
+
+    def without_keys(node: T) -> tuple[Iterable[Any], Any]:
+        pairs, data = flatten_with_keys(node)
+        return [child for _, child in pairs], data
+
+    register_pytree_node(nodetype, flatten_func or without_keys, unflatten_func, flatten_with_keys)
+
+
+def register_pytree_node_class(cls: Class) -> Class:
+    """Make a class with methods `tree_flatten` and `tree_unflatten` (a classmethod) a node; a decorator.
+
+    Args:
+      cls: the class.
+
+    Returns:
+      The class.
+
+    Examples:
+      >>> @register_pytree_node_class
+      ... class Point:
+      ...     def __init__(self, x):
+      ...         self.x = x
+      ...
+      ...     def tree_flatten(self):
+      ...         return (self.x,), None
+      ...
+      ...     @classmethod
+      ...     def tree_unflatten(cls, data, children):
+      ...         return cls(*children)
+      >>> pytree.flatten(Point(1), None)[0]
+      [1]
+    """
+    _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
+    register_pytree_node(cls, cls.tree_flatten, cls.tree_unflatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_pytree_with_keys_class(cls: Class) -> Class:
+    """Make a class with methods `tree_flatten_with_keys` and `tree_unflatten` (a classmethod) a node; a decorator.
+
+    A method `tree_flatten` is used where the keys are not wanted, if there is one.
+
+    Args:
+      cls: the class.
+
+    Returns:
+      The class.
+
+    Examples:
+      >>> @register_pytree_with_keys_class
+      ... class Named:
+      ...     def __init__(self, x):
+      ...         self.x = x
+      ...
+      ...     def tree_flatten_with_keys(self):
+      ...         return ((DictKey("x"), self.x),), None
+      ...
+      ...     @classmethod
+      ...     def tree_unflatten(cls, data, children):
+      ...         return cls(*children)
+      >>> pytree.flatten_with_path(Named(1), None)[0]
+      [((DictKey(key='x'),), 1)]
+    """
+    _check_methods("register_pytree_with_keys_class", cls, "tree_flatten_with_keys", "tree_unflatten")
+    flatten, unflatten = cls.tree_flatten_with_keys, cls.tree_unflatten  # type: ignore[attr-defined]
+    register_pytree_with_keys(cls, flatten, unflatten, getattr(cls, "tree_flatten", None))
+    return cls
+
+
+def register_dataclass(
+    nodetype: Class,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Class:
+    """Make a dataclass a node: data fields are children, meta fields belong to the structure; also a decorator.
+
+    Without lists of fields, those made by `tree.static()` (or with `metadata={"static": True}`) are meta fields and
+    the others are data.
+
+    Args:
+      nodetype: a dataclass, or a class whose constructor takes the listed fields by keyword.
+      data_fields: names of the fields that are children.
+      meta_fields: names of the fields that are part of the structure: hashable and comparable.
+      drop_fields: names of fields to leave out; their defaults are used when the value is put together.
+
+    Returns:
+      The class.
+
+    Raises:
+      ArgumentError: a field is listed twice, missing or unknown, or the class is registered already.
+      ArgumentTypeError: one list of fields is given without the other, or neither for a class that is no dataclass.
+
+    Examples:
+      >>> @register_dataclass
+      ... @dataclasses.dataclass
+      ... class Layer:
+      ...     w: float
+      ...     name: str = static(default="layer")
+      >>> pytree.flatten_with_path(Layer(1.0), None)[0]
+      [((GetAttrKey(name='w'),), 1.0)]
+    """
+    _check_type("register_dataclass", nodetype)
+    data, meta = _fields(nodetype, data_fields, meta_fields)
+    _check_fields(nodetype, data, meta, set(drop_fields))
+    pytree.registry.register_dataclass_node(nodetype, list(data), list(meta))
+    return nodetype
+
+
+def register_static(cls: Class) -> Class:
+    """Make the values of a class nodes without children, so that they are part of the structure; a decorator.
+
+    Args:
+      cls: a class whose values are hashable and comparable.
+
+    Returns:
+      The class.
+
+    Examples:
+      >>> @register_static
+      ... class Mode(str):
+      ...     pass
+      >>> pytree.flatten([Mode("train"), 1], None)[0]
+      [1]
+    """
+    register_pytree_node(cls, lambda value: ((), value), lambda value, _: value)
+    return cls
+
+
+def static(**kwargs: Any) -> Any:
+    """Declare a dataclass field that `register_dataclass` takes as part of the structure.
+
+    Args:
+      kwargs: as for `dataclasses.field`.
+
+    Returns:
+      The field.
+
+    Examples:
+      >>> static(default=3).metadata["static"]
+      True
+    """
+    return dataclasses.field(metadata={**kwargs.pop("metadata", {}), "static": True}, **kwargs)
+
+
+def _fields(
+    nodetype: type, data: Sequence[str] | None, meta: Sequence[str] | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Complete the lists of fields from a dataclass's own declarations."""
+    if data is not None and meta is not None:
+        return data, meta
+    if (data is None) != (meta is None):
+        raise ArgumentTypeError(
+            "register_dataclass",
+            expected="data_fields and meta_fields, or neither",
+            got="data_fields alone" if meta is None else "meta_fields alone",
+            mend="list the fields of both kinds, [] where there are none",
+        )
+    if not dataclasses.is_dataclass(nodetype):
+        raise ArgumentTypeError(
+            "register_dataclass, nodetype",
+            expected="a dataclass, since no fields are listed",
+            got=nodetype,
+            mend="decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields",
+        )
+    fields = [field for field in dataclasses.fields(nodetype) if field.init]
+    is_static = {field.name: bool(field.metadata.get("static", False)) for field in fields}
+    return [name for name in is_static if not is_static[name]], [name for name in is_static if is_static[name]]
+
+
+def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], dropped: set[str]) -> None:
+    """Refuse fields listed twice, and lists that do not cover a dataclass's constructor."""
+    where = f"register_dataclass of {nodetype.__name__}"
+    listed = [*data, *meta]
+    twice = sorted({name for name in listed if listed.count(name) > 1})
+    if twice:
+        raise ArgumentError(
+            where, expected="each field in one list", got=f"{twice} twice", mend="leave each in one list"
+        )
+    if not dataclasses.is_dataclass(nodetype):
+        return
+    init = {field.name for field in dataclasses.fields(nodetype) if field.init}
+    if missing := sorted(init - set(listed) - dropped):
+        raise ArgumentError(
+            where,
+            expected="each field of the constructor in data_fields or meta_fields",
+            got=f"no {missing}",
+            mend="add them, or name them in drop_fields where their defaults will do",
+        )
+    if unknown := sorted(set(listed) - init):
+        raise ArgumentError(
+            where, expected="fields of the constructor only", got=unknown, mend="remove them from the lists"
+        )
+
+
+def _check_type(where: str, nodetype: Any) -> None:
+    if not isinstance(nodetype, type):
+        raise ArgumentTypeError(f"{where}, nodetype", expected="a class", got=nodetype, mend="pass the class itself")
+    if pytree.registry.is_node(nodetype):
+        raise ArgumentError(
+            f"{where}, nodetype",
+            expected="a class that is not a node yet",
+            got=nodetype,
+            mend="register each class once, where it is defined",
+        )
+
+
+def _check_methods(where: str, cls: type, *names: str) -> None:
+    for name in names:
+        if not hasattr(cls, name):
+            raise ArgumentTypeError(
+                f"{where}, {cls.__name__}", expected=f"a method {name}", got="none", mend=f"define {name}"
+            )
+
+
+def _register_dictionaries() -> None:
+    """Make the dictionaries of the standard library nodes: in their own order, or sorted where they have none."""
+
+    def ordered(node: OrderedDict) -> tuple[Any, Any]:
+        return tuple(node.values()), tuple(node)
+
+    def ordered_with_keys(node: OrderedDict) -> tuple[Any, Any]:
+        return tuple((DictKey(key), child) for key, child in node.items()), tuple(node)
+
+    def default(node: defaultdict) -> tuple[Any, Any]:
+        keys = tuple(sorted(node))
+        return tuple(node[key] for key in keys), (node.default_factory, keys)
+
+    def default_with_keys(node: defaultdict) -> tuple[Any, Any]:
+        keys = tuple(sorted(node))
+        return tuple((DictKey(key), node[key]) for key in keys), (node.default_factory, keys)
+
+    registry = pytree.registry
+    registry.register_node(
+        OrderedDict, ordered, lambda keys, children: OrderedDict(zip(keys, children)), ordered_with_keys
+    )
+    registry.register_node(
+        defaultdict, default, lambda data, children: defaultdict(data[0], zip(data[1], children)), default_with_keys
+    )
+
+
+_register_dictionaries()

@@ -1,0 +1,163 @@
+"""Types become nodes by functions, methods, fields, or without children; bad registrations say what to change."""
+
+import dataclasses
+
+import pytest
+
+from phalanx import tree, tree_util
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.tree import DictKey, keystr
+
+
+def paths(value):
+    return [(keystr(path), leaf) for path, leaf in tree.leaves_with_path(value)]
+
+
+class Box:
+    def __init__(self, *items, tag=None):
+        self.items, self.tag = items, tag
+
+
+def test_a_node_by_functions():
+    class Mine(Box):
+        pass
+
+    tree_util.register_pytree_node(Mine, lambda b: (b.items, b.tag), lambda tag, xs: Mine(*xs, tag=tag))
+    box = Mine(1, (2, 3), tag="t")
+    assert paths(box) == [("[<flat index 0>]", 1), ("[<flat index 1>][0]", 2), ("[<flat index 1>][1]", 3)]
+    assert tree.map(lambda x: -x, box).items == (-1, (-2, -3))
+    assert tree.structure(box) != tree.structure(Mine(1, (2, 3), tag="u"))
+    with pytest.raises(ArgumentError) as error:
+        tree_util.register_pytree_node(Mine, lambda b: (b.items, b.tag), lambda tag, xs: Mine(*xs))
+    assert str(error.value) == (
+        f"register_pytree_node, nodetype: expected a class that is not a node yet, got {Mine!r}.\n"
+        "  To mend: register each class once, where it is defined."
+    )
+
+
+def test_a_node_with_keys():
+    class Mine(Box):
+        pass
+
+    tree_util.register_pytree_with_keys(
+        Mine, lambda b: ([(DictKey(i), x) for i, x in enumerate(b.items)], b.tag), lambda _, xs: Mine(*xs)
+    )
+    assert paths(Mine(1, 2)) == [("[0]", 1), ("[1]", 2)]
+    assert tree.leaves(Mine(1, 2)) == [1, 2]
+
+
+def test_nodes_by_methods():
+    @tree_util.register_pytree_node_class
+    class Plain(Box):
+        def tree_flatten(self):
+            return self.items, self.tag
+
+        @classmethod
+        def tree_unflatten(cls, tag, items):
+            return cls(*items, tag=tag)
+
+    @tree_util.register_pytree_with_keys_class
+    class Keyed(Plain):
+        def tree_flatten_with_keys(self):
+            return [(DictKey(i), x) for i, x in enumerate(self.items)], self.tag
+
+    assert tree.map(lambda x: x + 1, Plain(1, tag="t")).items == (2,)
+    assert paths(Keyed(1)) == [("[0]", 1)]
+    assert type(tree.map(lambda x: x, Keyed(1))) is Keyed
+
+
+def test_a_dataclass_infers_its_fields():
+    @tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Layer:
+        w: int
+        b: tuple
+        name: str = tree.static(default="layer")
+        width: int = dataclasses.field(default=3, metadata={"static": True})
+
+    layer = Layer(1, (2,))
+    assert paths(layer) == [(".w", 1), (".b[0]", 2)]
+    assert tree.map(lambda x: -x, layer) == Layer(-1, (-2,))
+    assert tree.structure(layer) != tree.structure(Layer(1, (2,), name="other"))
+
+
+def test_a_dataclass_with_listed_fields():
+    @dataclasses.dataclass
+    class State:
+        x: int
+        kind: str
+        cache: int = 0
+
+    tree_util.register_dataclass(State, ["x"], ["kind"], drop_fields=["cache"])
+    assert tree.map(lambda x: x, State(1, "k", cache=7)) == State(1, "k", cache=0)
+
+
+@dataclasses.dataclass
+class Two:
+    x: int
+    y: int
+    late: int = dataclasses.field(default=0, init=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            (Two, ["x"], []),
+            "register_dataclass of Two: expected each field of the constructor in data_fields or meta_fields, got no "
+            "['y'].\n  To mend: add them, or name them in drop_fields where their defaults will do.",
+        ),
+        (
+            (Two, ["x", "y", "z"], []),
+            "register_dataclass of Two: expected fields of the constructor only, got ['z'].\n"
+            "  To mend: remove them from the lists.",
+        ),
+        (
+            (Two, ["x", "y"], ["y"]),
+            "register_dataclass of Two: expected each field in one list, got ['y'] twice.\n"
+            "  To mend: leave each in one list.",
+        ),
+        (
+            (Two, ["x", "y"]),
+            "register_dataclass: expected data_fields and meta_fields, or neither, got data_fields alone.\n"
+            "  To mend: list the fields of both kinds, [] where there are none.",
+        ),
+        (
+            (Box,),
+            f"register_dataclass, nodetype: expected a dataclass, since no fields are listed, got {Box!r}.\n"
+            "  To mend: decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields.",
+        ),
+    ],
+)
+def test_wrong_fields_are_refused(arguments, text):
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as error:
+        tree_util.register_dataclass(*arguments)
+    assert str(error.value) == text
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ArgumentTypeError) as error:
+        tree_util.register_pytree_node(3, len, len)
+    assert str(error.value) == (
+        "register_pytree_node, nodetype: expected a class, got 3.\n  To mend: pass the class itself."
+    )
+    with pytest.raises(ArgumentTypeError) as error:
+        tree_util.register_pytree_node(Box, len, 4)
+    assert str(error.value) == (
+        "register_pytree_node, unflatten_func: expected a function, got 4.\n  To mend: pass a callable."
+    )
+    with pytest.raises(ArgumentTypeError) as error:
+        tree_util.register_pytree_node_class(Box)
+    assert str(error.value) == (
+        "register_pytree_node_class, Box: expected a method tree_flatten, got none.\n  To mend: define tree_flatten."
+    )
+
+
+def test_a_static_value_is_part_of_the_structure():
+    @tree_util.register_static
+    class Mode(str):
+        pass
+
+    assert tree.leaves((Mode("train"), 1)) == [1]
+    assert tree.structure(Mode("train")) == tree.structure(Mode("train")) != tree.structure(Mode("test"))
+    assert tree_util.is_tree_node(Mode) and not tree_util.is_tree_node(str)
