@@ -19,6 +19,7 @@ from phalanx.core.operators import Operators
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers
+from phalanx.engine.runtime import XlaRuntimeError, user_error
 
 # put(value, type) and friends: how values are placed (see `placement`).
 placement = Seat(taken_by="phalanx.core.placement")
@@ -179,7 +180,11 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def block_until_ready(self) -> Array:
         """Wait until the value has been computed, and give the array back."""
-        self._live().block_until_ready()
+        try:
+            self._live().block_until_ready()
+        except XlaRuntimeError as error:
+            raise_callback_error(error)
+            raise
         return self
 
     def on_device_size_in_bytes(self) -> int:
@@ -210,7 +215,11 @@ class Array(Operators, metaclass=_ArrayMeta):
                     got=f"random keys, {self.aval}",
                     mend="take phalanx.random.key_data(keys) first",
                 ) from None
-            self._host = self._assemble()
+            try:
+                self._host = self._assemble()
+            except XlaRuntimeError as error:
+                raise_callback_error(error)
+                raise
             return self._host
 
     def _assemble(self) -> np.ndarray:
@@ -323,6 +332,12 @@ def deleted_error(array: Array) -> ArgumentError:
         got=f"{array.aval}, deleted or donated",
         mend="use the result of the call it was donated to, or leave that argument out of donate_argnums",
     )
+
+
+def raise_callback_error(error: Exception) -> None:
+    """Raise the exception of a host callback in place of the engine's report of it, if it is one."""
+    if isinstance(error, XlaRuntimeError) and (cause := user_error(error)) is not error:
+        raise cause from None
 
 
 def type_of(x: Any) -> ArrayType:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import effects, placement
-from phalanx.core.array import Array, ArrayType, deleted_error
+from phalanx.core import settings as settings
+from phalanx.core.array import Array, ArrayType, deleted_error, raise_callback_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
@@ -26,6 +27,7 @@ from phalanx.core.primitive import Primitive
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
+from phalanx.engine.runtime import XlaRuntimeError
 from phalanx.sharding import GSPMDSharding, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -220,7 +222,11 @@ def effects_barrier() -> None:
     with _pending_lock:
         waiting, _pending[:] = list(_pending), []
     for token in waiting:
-        token.block_until_ready()
+        try:
+            token.block_until_ready()
+        except XlaRuntimeError as error:
+            raise_callback_error(error)
+            raise
 
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
@@ -294,16 +300,17 @@ class Call:
                 args[i] = placement.put(args[i], sharding, aval)
         try:
             return self.compiled([x._buffer for x in args])
-        except Exception:
-            check_deleted(args)
+        except Exception as error:
+            explain_failure(error, args)
             raise
 
 
-def check_deleted(args: Sequence[Any]) -> None:
-    """Refuse arguments that were deleted or donated, which the engine reports less clearly."""
+def explain_failure(error: Exception, args: Sequence[Any]) -> None:
+    """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback."""
     for x in args:
         if type(x) is Array and x._buffer.is_deleted():
             raise deleted_error(x) from None
+    raise_callback_error(error)
 
 
 def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callable[[int], str] | None = None) -> Call:

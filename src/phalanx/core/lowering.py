@@ -18,7 +18,7 @@ from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
 from phalanx.core.trace import stage
-from phalanx.engine import mlir
+from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir
 
 # lower_on_keys(ctx, eqn, operands): how operations on typed keys are lowered.
@@ -231,6 +231,7 @@ class LoweringContext:
         Returns:
           The results as IR values.
         """
+        targets.require(target, self.platform)
         types = list(result_types) if result_types is not None else [self.type(a) for a in self.avals_out]
         attrs = {
             "call_target_name": ir.StringAttr.get(target),

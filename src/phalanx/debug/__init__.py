@@ -1,4 +1,7 @@
 """Looking at programs and arrays."""
 
+from phalanx.debug.callback import breakpoint as breakpoint
+from phalanx.debug.callback import callback as callback
+from phalanx.debug.callback import print as print
 from phalanx.debug.visualize import visualize_array_sharding as visualize_array_sharding
 from phalanx.debug.visualize import visualize_sharding as visualize_sharding

@@ -16,7 +16,7 @@ from typing import Any
 from phalanx.core import dispatch, placement
 from phalanx.core.aval import aval_of
 from phalanx.core.config import disable_jit, state
-from phalanx.core.dispatch import check_deleted, concrete_type
+from phalanx.core.dispatch import concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
@@ -66,8 +66,8 @@ class Jit:
             if entry is not None and entry.moves is None:
                 try:
                     return entry.unflatten(entry.compiled([x._buffer for x in leaves]))
-                except Exception:
-                    check_deleted(leaves)
+                except Exception as error:
+                    explain_failure(error, leaves)
                     raise
         return self._call(args, kwargs)
 
@@ -97,8 +97,8 @@ class Jit:
                 leaves[i] = placement.put(leaves[i], sharding, aval)
         try:
             out = entry.compiled([x._buffer for x in leaves])
-        except Exception:
-            check_deleted(leaves)
+        except Exception as error:
+            explain_failure(error, leaves)
             raise
         if state.context.debug_nans or state.context.debug_infs:
             self._check(out, args, kwargs)

@@ -12,7 +12,7 @@ from typing import Any
 from phalanx.core import dispatch, placement
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
-from phalanx.core.dispatch import check_deleted, concrete_type
+from phalanx.core.dispatch import concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
@@ -292,8 +292,8 @@ class Compiled:
         ]
         try:
             out = self.program([x._buffer for x in leaves])
-        except Exception:
-            check_deleted(leaves)
+        except Exception as error:
+            explain_failure(error, leaves)
             raise
         return tree_unflatten(self.out_tree, out)
 
