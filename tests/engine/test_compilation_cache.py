@@ -18,7 +18,7 @@ def cache(tmp_path):
     current = [settings]
 
     def change(**changes):
-        current[0] = CacheSettings(**{**vars(current[0]), **changes})
+        current[0] = current[0]._replace(**changes)
         return current[0]
 
     before = compilation_cache._state.settings

@@ -6,12 +6,10 @@ its PJRT plugin is installed. `configure` must come before the first client star
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib import _jax
 
@@ -27,8 +25,7 @@ class BackendError(PhalanxError, RuntimeError):
     """A platform is unknown, could not be started, or was configured too late."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """This process's place among the processes of a distributed program, as the clients need it.
 
     Args:
@@ -44,8 +41,7 @@ class Cluster:
     collectives: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What the clients are started with.
 
     Args:
@@ -86,7 +82,7 @@ def configure(**changes: Any) -> None:
       ValueError: the number of devices is below 1.
     """
     with _clients.lock:
-        settings = dataclasses.replace(_clients.settings, **changes)
+        settings = _clients.settings._replace(**changes)
         if settings == _clients.settings:
             return
         if settings.num_cpu_devices is not None and settings.num_cpu_devices < 1:
@@ -142,6 +138,8 @@ def _start_cpu(settings: Settings) -> Client:
 
 def cuda_plugin_path() -> str | None:
     """Find the CUDA plugin's shared object among the installed packages, without importing them."""
+    import importlib.util
+
     spec = importlib.util.find_spec("jax_plugins")
     for root in (spec.submodule_search_locations or ()) if spec else ():
         for package in ("xla_cuda13", "xla_cuda12"):

@@ -9,17 +9,13 @@ be one that only trusted users write to, for an executable is machine code.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
 import io
 import os
-import platform as host
 import threading
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jaxlib import _jax
 from jaxlib import version as _version
@@ -44,8 +40,7 @@ class CompilationCacheWarning(UserWarning):
     """The compilation cache on disk could not help; the program was compiled as if there were none."""
 
 
-@dataclasses.dataclass(frozen=True)
-class CacheSettings:
+class CacheSettings(NamedTuple):
     """What the user configured.
 
     Args:
@@ -63,14 +58,12 @@ class CacheSettings:
     raise_errors: bool = False
 
 
-@dataclasses.dataclass
 class _State:
     """Where the settings come from, and how often an entry was found, missed or written by this process."""
 
-    settings: Callable[[], CacheSettings] = CacheSettings
-    hits: int = 0
-    misses: int = 0
-    writes: int = 0
+    def __init__(self) -> None:
+        self.settings: Callable[[], CacheSettings] = CacheSettings
+        self.hits = self.misses = self.writes = 0
 
 
 _state = _State()
@@ -102,6 +95,8 @@ def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> st
     Returns:
       The digest of all that the machine code depends on, in hexadecimal.
     """
+    import hashlib  # Here and below: only those who have a cache pay for these imports.
+
     client = devices[0].client
     digest = hashlib.sha256()
     for part in (
@@ -142,7 +137,9 @@ def _options_without_dumps(compile_options: Any) -> bytes:
 
 def _processor() -> bytes:
     """Name this machine's processor and its instruction sets: CPU code may not run on another."""
-    lines = [host.machine(), host.processor()]
+    import platform
+
+    lines = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         wanted = ("model name", "flags", "Features", "CPU part")
         lines += sorted({line for line in file if line.startswith(wanted)})
@@ -243,12 +240,16 @@ def _path(key: str, cache: CacheSettings) -> str:
 
 
 def _encode(payload: bytes, key: str) -> bytes:
+    import zlib
+
     body = zlib.compress(payload, level=1)
     return _MAGIC + _digest(key, body) + body
 
 
 def _decode(content: bytes, key: str) -> bytes | None:
     """Give the payload, None where the content is not what `_encode` made for this key."""
+    import zlib
+
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
     if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != _digest(key, body):
@@ -257,6 +258,8 @@ def _decode(content: bytes, key: str) -> bytes | None:
 
 
 def _digest(key: str, body: bytes) -> bytes:
+    import hashlib
+
     return hashlib.sha256(key.encode() + body).digest()
 
 

@@ -7,6 +7,7 @@ never share one, so that it needs no locks.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,8 @@ import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
 import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir as ir
-from jaxlib.mlir.dialects import chlo as chlo
+from jaxlib.mlir._mlir_libs import _chlo, _sdy
 from jaxlib.mlir.dialects import func as func
-from jaxlib.mlir.dialects import sdy as sdy
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -27,14 +27,25 @@ _registry = ir.DialectRegistry()
 _ext.register_dialects(_registry)
 
 
-def __getattr__(name: str) -> Any:
-    """Load the `mhlo` dialect when it is first asked for: hardly a program has an operation of it."""
-    if name != "mhlo":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from jaxlib.mlir.dialects import mhlo
+class _LateDialect:
+    """The operations of a dialect, whose Python module is loaded when the first of them is asked for."""
 
-    globals()["mhlo"] = mhlo
-    return mhlo
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = getattr(importlib.import_module(f"jaxlib.mlir.dialects.{self._name}"), name)
+        except AttributeError:  # Not every version's module has all attributes of the extension underneath.
+            value = getattr(importlib.import_module(f"jaxlib.mlir._mlir_libs._{self._name}"), name)
+        setattr(self, name, value)
+        return value
+
+
+# Few programs have operations of these, and their modules hold hundreds of classes.
+chlo: Any = _LateDialect("chlo")
+sdy: Any = _LateDialect("sdy")
+mhlo: Any = _LateDialect("mhlo")
 
 
 def make_context() -> ir.Context:
@@ -42,7 +53,7 @@ def make_context() -> ir.Context:
     context = ir.Context()
     context.enable_multithreading(False)
     context.append_dialect_registry(_registry)
-    for dialect in (hlo, chlo, sdy):
+    for dialect in (hlo, _chlo, _sdy):
         dialect.register_dialect(context, load=True)
     context.dialects["func"]  # Looking a dialect up loads it.
     return context
