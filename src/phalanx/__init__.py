@@ -1,1 +1,169 @@
-"""SPMD array programming for Python: the public face, which loads each name on first use."""
+"""SPMD array programming for Python: the public face, which loads each name on first use.
+
+`import phalanx` reads this page and nothing else. The names are those of the field; where each is written stands in
+the table below, and once more for type checkers, which cannot read the table. A test holds the two together.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from phalanx import core as core
+    from phalanx import debug as debug
+    from phalanx import engine as engine
+    from phalanx import lax as lax
+    from phalanx import nn as nn
+    from phalanx import numpy as numpy
+    from phalanx import random as random
+    from phalanx import sharding as sharding
+    from phalanx import spmd as spmd
+    from phalanx import transforms as transforms
+    from phalanx import tree as tree
+    from phalanx import tree_util as tree_util
+    from phalanx.core import dtypes as dtypes
+    from phalanx.core import errors as errors
+    from phalanx.core.array import Array as Array
+    from phalanx.core.array import Shard as Shard
+    from phalanx.core.array import block_until_ready as block_until_ready
+    from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
+    from phalanx.core.aval import typeof as typeof
+    from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
+    from phalanx.core.config import checking_leaks as checking_leaks
+    from phalanx.core.config import config as config
+    from phalanx.core.config import debug_infs as debug_infs
+    from phalanx.core.config import debug_nans as debug_nans
+    from phalanx.core.config import default_device as default_device
+    from phalanx.core.config import default_matmul_precision as default_matmul_precision
+    from phalanx.core.config import default_prng_impl as default_prng_impl
+    from phalanx.core.config import disable_jit as disable_jit
+    from phalanx.core.config import enable_x64 as enable_x64
+    from phalanx.core.config import explain_cache_misses as explain_cache_misses
+    from phalanx.core.config import log_compiles as log_compiles
+    from phalanx.core.config import numpy_dtype_promotion as numpy_dtype_promotion
+    from phalanx.core.config import numpy_rank_promotion as numpy_rank_promotion
+    from phalanx.core.dispatch import effects_barrier as effects_barrier
+    from phalanx.core.dtypes import float0 as float0
+    from phalanx.core.source import named_call as named_call
+    from phalanx.core.source import named_scope as named_scope
+    from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
+    from phalanx.engine.client import Device as Device
+    from phalanx.engine.client import default_backend as default_backend
+    from phalanx.engine.client import device_count as device_count
+    from phalanx.engine.client import devices as devices
+    from phalanx.engine.client import local_device_count as local_device_count
+    from phalanx.engine.client import local_devices as local_devices
+    from phalanx.engine.client import process_count as process_count
+    from phalanx.engine.client import process_index as process_index
+    from phalanx.engine.client import process_indices as process_indices
+    from phalanx.lax import pure_callback as pure_callback
+    from phalanx.sharding import NamedSharding as NamedSharding
+    from phalanx.sharding import P as P
+    from phalanx.sharding import make_mesh as make_mesh
+    from phalanx.sharding import set_mesh as set_mesh
+    from phalanx.spmd import clear_caches as clear_caches
+    from phalanx.spmd import copy_to_host_async as copy_to_host_async
+    from phalanx.spmd import device_get as device_get
+    from phalanx.spmd import device_put as device_put
+    from phalanx.spmd import device_put_replicated as device_put_replicated
+    from phalanx.spmd import device_put_sharded as device_put_sharded
+    from phalanx.spmd import eval_shape as eval_shape
+    from phalanx.spmd import jit as jit
+    from phalanx.spmd import live_arrays as live_arrays
+    from phalanx.spmd import make_array_from_callback as make_array_from_callback
+    from phalanx.spmd import make_array_from_process_local_data as make_array_from_process_local_data
+    from phalanx.spmd import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+    from phalanx.spmd import make_jaxpr as make_jaxpr
+    from phalanx.spmd import pjit as pjit
+    from phalanx.spmd import stages as stages
+    from phalanx.transforms import checkpoint as checkpoint
+    from phalanx.transforms import checkpoint_policies as checkpoint_policies
+    from phalanx.transforms import closure_convert as closure_convert
+    from phalanx.transforms import custom_gradient as custom_gradient
+    from phalanx.transforms import custom_jvp as custom_jvp
+    from phalanx.transforms import custom_vjp as custom_vjp
+    from phalanx.transforms import fwd_and_bwd as fwd_and_bwd
+    from phalanx.transforms import grad as grad
+    from phalanx.transforms import hessian as hessian
+    from phalanx.transforms import jacfwd as jacfwd
+    from phalanx.transforms import jacobian as jacobian
+    from phalanx.transforms import jacrev as jacrev
+    from phalanx.transforms import jvp as jvp
+    from phalanx.transforms import linear_transpose as linear_transpose
+    from phalanx.transforms import linearize as linearize
+    from phalanx.transforms import remat as remat
+    from phalanx.transforms import value_and_grad as value_and_grad
+    from phalanx.transforms import vjp as vjp
+    from phalanx.transforms import vmap as vmap
+
+_MODULES = {
+    **{
+        room: f"phalanx.{room}"
+        for room in (
+            "core",
+            "debug",
+            "engine",
+            "lax",
+            "nn",
+            "numpy",
+            "random",
+            "sharding",
+            "spmd",
+            "transforms",
+            "tree",
+            "tree_util",
+        )
+    },
+    "dtypes": "phalanx.core.dtypes",
+    "errors": "phalanx.core.errors",
+    "stages": "phalanx.spmd.stages",
+}
+
+_NAMES = {
+    name: f"phalanx.{module}"
+    for module, names in {
+        "core.array": "Array Shard block_until_ready",
+        "core.aval": "ShapeDtypeStruct typeof",
+        "core.config": (
+            "check_tracer_leaks checking_leaks config debug_infs debug_nans default_device "
+            "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
+            "numpy_dtype_promotion numpy_rank_promotion"
+        ),
+        "core.dispatch": "effects_barrier",
+        "core.dtypes": "float0",
+        "core.source": "named_call named_scope",
+        "core.trace": "ensure_compile_time_eval",
+        "engine.client": (
+            "Device default_backend device_count devices local_device_count local_devices process_count "
+            "process_index process_indices"
+        ),
+        "lax": "pure_callback",
+        "sharding": "NamedSharding P make_mesh set_mesh",
+        "spmd": (
+            "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
+            "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "
+            "make_array_from_single_device_arrays make_jaxpr pjit"
+        ),
+        "transforms": (
+            "checkpoint checkpoint_policies closure_convert custom_gradient custom_jvp custom_vjp fwd_and_bwd "
+            "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
+        ),
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found: Any = importlib.import_module(_MODULES[name])
+    elif name in _NAMES:
+        found = getattr(importlib.import_module(_NAMES[name]), name)
+    else:
+        raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+    globals()[name] = found  # The next look-up does not come here.
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({"__version__", *_MODULES, *_NAMES})

@@ -10,13 +10,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
-
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 

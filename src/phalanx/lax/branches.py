@@ -15,7 +15,6 @@ from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.select import select_n
-from phalanx.tree import tree_flatten, tree_unflatten
 
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
@@ -32,6 +31,7 @@ from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
 from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
+from phalanx.tree import tree_flatten, tree_unflatten
 
 
 def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
@@ -23,6 +22,7 @@ from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import emit_callback, host_function
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.transforms.batching import Axis, to_front
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 # How a pure callback is batched.
 SEQUENTIAL, EXPAND_DIMS, BROADCAST_ALL, LEGACY = "sequential", "expand_dims", "broadcast_all", "legacy_vectorized"

@@ -19,7 +19,6 @@ from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice_in_dim
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
@@ -37,6 +36,7 @@ from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 _ROLES = NotWritten("issue 6: the roles of a loop are those of its body; the solver walks into it")
 
