@@ -17,6 +17,7 @@ from phalanx.core.aval import ShapedArray, token_aval
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
+from phalanx.core.source import Scoped
 from phalanx.core.trace import stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir
@@ -307,7 +308,10 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
         for eqn in program.eqns:
             if eqn not in live:
                 continue
-            loc = location(eqn.source, eqn.primitive.name)
+            where, name = eqn.source, eqn.primitive.name
+            if type(where) is Scoped:
+                where, name = where.traceback, "/".join((*where.scope, name))
+            loc = location(where, name)
             if loc is not entered:
                 if entered is not None:
                     entered.__exit__(None, None, None)

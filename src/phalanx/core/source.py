@@ -12,8 +12,25 @@ from phalanx.engine.mlir import user_frames
 from phalanx.engine.runtime import get_traceback as current_traceback
 
 
+class Scoped:
+    """A traceback under named scopes.
+
+    Args:
+      traceback: where the operation was written.
+      scope: the names of the scopes around it, outermost first.
+    """
+
+    __slots__ = ("scope", "traceback")
+
+    def __init__(self, traceback: Any, scope: tuple[str, ...]):
+        self.traceback = traceback.traceback if type(traceback) is Scoped else traceback
+        self.scope = scope
+
+
 def user_frame(traceback: Any) -> Any | None:
     """The innermost frame of the user's code, or None."""
+    if type(traceback) is Scoped:
+        traceback = traceback.traceback
     return next(iter(user_frames(traceback)), None)
 
 
@@ -32,4 +49,4 @@ def code_position(fun: Any) -> str:
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else name
 
 
-__all__ = ["code_position", "current_traceback", "summary", "user_frame"]
+__all__ = ["Scoped", "code_position", "current_traceback", "summary", "user_frame"]

@@ -213,6 +213,8 @@ class StagingTrace(Trace):
             if effects:
                 self.effects |= effects
         where = state.source or source.current_traceback()
+        if state.scope:
+            where = source.Scoped(where, state.scope)
         if primitive.multiple:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
