@@ -5,9 +5,10 @@ the table below, and once more for type checkers, which cannot read the table. A
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # As type checkers know it; importing typing would take most of this page's time.
 
 if TYPE_CHECKING:
     from phalanx import core as core
@@ -154,9 +155,9 @@ _NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _MODULES:
-        found: Any = importlib.import_module(_MODULES[name])
+        found: object = importlib.import_module(_MODULES[name])
     elif name in _NAMES:
         found = getattr(importlib.import_module(_NAMES[name]), name)
     else:

@@ -7,7 +7,7 @@ by every room above. `tree_flatten` adds one Python frame to the C++ call; `phal
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, TypeAlias
 
 from phalanx.engine import pytree
@@ -62,7 +62,7 @@ def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
     try:
         return treedef.unflatten(leaves)
     except ValueError as error:
-        count = len(leaves) if hasattr(leaves, "__len__") else None
+        count = len(leaves) if isinstance(leaves, Sized) else None
         if count is None or count == treedef.num_leaves:
             raise
         raise TreeError(
