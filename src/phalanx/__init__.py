@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from phalanx.core.aval import typeof as typeof
     from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
     from phalanx.core.config import checking_leaks as checking_leaks
-    from phalanx.core.config import config as config
     from phalanx.core.config import debug_infs as debug_infs
     from phalanx.core.config import debug_nans as debug_nans
     from phalanx.core.config import default_device as default_device
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from phalanx.core.config import numpy_rank_promotion as numpy_rank_promotion
     from phalanx.core.dispatch import effects_barrier as effects_barrier
     from phalanx.core.dtypes import float0 as float0
+    from phalanx.core.settings import config as config
     from phalanx.core.source import named_call as named_call
     from phalanx.core.source import named_scope as named_scope
     from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
@@ -103,7 +103,9 @@ _MODULES = {
         room: f"phalanx.{room}"
         for room in (
             "core",
+            "ad_checkpoint",
             "debug",
+            "experimental",
             "engine",
             "lax",
             "nn",
@@ -127,12 +129,13 @@ _NAMES = {
         "core.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct typeof",
         "core.config": (
-            "check_tracer_leaks checking_leaks config debug_infs debug_nans default_device "
+            "check_tracer_leaks checking_leaks debug_infs debug_nans default_device "
             "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
             "numpy_dtype_promotion numpy_rank_promotion"
         ),
         "core.dispatch": "effects_barrier",
         "core.dtypes": "float0",
+        "core.settings": "config",
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
         "engine.client": (

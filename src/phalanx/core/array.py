@@ -7,7 +7,6 @@ The host's copy of the value is assembled from one replica only, at most once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from phalanx.core.seat import Seat
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers
 from phalanx.engine.runtime import XlaRuntimeError, user_error
+from phalanx.tree import tree_leaves
 
 # put(value, type) and friends: how values are placed (see `placement`).
 placement = Seat(taken_by="phalanx.core.placement")
@@ -351,6 +351,24 @@ def type_of(x: Any) -> ArrayType:
     return ArrayType(aval_of(x), None, False)
 
 
-def block_until_ready(arrays: Sequence[Array]) -> None:
-    """Wait for many arrays at once."""
-    buffers.block_until_ready([x._live() for x in arrays])
+def block_until_ready(x: Any) -> Any:
+    """Wait until all arrays of a pytree have been computed.
+
+    Args:
+      x: a pytree; leaves that are no arrays are passed over.
+
+    Returns:
+      `x`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> phalanx.block_until_ready({"a": jnp.ones(2)})["a"].shape
+      (2,)
+    """
+    live = [leaf._live() for leaf in tree_leaves(x) if type(leaf) is Array]
+    try:
+        buffers.block_until_ready(live)
+    except XlaRuntimeError as error:
+        raise_callback_error(error)
+        raise
+    return x

@@ -6,8 +6,12 @@ when a program is printed, lowered or complained about. Frames inside this packa
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from phalanx.core.config import state
 from phalanx.engine.mlir import user_frames
 from phalanx.engine.runtime import get_traceback as current_traceback
 
@@ -49,4 +53,40 @@ def code_position(fun: Any) -> str:
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else name
 
 
-__all__ = ["Scoped", "code_position", "current_traceback", "summary", "user_frame"]
+@contextlib.contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Name the operations of a block, as profiles and compiled programs show them.
+
+    Args:
+      name: the name; blocks nest.
+
+    Examples:
+      >>> import phalanx
+      >>> with phalanx.named_scope("attention"):
+      ...     pass
+    """
+    before = state.scope
+    state.scope = (*before, name)
+    try:
+        yield
+    finally:
+        state.scope = before
+
+
+def named_call(fun: Callable, *, name: str | None = None) -> Callable:
+    """A function whose operations carry its name (see `named_scope`).
+
+    Args:
+      fun: the function.
+      name: another name than its own.
+    """
+
+    @functools.wraps(fun)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with named_scope(name or fun.__name__):
+            return fun(*args, **kwargs)
+
+    return named
+
+
+__all__ = ["Scoped", "code_position", "current_traceback", "named_call", "named_scope", "summary", "user_frame"]

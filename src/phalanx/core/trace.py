@@ -68,6 +68,26 @@ def current(trace: Trace | None) -> Iterator[None]:
         state.trace = before
 
 
+@contextlib.contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Run the operations of a block at once, also while a program is being traced.
+
+    They must depend on concrete values only.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> @phalanx.jit
+      ... def f(x):
+      ...     with phalanx.ensure_compile_time_eval():
+      ...         n = int(jnp.ones(3).sum())
+      ...     return x * n
+      >>> int(f(2))
+      6
+    """
+    with current(None):
+        yield
+
+
 class Tracer(Operators):
     """A value that stands for others: the argument of a function under transformation."""
 

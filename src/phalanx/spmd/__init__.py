@@ -2,8 +2,6 @@
 
 from phalanx.spmd.inspection import eval_shape as eval_shape
 from phalanx.spmd.inspection import make_jaxpr as make_jaxpr
-from phalanx.spmd.inspection import named_call as named_call
-from phalanx.spmd.inspection import named_scope as named_scope
 from phalanx.spmd.jit import clear_caches as clear_caches
 from phalanx.spmd.jit import jit as jit
 from phalanx.spmd.jit import pjit as pjit

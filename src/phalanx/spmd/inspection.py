@@ -1,13 +1,12 @@
-"""Looking at functions without running them: `make_jaxpr`, `eval_shape`, and names for parts of a program.
+"""Looking at functions without running them: `make_jaxpr` and `eval_shape`.
 
 Small faces over staging; the stages of a compiled function are in `stages`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapeDtypeStruct, aval_of
@@ -96,39 +95,3 @@ def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
     """
     program, function = _stage_call(Signature(fun, None, None, None, None), args, kwargs)
     return tree_unflatten(function.out_tree, [_shape(a) for a in program.out_avals])
-
-
-@contextlib.contextmanager
-def named_scope(name: str) -> Iterator[None]:
-    """Name the operations of a block, as profiles and compiled programs show them.
-
-    Args:
-      name: the name; blocks nest.
-
-    Examples:
-      >>> import phalanx
-      >>> with phalanx.named_scope("attention"):
-      ...     pass
-    """
-    before = state.scope
-    state.scope = (*before, name)
-    try:
-        yield
-    finally:
-        state.scope = before
-
-
-def named_call(fun: Callable, *, name: str | None = None) -> Callable:
-    """A function whose operations carry its name (see `named_scope`).
-
-    Args:
-      fun: the function.
-      name: another name than its own.
-    """
-
-    @functools.wraps(fun)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        with named_scope(name or fun.__name__):
-            return fun(*args, **kwargs)
-
-    return named
