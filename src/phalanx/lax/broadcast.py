@@ -18,7 +18,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import hlo
-from phalanx.transforms import vmap
+from phalanx.transforms import batching
 
 
 def dim_names(ndim: int, prefix: str = "d") -> list[str]:
@@ -416,4 +416,4 @@ def reduce_sum(operand: Any, axes: Any, *, out_sharding: Any = None) -> Any:
     return reduce_sum_p(operand, dims=static_dims(axes))
 
 
-vmap.dims.take(SimpleNamespace(move=move_dim, broadcast=lambda x, size, dim: add_dim(x, dim, size)))
+batching.dims.take(SimpleNamespace(move=move_dim, broadcast=lambda x, size, dim: add_dim(x, dim, size)))

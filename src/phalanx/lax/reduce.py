@@ -13,10 +13,9 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import AxisError, DTypeError, ShapeError, TraceError
+from phalanx.core.errors import DTypeError, ShapeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, Literal, run_program
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
-from phalanx.core.tangent import Zero
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import (
@@ -38,8 +37,9 @@ from phalanx.lax.elementwise import div_p, eq_p, like, mul_p
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.select import select_n_p
-from phalanx.lax.shape import concatenate_p, rev_p, reshape_p
-from phalanx.lax.slicing import pad_p, slice_p
+from phalanx.lax.shape import concatenate_p, reshape_p
+from phalanx.lax.slicing import one_dim, pad_p, slice_p
+from phalanx.transforms.batching import Axis, to_front, vmap_flat
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -207,32 +207,40 @@ argmax_p = Argmax()
 argmin_p = Argmin()
 
 
-def reduce_by_halves(program: Jaxpr, xs: Sequence, inits: Sequence, dims: tuple) -> list:
-    """Reduce with a scalar program by combining halves, in operations that have all rules."""
-    ndim = aval_of(xs[0]).ndim
-    kept = keep(range(ndim), dims)
-    shape = [aval_of(xs[0]).shape[d] for d in kept]
-    size = math.prod(aval_of(xs[0]).shape[d] for d in dims)
+def tree_reduce(program: Jaxpr, xs: Sequence, dims: tuple) -> list:
+    """Reduce at least one element with a scalar program by combining halves, in operations that have all rules."""
+    whole = aval_of(xs[0]).shape
+    kept = keep(range(len(whole)), dims)
+    shape = tuple([whole[d] for d in kept])
+    size = math.prod(whole[d] for d in dims)
     xs = [reshape_p(transpose_p(x, permutation=(*dims, *kept)), shape=(size, *shape)) for x in xs]
-
-    def cut(x: Any, start: int, stop: int) -> Any:
-        rest = x.shape[1:]
-        return slice_p(x, starts=(start, *[0] * len(rest)), stops=(stop, *rest), strides=None)
-
+    zeros = (0,) * len(shape)
     while size > 1:
         half = size // 2
-        merged = combine(program, [cut(x, 0, half) for x in xs], [cut(x, half, 2 * half) for x in xs])
-        odd = [cut(x, 2 * half, size) for x in xs] if size % 2 else None
-        xs = merged if odd is None else [concatenate_p(m, o, dim=0) for m, o in zip(merged, odd, strict=True)]
+        left, right, odd = (
+            [slice_p(x, starts=(start, *zeros), stops=(stop, *shape), strides=None) for x in xs]
+            for start, stop in ((0, half), (half, 2 * half), (2 * half, size))
+        )
+        xs = combine(program, left, right)
+        if size % 2:
+            xs = [concatenate_p(x, o, dim=0) for x, o in zip(xs, odd, strict=True)]
         size = half + size % 2
-    inits = [broadcast_in_dim_p(v, shape=tuple(shape), dims=()) if shape else v for v in inits]
-    return combine(program, inits, [reshape_p(x, shape=tuple(shape)) for x in xs]) if size else inits
+    return [reshape_p(x, shape=shape) for x in xs]
+
+
+def reduce_by_halves(program: Jaxpr, dims: tuple, xs: Sequence, inits: Sequence) -> list:
+    """A reduction from initial values, in operations that have all rules."""
+    shape = aval_of(xs[0]).shape
+    kept = keep(shape, dims)
+    if kept:
+        inits = [broadcast_in_dim_p(v, shape=kept, dims=()) for v in inits]
+    if any(shape[d] == 0 for d in dims):
+        return list(inits)
+    return combine(program, inits, tree_reduce(program, xs, dims))
 
 
 def combine(program: Jaxpr, xs: Sequence, ys: Sequence) -> list:
     """Apply a scalar program of (x, y) to all elements of arrays of one shape."""
-    from phalanx.transforms.vmap import Axis, to_front, vmap_flat
-
     shape = aval_of(xs[0]).shape
     if not shape:
         return run_program(program, *xs, *ys)
@@ -277,7 +285,8 @@ class Reduce(Primitive, name="reduce", multiple=True):
         return list(op.results)
 
     def jvp(self, primals: Any, tangents: Any, *, program: Jaxpr, dims: tuple) -> tuple:
-        return jvp_flat(self._by_halves(program, dims), primals, tangents)
+        n = len(primals) // 2
+        return jvp_flat(lambda *v: reduce_by_halves(program, dims, v[:n], v[n:]), primals, tangents)
 
     transpose = Undefined("its derivative is made of other operations, which have theirs")
 
@@ -290,24 +299,270 @@ class Reduce(Primitive, name="reduce", multiple=True):
         dims = tuple(d + 1 for d in dims)
         if all(d is None for d in mapped[n:]):
             return self(*xs, *operands[n:], program=program, dims=dims), [0] * n
-        # Each example starts from its own value, so that value joins as one more element.
+        # Each example starts from its own value, which joins last.
         inits = [add_dim(v, 0, size) if d is None else v for v, d in zip(operands[n:], mapped[n:], strict=True)]
-        shape = keep(aval_of(xs[0]).shape, dims)
-        inits = [broadcast_in_dim_p(v, shape=shape, dims=(0,)) for v in inits]
-        if any(aval_of(xs[0]).shape[d] == 0 for d in dims):
+        shape = aval_of(xs[0]).shape
+        inits = [broadcast_in_dim_p(v, shape=keep(shape, dims), dims=(0,)) for v in inits]
+        if any(shape[d] == 0 for d in dims):
             return inits, [0] * n
-        firsts = [self._without_init(x_all, program, dims, i) for i, x_all in enumerate([xs] * n)]
-        return combine(program, inits, firsts), [0] * n
-
-    def _without_init(self, xs: list, program: Jaxpr, dims: tuple, i: int) -> Any:
-        return tree_reduce(program, xs, dims)[i]
-
-    def _by_halves(self, program: Jaxpr, dims: tuple) -> Callable:
-        def fun(*operands: Any) -> list:
-            n = len(operands) // 2
-            return reduce_by_halves(program, operands[:n], operands[n:], dims)
-
-        return fun
+        return combine(program, inits, tree_reduce(program, xs, dims)), [0] * n
 
 
 reduce_p = Reduce()
+
+
+def monoid_of(program: Jaxpr) -> str | None:
+    """The name of the primitive, if that is all a reducing program of two values does."""
+    if len(program.eqns) != 1 or len(program.outvars) != 1 or len(program.invars) != 2:
+        return None
+    (eqn,) = program.eqns
+    same = set(eqn.invars) == set(program.invars) and not any(type(v) is Literal for v in eqn.invars)
+    return eqn.primitive.name if same and program.outvars[0] is eqn.outvars[0] else None
+
+
+# For each reducing operation: the primitive that does it, and the neutral element.
+_monoids = {
+    "add": (reduce_sum_p, lambda dtype: 0), "mul": (reduce_prod_p, lambda dtype: 1), "max": (reduce_max_p, lowest),
+    "min": (reduce_min_p, highest), "and": (reduce_and_p, all_bits), "or": (reduce_or_p, lambda dtype: 0),
+    "xor": (reduce_xor_p, lambda dtype: 0),
+}  # fmt: skip
+
+
+def reduce(operands: Any, init_values: Any, computation: Callable, dimensions: Any, out_sharding: Any = None) -> Any:
+    """Reduce arrays by any associative function.
+
+    Args:
+      operands: an array, or a tree of arrays of one shape.
+      init_values: for each array a value of rank 0 that leaves the others as they are, in the same tree.
+      computation: takes two trees of values of rank 0, and gives one.
+      dimensions: the dimensions to reduce over.
+      out_sharding: must be None.
+
+    Returns:
+      The reduced arrays, in the same tree.
+
+    Raises:
+      ShapeError: the operands differ in shape, or an initial value is not of rank 0.
+      DTypeError: an initial value has another dtype than its array.
+      TraceError: `computation` gives another tree than its arguments.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.reduce(jnp.arange(1, 5), 1, lax.mul, (0,)).tolist()
+      24
+    """
+    refuse_sharding("lax.reduce", out_sharding)
+    flat, tree = tree_flatten(operands)
+    flat_inits, init_tree = tree_flatten(init_values)
+    if tree != init_tree:
+        raise TraceError("lax.reduce init_values", expected=f"the tree of the operands, {tree}", got=init_tree,
+                         mend="give one initial value for each operand")  # fmt: skip
+    inits = [match(x, v)[1] for x, v in zip(flat, flat_inits, strict=True)]
+    scalars = [ShapedArray((), aval_of(v).dtype) for v in inits]
+    n = len(flat)
+
+    def flat_computation(*pair: Any) -> list:
+        out, out_tree = tree_flatten(computation(tree_unflatten(tree, pair[:n]), tree_unflatten(tree, pair[n:])))
+        if out_tree != tree:
+            raise TraceError("lax.reduce computation", expected=f"a result like its arguments, {tree}", got=out_tree,
+                             mend="return one value for each operand")  # fmt: skip
+        return out
+
+    program = stage(flat_computation, [*scalars, *scalars], "reduce")
+    dims = static_dims(dimensions)
+    name = monoid_of(program)
+    if name in _monoids and _is_neutral(inits[0], _monoids[name][1]):
+        return tree_unflatten(tree, [_monoids[name][0](flat[0], dims=dims)])
+    return tree_unflatten(tree, reduce_p(*flat, *inits, program=program, dims=dims))
+
+
+def _is_neutral(init: Any, neutral: Callable) -> bool:
+    """Whether an initial value is a host scalar equal to the neutral element."""
+    if not isinstance(init, bool | int | float | complex | np.generic):
+        return False
+    dtype = aval_of(init).dtype
+    if dtype == bool and neutral(dtype) not in (True, False):
+        return False
+    return bool(np.asarray(init).astype(dtype) == np.asarray(neutral(dtype)).astype(dtype))
+
+
+def reduce_prod(operand: Any, axes: Any) -> Any:
+    """Product over some dimensions: num[*kept, *reduced] -> num[*kept].
+
+    Args:
+      operand: array of numbers.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The products, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is boolean.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.reduce_prod(jnp.array([2, 3]), (0,)))
+      6
+    """
+    return reduce_prod_p(operand, dims=static_dims(axes))
+
+
+def reduce_max(operand: Any, axes: Any) -> Any:
+    """The largest element over some dimensions: any[*kept, *reduced] -> any[*kept].
+
+    Args:
+      operand: boolean, integer or floating array.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The reduced array, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is of another dtype.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.reduce_max(jnp.array([2, 3]), (0,)))
+      3
+    """
+    return reduce_max_p(operand, dims=static_dims(axes))
+
+
+def reduce_min(operand: Any, axes: Any) -> Any:
+    """The smallest element over some dimensions: any[*kept, *reduced] -> any[*kept].
+
+    Args:
+      operand: boolean, integer or floating array.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The reduced array, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is of another dtype.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.reduce_min(jnp.array([2, 3]), (0,)))
+      2
+    """
+    return reduce_min_p(operand, dims=static_dims(axes))
+
+
+def reduce_and(operand: Any, axes: Any) -> Any:
+    """Bits set in all elements over some dimensions: any[*kept, *reduced] -> any[*kept].
+
+    Args:
+      operand: boolean or integer array.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The reduced array, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is of another dtype.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> bool(lax.reduce_and(jnp.array([True, False]), (0,)))
+      False
+    """
+    return reduce_and_p(operand, dims=static_dims(axes))
+
+
+def reduce_or(operand: Any, axes: Any) -> Any:
+    """Bits set in any element over some dimensions: any[*kept, *reduced] -> any[*kept].
+
+    Args:
+      operand: boolean or integer array.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The reduced array, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is of another dtype.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> bool(lax.reduce_or(jnp.array([True, False]), (0,)))
+      True
+    """
+    return reduce_or_p(operand, dims=static_dims(axes))
+
+
+def reduce_xor(operand: Any, axes: Any) -> Any:
+    """Bits set in an odd number of elements over some dimensions: any[*kept, *reduced] -> any[*kept].
+
+    Args:
+      operand: boolean or integer array.
+      axes: the dimensions to reduce over.
+
+    Returns:
+      The reduced array, in the dtype of `operand`.
+
+    Raises:
+      AxisError: an axis is out of bounds or given twice.
+      DTypeError: `operand` is of another dtype.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.reduce_xor(jnp.array([6, 5]), (0,)))
+      3
+    """
+    return reduce_xor_p(operand, dims=static_dims(axes))
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The position of the first largest element along a dimension; a NaN counts as largest.
+
+    Args:
+      operand: boolean, integer or floating array.
+      axis: the dimension; a negative one counts from the end.
+      index_dtype: the integer dtype of the result.
+
+    Returns:
+      Positions, in an array without that dimension.
+
+    Raises:
+      AxisError: there is no such dimension.
+      DTypeError: `index_dtype` is not an integer dtype.
+      ShapeError: the dimension has size 0.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.argmax(jnp.array([2, 3]), 0, "int32"))
+      1
+    """
+    dim = one_dim("lax.argmax axis", axis, aval_of(operand).ndim)
+    return argmax_p(operand, dim=dim, dtype=dtypes.canonicalize_dtype(index_dtype))
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The position of the first smallest element along a dimension; a NaN counts as smallest.
+
+    Args:
+      operand: boolean, integer or floating array.
+      axis: the dimension; a negative one counts from the end.
+      index_dtype: the integer dtype of the result.
+
+    Returns:
+      Positions, in an array without that dimension.
+
+    Raises:
+      AxisError: there is no such dimension.
+      DTypeError: `index_dtype` is not an integer dtype.
+      ShapeError: the dimension has size 0.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> int(lax.argmin(jnp.array([2, 3]), 0, "int32"))
+      0
+    """
+    dim = one_dim("lax.argmin axis", axis, aval_of(operand).ndim)
+    return argmin_p(operand, dim=dim, dtype=dtypes.canonicalize_dtype(index_dtype))
