@@ -1,7 +1,7 @@
 """The operations: each primitive with all its rules, and its public function.
 
-This is the face of the room, with the names of `jax.lax`. Elementwise operations are declared in tables (`elementwise`),
-all others one class each. Builds on `transforms` and `core`; the rooms of the user interface build on it.
+This is the face of the room, with the names of `jax.lax`. Elementwise operations are declared in tables
+(`elementwise`), all others one class each. Builds on `transforms` and `core`; the rooms of the user interface build on it.
 """
 
 from phalanx.lax.arithmetic import (
@@ -47,6 +47,7 @@ from phalanx.lax.bits import (
     shift_right_arithmetic as shift_right_arithmetic,
     shift_right_logical as shift_right_logical,
 )
+from phalanx.lax.branches import cond as cond, cond_p as cond_p, switch as switch
 from phalanx.lax.broadcast import (
     broadcast as broadcast,
     broadcast_in_dim as broadcast_in_dim,
@@ -171,10 +172,7 @@ from phalanx.lax.elementwise import (
     xor_p as xor_p,
     zeta_p as zeta_p,
 )
-from phalanx.lax.family import (
-    AccuracyMode as AccuracyMode,
-    Tolerance as Tolerance,
-)
+from phalanx.lax.family import AccuracyMode as AccuracyMode, Tolerance as Tolerance
 from phalanx.lax.incomplete import (
     betainc as betainc,
     igamma as igamma,
@@ -187,13 +185,16 @@ from phalanx.lax.incomplete import (
     random_gamma_grad_p as random_gamma_grad_p,
     regularized_incomplete_beta_p as regularized_incomplete_beta_p,
 )
-from phalanx.lax.parts import (
-    complex as complex,
-    conj as conj,
-    imag as imag,
-    real as real,
+from phalanx.lax.loops import (
+    fori_loop as fori_loop,
+    map as map,
+    scan as scan,
+    scan_p as scan_p,
+    while_loop as while_loop,
+    while_p as while_p,
 )
-from phalanx.lax.reduce import (
+from phalanx.lax.parts import complex as complex, conj as conj, imag as imag, real as real
+from phalanx.lax.reductions import (
     argmax as argmax,
     argmax_p as argmax_p,
     argmin as argmin,
@@ -213,11 +214,7 @@ from phalanx.lax.reduce import (
     reduce_xor as reduce_xor,
     reduce_xor_p as reduce_xor_p,
 )
-from phalanx.lax.select import (
-    select as select,
-    select_n as select_n,
-    select_n_p as select_n_p,
-)
+from phalanx.lax.select import select as select, select_n as select_n, select_n_p as select_n_p
 from phalanx.lax.shape import (
     collapse as collapse,
     concatenate as concatenate,
@@ -245,15 +242,6 @@ from phalanx.lax.slicing import (
     slice as slice,
     slice_in_dim as slice_in_dim,
     slice_p as slice_p,
-)
-from phalanx.lax.sort import (
-    approx_max_k as approx_max_k,
-    approx_min_k as approx_min_k,
-    sort as sort,
-    sort_key_val as sort_key_val,
-    sort_p as sort_p,
-    top_k as top_k,
-    top_k_p as top_k_p,
 )
 from phalanx.lax.special import (
     bessel_i0e as bessel_i0e,

@@ -1,5 +1,4 @@
-"""Arithmetic, rounding and powers: the public functions over the tables of `elementwise`.
-"""
+"""Arithmetic, rounding and powers: the public functions over the tables of `elementwise`."""
 
 from __future__ import annotations
 
@@ -181,7 +180,7 @@ def neg(x: Any) -> Any:
     return neg_p(x)
 
 
-def abs(x: Any) -> Any:  # noqa: A001
+def abs(x: Any) -> Any:
     """Absolute value of each element: num[*s] -> real[*s].
 
     Args:
@@ -221,7 +220,7 @@ def sign(x: Any) -> Any:
     return sign_p(x)
 
 
-def max(x: Any, y: Any) -> Any:  # noqa: A001
+def max(x: Any, y: Any) -> Any:
     """The larger element; of complex ones the lexicographically larger, and NaN wins: any[*s], any[*s] -> any[*s].
 
     Args:
@@ -245,7 +244,7 @@ def max(x: Any, y: Any) -> Any:  # noqa: A001
     return max_p(x, y)
 
 
-def min(x: Any, y: Any) -> Any:  # noqa: A001
+def min(x: Any, y: Any) -> Any:
     """The smaller element; of complex ones the lexicographically smaller, and NaN wins: any[*s], any[*s] -> any[*s].
 
     Args:
@@ -331,7 +330,7 @@ def integer_pow(x: Any, y: int) -> Any:
     return integer_pow_p(x, y=operator.index(y))
 
 
-def pow(x: Any, y: Any) -> Any:  # noqa: A001
+def pow(x: Any, y: Any) -> Any:
     """Power: inexact[*s], inexact or int[*s] -> inexact[*s].
 
     Args:
@@ -350,7 +349,7 @@ def pow(x: Any, y: Any) -> Any:  # noqa: A001
       >>> float(lax.pow(2.0, 3.0))
       8.0
     """
-    if type(x) in SCALARS or type(y) is not int and type(y) in SCALARS:
+    if type(x) in SCALARS or (type(y) is not int and type(y) in SCALARS):
         x, y = match(x, y)
     return pow_p(x, y)
 
@@ -395,7 +394,7 @@ def ceil(x: Any) -> Any:
     return ceil_p(x)
 
 
-def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:  # noqa: A001
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
     """The nearest whole number: float[*s] -> float[*s].
 
     Args:

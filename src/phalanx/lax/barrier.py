@@ -188,5 +188,3 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     if prevent_mlir_dce:
         flat = optimization_barrier_p(*flat)
     dce_sink_p(*flat)
-
-

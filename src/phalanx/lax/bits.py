@@ -1,5 +1,4 @@
-"""Operations on bits: the public functions over the tables of `elementwise`.
-"""
+"""Operations on bits: the public functions over the tables of `elementwise`."""
 
 from __future__ import annotations
 

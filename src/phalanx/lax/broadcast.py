@@ -55,7 +55,9 @@ def check_dims(where: str, dims: Sequence[int], ndim: int) -> None:
     if len(set(dims)) == len(dims) and all(0 <= d < ndim for d in dims):
         return
     raise AxisError(
-        where, expected=f"different dimensions in [0, {ndim})", got=tuple(dims),
+        where,
+        expected=f"different dimensions in [0, {ndim})",
+        got=tuple(dims),
         mend="name each dimension once, counted from the front",
     )
 
@@ -66,16 +68,28 @@ class BroadcastInDim(Primitive, name="broadcast_in_dim"):
     def result(self, x: Any, *, shape: tuple, dims: tuple) -> Any:
         where = "lax.broadcast_in_dim"
         if len(dims) != x.ndim:
-            raise ShapeError(where, expected=f"one broadcast dimension for each of the {x.ndim} of {x.str_short()}",
-                             got=dims, mend="say for each dimension of the operand where it goes")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected=f"one broadcast dimension for each of the {x.ndim} of {x.str_short()}",
+                got=dims,
+                mend="say for each dimension of the operand where it goes",
+            )
         check_dims(f"{where} broadcast_dimensions", dims, len(shape))
         if list(dims) != sorted(dims):
-            raise AxisError(f"{where} broadcast_dimensions", expected="increasing dimensions", got=dims,
-                            mend="transpose the operand first")  # fmt: skip
+            raise AxisError(
+                f"{where} broadcast_dimensions",
+                expected="increasing dimensions",
+                got=dims,
+                mend="transpose the operand first",
+            )
         for d, size in zip(dims, x.shape, strict=True):
             if size != shape[d] and size != 1:
-                raise ShapeError(where, expected=f"a size of 1 or {shape[d]} to become dimension {d} of {shape}",
-                                 got=x.str_short(), mend="reshape the operand, or choose another shape")  # fmt: skip
+                raise ShapeError(
+                    where,
+                    expected=f"a size of 1 or {shape[d]} to become dimension {d} of {shape}",
+                    got=x.str_short(),
+                    mend="reshape the operand, or choose another shape",
+                )
         return x.with_shape(shape)
 
     def roles(self, x: Any, *, shape: tuple, dims: tuple) -> Roles:
@@ -114,9 +128,13 @@ class ReduceSum(Primitive, name="reduce_sum"):
 
     def result(self, x: Any, *, dims: tuple) -> Any:
         check_dims("lax.reduce_sum axes", dims, x.ndim)
-        if x.dtype == bool or dtypes.issubdtype(x.dtype, dtypes.extended):
-            raise DTypeError("lax.reduce_sum", expected="numbers", got=x.str_short(),
-                             mend="convert them with lax.convert_element_type(x, 'int32')")  # fmt: skip
+        if x.dtype == np.bool_ or dtypes.issubdtype(x.dtype, dtypes.extended):
+            raise DTypeError(
+                "lax.reduce_sum",
+                expected="numbers",
+                got=x.str_short(),
+                mend="convert them with lax.convert_element_type(x, 'int32')",
+            )
         return x.with_shape(keep(x.shape, dims))
 
     def roles(self, x: Any, *, dims: tuple) -> Roles:
@@ -153,8 +171,12 @@ class Transpose(Primitive, name="transpose"):
 
     def result(self, x: Any, *, permutation: tuple) -> Any:
         if sorted(permutation) != list(range(x.ndim)):
-            raise AxisError("lax.transpose permutation", expected=f"each of the {x.ndim} dimensions of {x.str_short()} once",
-                            got=permutation, mend="list every dimension from 0 up, in the new order")  # fmt: skip
+            raise AxisError(
+                "lax.transpose permutation",
+                expected=f"each of the {x.ndim} dimensions of {x.str_short()} once",
+                got=permutation,
+                mend="list every dimension from 0 up, in the new order",
+            )
         return x.with_shape(tuple([x.shape[d] for d in permutation]))
 
     def roles(self, x: Any, *, permutation: tuple) -> Roles:
@@ -207,7 +229,7 @@ def zeros(aval: ShapedArray) -> Any:
     return broadcast_in_dim_p(zero, shape=aval.shape, dims=()) if aval.shape else zero
 
 
-def ELEMENTWISE(self: Primitive, *args: Any, **params: Any) -> tuple:  # noqa: N802
+def ELEMENTWISE(self: Primitive, *args: Any, **params: Any) -> tuple:
     """The batching rule of an operation in which operands of rank 0 may meet operands of one common shape."""
     operands, mapped = args[: len(args) // 2], args[len(args) // 2 :]
     if len(operands) == 1:
@@ -265,8 +287,12 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, *, out
 def refuse_sharding(where: str, sharding: Any) -> None:
     """Refuse `out_sharding`, which belongs to explicit-sharding mode."""
     if sharding is not None:
-        raise ArgumentError(f"{where} out_sharding", expected="None", got=sharding,
-                            mend="use lax.with_sharding_constraint on the result")  # fmt: skip
+        raise ArgumentError(
+            f"{where} out_sharding",
+            expected="None",
+            got=sharding,
+            mend="use lax.with_sharding_constraint on the result",
+        )
 
 
 def broadcast(operand: Any, sizes: Any, *, out_sharding: Any = None) -> Any:
@@ -311,8 +337,12 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
     """
     ndim = aval_of(x).ndim
     if ndim > rank:
-        raise ShapeError("lax.broadcast_to_rank", expected=f"an array of rank at most {rank}",
-                         got=aval_of(x).str_short(), mend="ask for a higher rank, or squeeze the array")  # fmt: skip
+        raise ShapeError(
+            "lax.broadcast_to_rank",
+            expected=f"an array of rank at most {rank}",
+            got=aval_of(x).str_short(),
+            mend="ask for a higher rank, or squeeze the array",
+        )
     return x if ndim == rank else broadcast(x, (1,) * (rank - ndim))
 
 
@@ -362,8 +392,12 @@ def broadcast_shapes(*shapes: Any) -> tuple:
         others = [n for n in sizes if not (type(n) is int and n == 1)]
         size = others[0] if others else 1
         if any(n != size for n in others):
-            raise ShapeError("shapes to broadcast", expected="sizes that are equal or 1 in each dimension",
-                             got=", ".join(map(str, shapes)), mend="reshape or transpose the operands")  # fmt: skip
+            raise ShapeError(
+                "shapes to broadcast",
+                expected="sizes that are equal or 1 in each dimension",
+                got=", ".join(map(str, shapes)),
+                mend="reshape or transpose the operands",
+            )
         common.append(size)
     return tuple(common)
 

@@ -1,5 +1,4 @@
-"""Comparisons and clamping: the public functions over the tables of `elementwise`, and `clamp` with its rules.
-"""
+"""Comparisons and clamping: the public functions over the tables of `elementwise`, and `clamp` with its rules."""
 
 from __future__ import annotations
 
@@ -11,17 +10,7 @@ from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, add_tangents
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim_p, dim_names, move_dim
-from phalanx.lax.elementwise import (
-    and_p,
-    like,
-    eq_p,
-    ge_p,
-    gt_p,
-    is_finite_p,
-    le_p,
-    lt_p,
-    ne_p,
-)
+from phalanx.lax.elementwise import and_p, eq_p, ge_p, gt_p, is_finite_p, le_p, like, lt_p, ne_p
 from phalanx.lax.family import ORDERED, SCALARS, check_kind, check_same_dtypes, match
 from phalanx.lax.select import select_n_p
 
@@ -198,8 +187,12 @@ class Clamp(Primitive, name="clamp"):
         check_kind("lax.clamp", x, ORDERED)
         for name, limit in (("min", low), ("max", high)):
             if limit.shape and limit.shape != x.shape:
-                raise ShapeError(f"lax.clamp {name}", expected=f"rank 0, or the shape of {x.str_short()}",
-                                 got=limit.str_short(), mend="broadcast it with lax.broadcast_in_dim")  # fmt: skip
+                raise ShapeError(
+                    f"lax.clamp {name}",
+                    expected=f"rank 0, or the shape of {x.str_short()}",
+                    got=limit.str_short(),
+                    mend="broadcast it with lax.broadcast_in_dim",
+                )
         return ShapedArray(x.shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
 
     def roles(self, low: Any, x: Any, high: Any) -> Roles:
@@ -247,7 +240,7 @@ def _aligned(limit: Any, mapped: int | None, b: int, shape: tuple) -> Any:
 clamp_p = Clamp()
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
+def clamp(min: Any, x: Any, max: Any) -> Any:
     """Limit an array to an interval: any[*s] -> any[*s].
 
     Args:

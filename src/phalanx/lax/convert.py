@@ -23,8 +23,12 @@ class ConvertElementType(Primitive, name="convert_element_type"):
 
     def result(self, x: Any, *, dtype: Any, weak_type: bool) -> Any:
         if kind_of(x.dtype) == "extended" or kind_of(dtype) == "extended":
-            raise DTypeError("lax.convert_element_type", expected="numbers", got=f"{x.str_short()} to {dtype}",
-                             mend="use phalanx.random.key_data or wrap_key_data for random keys")  # fmt: skip
+            raise DTypeError(
+                "lax.convert_element_type",
+                expected="numbers",
+                got=f"{x.str_short()} to {dtype}",
+                mend="use phalanx.random.key_data or wrap_key_data for random keys",
+            )
         return ShapedArray(x.shape, dtype, weak_type, x.sharding)
 
     def roles(self, x: Any, **_: Any) -> Roles:
@@ -34,7 +38,7 @@ class ConvertElementType(Primitive, name="convert_element_type"):
         aval, out = ctx.avals_in[0], ctx.aval_out
         if aval.dtype == dtype:
             return x
-        if dtype == bool:
+        if dtype == np.bool_:
             return emit_compare(x, ctx.constant(np.zeros((), aval.dtype), aval.strengthened()), "NE", aval.dtype)
         if kind_of(aval.dtype) == "complex" and kind_of(dtype) != "complex":
             x = hlo.real(x)
@@ -62,16 +66,27 @@ class BitcastConvertType(Primitive, name="bitcast_convert_type"):
     def result(self, x: Any, *, dtype: Any) -> Any:
         where = "lax.bitcast_convert_type"
         old, new = bits_of(x.dtype), bits_of(dtype)
-        if (kind_of(x.dtype) == "bool") != (kind_of(dtype) == "bool") or "complex" in (kind_of(x.dtype), kind_of(dtype)):
-            raise DTypeError(where, expected="integer or floating dtypes, or bool to bool", got=f"{x.str_short()} to {dtype}",
-                             mend="convert with lax.convert_element_type, or take lax.real and lax.imag first")  # fmt: skip
+        if (kind_of(x.dtype) == "bool") != (kind_of(dtype) == "bool") or "complex" in (
+            kind_of(x.dtype),
+            kind_of(dtype),
+        ):
+            raise DTypeError(
+                where,
+                expected="integer or floating dtypes, or bool to bool",
+                got=f"{x.str_short()} to {dtype}",
+                mend="convert with lax.convert_element_type, or take lax.real and lax.imag first",
+            )
         if old == new:
             return ShapedArray(x.shape, dtype)
         if old > new:
             return ShapedArray((*x.shape, old // new), dtype)
         if not x.ndim or x.shape[-1] != new // old:
-            raise ShapeError(where, expected=f"a last dimension of size {new // old} to fill the wider dtype",
-                             got=f"{x.str_short()} to {dtype}", mend="reshape the operand")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected=f"a last dimension of size {new // old} to fill the wider dtype",
+                got=f"{x.str_short()} to {dtype}",
+                mend="reshape the operand",
+            )
         return ShapedArray(x.shape[:-1], dtype)
 
     def roles(self, x: Any, *, dtype: Any) -> Roles:
@@ -106,8 +121,12 @@ class ReducePrecision(Primitive, name="reduce_precision"):
     def result(self, x: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:
         check_kind("lax.reduce_precision", x, FLOATING)
         if exponent_bits < 1 or mantissa_bits < 0:
-            raise ArgumentError("lax.reduce_precision", expected="exponent_bits of at least 1 and mantissa_bits of at least 0",
-                                got=(exponent_bits, mantissa_bits), mend="take the bits of a floating type")  # fmt: skip
+            raise ArgumentError(
+                "lax.reduce_precision",
+                expected="exponent_bits of at least 1 and mantissa_bits of at least 0",
+                got=(exponent_bits, mantissa_bits),
+                mend="take the bits of a floating type",
+            )
         return x
 
     def roles(self, x: Any, **_: Any) -> Roles:
@@ -161,7 +180,7 @@ def host_scalar(x: Any, dtype: Any) -> Any:
     """A scalar from the host as an array of a dtype: converted by NumPy, which needs no compiled program."""
     value = np.asarray(x)
     if value.dtype.kind == "c" and kind_of(dtype) != "complex":
-        value = value.real if dtype != bool else value != 0
+        value = value.real if dtype != np.bool_ else value != 0
     return convert_element_type_p(value.astype(dtype), dtype=dtype, weak_type=False)
 
 
@@ -209,5 +228,3 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
       1.1015625
     """
     return reduce_precision_p(operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
-
-

@@ -111,8 +111,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     shape = static_shape(shape)
     aval = aval_of(fill_value)
     if aval.shape:
-        raise ShapeError("lax.full fill_value", expected="rank 0", got=aval.str_short(),
-                         mend="broadcast an array with lax.broadcast_in_dim")  # fmt: skip
+        raise ShapeError(
+            "lax.full fill_value",
+            expected="rank 0",
+            got=aval.str_short(),
+            mend="broadcast an array with lax.broadcast_in_dim",
+        )
     if dtype is not None:
         fill_value = as_dtype(fill_value, dtypes.canonicalize_dtype(dtype))
     elif not shape:

@@ -1,7 +1,7 @@
 """Cumulative operations: every prefix of an array along a dimension, reduced.
 
-Lowered to windowed reductions, which the compiler turns into blocks; differentiated through the same prefixes written as
-a logarithmic number of whole-array operations.
+Lowered to windowed reductions, which the compiler turns into blocks; differentiated through the same prefixes written
+as a logarithmic number of whole-array operations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo, ir

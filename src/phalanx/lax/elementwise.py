@@ -1,8 +1,8 @@
 """The tables of elementwise primitives: one line an operation, with its StableHLO operation, dtypes and derivative.
 
 Public functions over them are in `arithmetic`, `transcendental` and `special`; operations that need an algorithm of
-their own are declared in `special` and `incomplete`. In a derivative, `t` is the tangent of the operand, `x` and `y` the
-operands and the last argument the result.
+their own are declared in `special` and `incomplete`. In a derivative, `t` is the tangent of the operand, `x` and `y`
+are the operands and the last argument is the result.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ sub_p = binary("sub", hlo.SubtractOp, NUMBER, lambda t, x, y, z: t, lambda t, x,
                transposes=(lambda z_bar, x, y: z_bar, lambda z_bar, x, y: neg_p(z_bar)))  # fmt: skip
 mul_p = binary("mul", hlo.MulOp, NUMBER, lambda t, x, y, z: mul_p(t, y), lambda t, x, y, z: mul_p(x, t),
                transposes=(lambda z_bar, x, y: mul_p(z_bar, y), lambda z_bar, x, y: mul_p(x, z_bar)))  # fmt: skip
-div_p = binary("div", hlo.DivOp, NUMBER, lambda t, x, y, z: div_p(t, y), lambda t, x, y, z: neg_p(mul_p(t, div_p(z, y))),
+div_p = binary("div", hlo.DivOp, NUMBER, lambda t, x, y, z: div_p(t, y),
+               lambda t, x, y, z: neg_p(mul_p(t, div_p(z, y))),
                transposes=(lambda z_bar, x, y: div_p(z_bar, y), None))  # fmt: skip
 neg_p = unary("neg", hlo.NegOp, NUMBER, LINEAR, transpose=lambda y_bar, x: neg_p(y_bar))
 
@@ -194,8 +195,12 @@ class IntegerPow(Elementwise, name="integer_pow"):
     def result(self, x: Any, *, y: int) -> Any:
         check_kind("lax.integer_pow", x, NUMBER)
         if y < 0 and kind_of(x.dtype) in ("signed", "unsigned"):
-            raise ArgumentError("lax.integer_pow y", expected=f"an exponent of at least 0 for {x.str_short()}", got=y,
-                                mend="convert the base to a floating dtype")  # fmt: skip
+            raise ArgumentError(
+                "lax.integer_pow y",
+                expected=f"an exponent of at least 0 for {x.str_short()}",
+                got=y,
+                mend="convert the base to a floating dtype",
+            )
         return x
 
     def lower(self, ctx: Any, x: Any, *, y: int) -> Any:
@@ -264,10 +269,15 @@ pow_p = Pow()
 
 LN2 = math.log(2)
 
+
+def lower_exp2(self: Any, ctx: Any, x: Any, accuracy: Any = None) -> Any:
+    """exp(x log 2)."""
+    return exp_p.lower(ctx, hlo.multiply(x, ctx.constant(LN2, ctx.aval_out.strengthened())), accuracy=accuracy)
+
+
 exp_p = unary("exp", hlo.ExpOp, INEXACT, lambda t, x, y: mul_p(t, y))
 exp2_p = unary("exp2", None, INEXACT, lambda t, x, y: mul_p(t, scaled(y, LN2)),
-               lower=lambda self, ctx, x, accuracy=None: exp_p.lower(
-                   ctx, hlo.multiply(x, ctx.constant(LN2, ctx.aval_out.strengthened())), accuracy=accuracy))  # fmt: skip
+               lower=lower_exp2)  # fmt: skip
 expm1_p = unary("expm1", hlo.Expm1Op, INEXACT, lambda t, x, y: mul_p(t, plus(y, 1)))
 log_p = unary("log", hlo.LogOp, INEXACT, lambda t, x, y: div_p(t, x))
 log1p_p = unary("log1p", hlo.Log1pOp, INEXACT, lambda t, x, y: div_p(t, plus(x, 1)))
@@ -315,7 +325,8 @@ digamma_p = unary("digamma", chlo.DigammaOp, FLOATING, lambda t, x, y: mul_p(t, 
 polygamma_p = binary("polygamma", chlo.PolygammaOp, FLOATING,
                      Undefined("polygamma is defined for whole orders m; stop the gradient at m"),
                      lambda t, m, x, y: mul_p(t, polygamma_p(plus(m, 1), x)))  # fmt: skip
-zeta_p = binary("zeta", chlo.ZetaOp, FLOATING, Undefined("no closed form is known; stop the gradient at the exponent x"),
+zeta_p = binary("zeta", chlo.ZetaOp, FLOATING,
+                Undefined("no closed form is known; stop the gradient at the exponent x"),
                 lambda t, x, q, y: neg_p(mul_p(t, mul_p(x, zeta_p(plus(x, 1), q)))))  # fmt: skip
 
 
@@ -379,7 +390,8 @@ real_p = unary("real", hlo.RealOp, COMPLEX, LINEAR, out_dtype=real_dtype,
 imag_p = unary("imag", hlo.ImagOp, COMPLEX, LINEAR, out_dtype=real_dtype,
                transpose=lambda y_bar, x: complex_p(like(y_bar, 0), neg_p(y_bar)))  # fmt: skip
 complex_p = binary("complex", hlo.ComplexOp, FLOATING, LINEAR, out_dtype=complex_dtype,
-                   transposes=(lambda z_bar, x, y: real_p(z_bar), lambda z_bar, x, y: neg_p(imag_p(z_bar))))  # fmt: skip
+                   transposes=(lambda z_bar, x, y: real_p(z_bar),
+                               lambda z_bar, x, y: neg_p(imag_p(z_bar))))  # fmt: skip
 
 
 def conj_bar(y_bar: Any, x: Any) -> Any:

@@ -66,7 +66,9 @@ def check_kind(where: str, x: Any, kinds: Kinds) -> None:
     """Refuse an operand of another kind of dtype."""
     if kind_of(x.dtype) not in kinds.members:
         raise DTypeError(
-            where, expected=f"an operand of {kinds.words}", got=x.str_short(),
+            where,
+            expected=f"an operand of {kinds.words}",
+            got=x.str_short(),
             mend="convert it with lax.convert_element_type, or call the phalanx.numpy function, which promotes",
         )
 
@@ -76,7 +78,9 @@ def check_same_dtypes(where: str, avals: Sequence[ShapedArray]) -> None:
     first = avals[0].dtype
     if any(a.dtype != first for a in avals):
         raise DTypeError(
-            where, expected="operands of equal dtypes", got=", ".join(a.str_short() for a in avals),
+            where,
+            expected="operands of equal dtypes",
+            got=", ".join(a.str_short() for a in avals),
             mend="convert one with lax.convert_element_type, or call the phalanx.numpy function, which promotes",
         )
 
@@ -88,9 +92,10 @@ def common_shape(where: str, avals: Sequence[ShapedArray]) -> tuple:
         if a.shape and a.shape != shape:
             if shape:
                 raise ShapeError(
-                    where, expected="operands of equal shapes, or of rank 0",
+                    where,
+                    expected="operands of equal shapes, or of rank 0",
                     got=", ".join(a.str_short() for a in avals),
-                    mend="broadcast one with lax.broadcast_in_dim, or call the phalanx.numpy function, which broadcasts",
+                    mend="broadcast one with lax.broadcast_in_dim, or call phalanx.numpy, which broadcasts",
                 )
             shape = a.shape
     return shape
@@ -114,7 +119,7 @@ class Elementwise(Primitive):
         check_same_dtypes(where, avals)
         shape = common_shape(where, avals)
         dtype = self.out_dtype(avals[0].dtype)
-        return ShapedArray(shape, dtype, all(a.weak_type for a in avals) and dtype != bool)
+        return ShapedArray(shape, dtype, all(a.weak_type for a in avals) and dtype != np.bool_)
 
     def roles(self, *avals: Any, **params: Any) -> Roles:
         names = dim_names(max(a.ndim for a in avals))
@@ -172,7 +177,9 @@ def declare(name: str, base: type, doc: str, **members: Any) -> Any:
     """Make a primitive: a subclass of `base` with these members, and its instance."""
     title = "".join(word.capitalize() for word in name.split("_"))
     members = {k: v for k, v in members.items() if v is not None}
-    return type(base)(title, (base,), {"__doc__": doc, "__module__": "phalanx.lax.elementwise", "name": name, **members})()
+    return type(base)(
+        title, (base,), {"__doc__": doc, "__module__": "phalanx.lax.elementwise", "name": name, **members}
+    )()
 
 
 def unary(
@@ -216,7 +223,8 @@ def binary(
     """
     return declare(
         name, Elementwise, f"The elementwise operation {name}.", operation=operation, kinds=kinds, lower=lower,
-        jvp=dx if dx in (LINEAR, ZERO) else derived_jvp(dx, dy), transpose=linear_in(*transposes) if transposes else None,
+        jvp=dx if dx in (LINEAR, ZERO) else derived_jvp(dx, dy),
+        transpose=linear_in(*transposes) if transposes else None,
         out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None,
     )  # fmt: skip
 
@@ -256,8 +264,11 @@ def compare(name: str, direction: str, kinds: Kinds, total: bool = False) -> Any
 # What a Python scalar may become beside an array: never a kind that loses its value.
 SCALARS = frozenset((int, float, complex, bool))
 _scalar_kinds = {
-    bool: ("bool",), int: ("signed", "unsigned", "float", "complex"), float: ("float", "complex"), complex: ("complex",),
-}  # fmt: skip
+    bool: ("bool",),
+    int: ("signed", "unsigned", "float", "complex"),
+    float: ("float", "complex"),
+    complex: ("complex",),
+}
 _weak_scalars = {"bool": bool, "signed": int, "float": float, "complex": complex}
 
 
@@ -334,5 +345,3 @@ class Tolerance:
 
     def __repr__(self) -> str:
         return f"Tolerance(atol={self.atol}, rtol={self.rtol}, ulps={self.ulps})"
-
-

@@ -48,8 +48,9 @@ from phalanx.lax.elementwise import (
     sub_p,
 )
 from phalanx.lax.family import FLOATING, SCALARS, Elementwise, binary, derived_jvp, match
+from phalanx.lax.loops import while_loop
 from phalanx.lax.precision import in_full_precision
-from phalanx.lax.reduce import reduce_or_p
+from phalanx.lax.reductions import reduce_or_p
 from phalanx.lax.select import select_n_p
 from phalanx.transforms.forward import jvp_flat
 
@@ -181,7 +182,9 @@ def gamma_edges(a: Any, x: Any, inside: Any, at_zero: float, at_infinity: float)
     """A value completed by its limits: for x = 0, for x infinite or a = 0, NaN outside the domain."""
     out = select_n_p(or_p(eq_p(x, like(x, math.inf)), eq_p(a, like(a, 0))), inside, like(x, at_infinity))
     out = select_n_p(or_p(eq_p(x, like(x, 0)), eq_p(a, like(a, math.inf))), out, like(x, at_zero))
-    both = or_p(and_p(eq_p(x, like(x, 0)), eq_p(a, like(a, 0))), and_p(eq_p(x, like(x, math.inf)), eq_p(a, like(a, math.inf))))
+    both = or_p(
+        and_p(eq_p(x, like(x, 0)), eq_p(a, like(a, 0))), and_p(eq_p(x, like(x, math.inf)), eq_p(a, like(a, math.inf)))
+    )
     outside = or_p(or_p(lt_p(x, like(x, 0)), lt_p(a, like(a, 0))), or_p(ne_p(x, x), ne_p(a, a)))
     return select_n_p(or_p(outside, both), out, like(x, math.nan))
 
@@ -262,7 +265,9 @@ def betainc_value(a: Any, b: Any, x: Any) -> Any:
 
 # The primitives. Only the derivatives that have a closed form, and dP/da, are defined.
 
-NO_SECOND = Undefined("its derivative by the shape parameter has no closed form; use igamma, whose first derivative is there")
+NO_SECOND = Undefined(
+    "its derivative by the shape parameter has no closed form; use igamma, whose first derivative is there"
+)
 NO_SHAPE = Undefined("the derivative of betainc by its parameters has no closed form; stop the gradient at a and b")
 
 

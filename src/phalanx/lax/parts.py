@@ -1,16 +1,10 @@
-"""Complex numbers and their parts: the public functions over the tables of `elementwise`.
-"""
+"""Complex numbers and their parts: the public functions over the tables of `elementwise`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from phalanx.lax.elementwise import (
-    complex_p,
-    conj_p,
-    imag_p,
-    real_p,
-)
+from phalanx.lax.elementwise import complex_p, conj_p, imag_p, real_p
 from phalanx.lax.family import SCALARS, match
 
 
@@ -54,7 +48,7 @@ def imag(x: Any) -> Any:
     return imag_p(x)
 
 
-def complex(x: Any, y: Any) -> Any:  # noqa: A001
+def complex(x: Any, y: Any) -> Any:
     """Complex numbers with real part x and imaginary part y: float[*s], float[*s] -> complex[*s].
 
     Args:

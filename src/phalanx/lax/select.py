@@ -14,16 +14,7 @@ from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.engine.mlir import hlo
-from phalanx.lax.broadcast import (
-    add_dim,
-    broadcast_in_dim_p,
-    dim_names,
-    insert,
-    keep,
-    move_dim,
-    unbroadcast,
-    zeros,
-)
+from phalanx.lax.broadcast import add_dim, broadcast_in_dim_p, dim_names, insert, keep, move_dim, unbroadcast, zeros
 from phalanx.lax.family import check_same_dtypes, common_shape, emit_compare, match
 
 
@@ -37,18 +28,27 @@ class SelectN(Primitive, name="select_n"):
         where = "lax.select_n"
         if not cases:
             raise ArgumentError(where, expected="at least one case", got="none", mend="pass the arrays to choose from")
-        if which.dtype != bool and which.dtype != np.int32:
-            raise DTypeError(f"{where} which", expected="bool or int32", got=which.str_short(),
-                             mend="convert it with lax.convert_element_type(which, 'int32')")  # fmt: skip
-        if which.dtype == bool and len(cases) > 2:
-            raise ArgumentError(where, expected="at most two cases for a boolean `which`", got=len(cases),
-                                mend="use an int32 `which`")  # fmt: skip
+        if which.dtype != np.bool_ and which.dtype != np.int32:
+            raise DTypeError(
+                f"{where} which",
+                expected="bool or int32",
+                got=which.str_short(),
+                mend="convert it with lax.convert_element_type(which, 'int32')",
+            )
+        if which.dtype == np.bool_ and len(cases) > 2:
+            raise ArgumentError(
+                where, expected="at most two cases for a boolean `which`", got=len(cases), mend="use an int32 `which`"
+            )
         check_same_dtypes(where, cases)
         shape = common_shape(where, cases)
         if which.shape and which.shape != shape:
             if shape:
-                raise ShapeError(f"{where} which", expected=f"rank 0, or the shape {shape} of the cases",
-                                 got=which.str_short(), mend="broadcast one with lax.broadcast_in_dim")  # fmt: skip
+                raise ShapeError(
+                    f"{where} which",
+                    expected=f"rank 0, or the shape {shape} of the cases",
+                    got=which.str_short(),
+                    mend="broadcast one with lax.broadcast_in_dim",
+                )
             shape = which.shape
         return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
 
@@ -117,7 +117,7 @@ def _choose(ctx: Any, which: Any, aval: Any, cases: list, first: int) -> Any:
     """A tree of two-armed selects over `cases`, which are numbered from `first`."""
     if len(cases) == 1:
         return cases[0]
-    if aval.dtype == bool:
+    if aval.dtype == np.bool_:
         return hlo.select(which, cases[1], cases[0])
     middle = len(cases) // 2
     bound = ctx.constant(np.int32(first + middle), aval.update(weak_type=False))
@@ -170,5 +170,3 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
       [1, 4]
     """
     return select_n(pred, on_false, on_true)
-
-

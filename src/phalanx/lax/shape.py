@@ -67,11 +67,19 @@ class Reshape(Primitive, name="reshape"):
 
     def result(self, x: Any, *, shape: tuple) -> Any:
         if any(isinstance(n, int) and n < 0 for n in shape):
-            raise ShapeError("lax.reshape new_sizes", expected="sizes of at least 0", got=shape,
-                             mend="compute the size in place of -1, or call phalanx.numpy.reshape, which does")  # fmt: skip
+            raise ShapeError(
+                "lax.reshape new_sizes",
+                expected="sizes of at least 0",
+                got=shape,
+                mend="compute the size in place of -1, or call phalanx.numpy.reshape, which does",
+            )
         if math.prod(shape) != x.size:
-            raise ShapeError("lax.reshape new_sizes", expected=f"{x.size} elements, as {x.str_short()} has",
-                             got=f"{shape} with {math.prod(shape)}", mend="choose sizes with the same product")  # fmt: skip
+            raise ShapeError(
+                "lax.reshape new_sizes",
+                expected=f"{x.size} elements, as {x.str_short()} has",
+                got=f"{shape} with {math.prod(shape)}",
+                mend="choose sizes with the same product",
+            )
         return x.with_shape(shape)
 
     def roles(self, x: Any, *, shape: tuple) -> Roles:
@@ -106,8 +114,12 @@ class Squeeze(Primitive, name="squeeze"):
     def result(self, x: Any, *, dims: tuple) -> Any:
         check_dims("lax.squeeze dimensions", dims, x.ndim)
         if any(x.shape[d] != 1 for d in dims):
-            raise ShapeError("lax.squeeze", expected=f"a size of 1 in dimensions {dims}", got=x.str_short(),
-                             mend="squeeze other dimensions, or take an index with lax.index_in_dim")  # fmt: skip
+            raise ShapeError(
+                "lax.squeeze",
+                expected=f"a size of 1 in dimensions {dims}",
+                got=x.str_short(),
+                mend="squeeze other dimensions, or take an index with lax.index_in_dim",
+            )
         return x.with_shape(keep(x.shape, dims))
 
     def roles(self, x: Any, *, dims: tuple) -> Roles:
@@ -168,17 +180,25 @@ class Concatenate(Primitive, name="concatenate"):
     def result(self, *xs: Any, dim: int) -> Any:
         where = "lax.concatenate"
         if not xs:
-            raise ArgumentError(f"{where} operands", expected="at least one array", got="none", mend="pass the arrays to join")
+            raise ArgumentError(
+                f"{where} operands", expected="at least one array", got="none", mend="pass the arrays to join"
+            )
         check_same_dtypes(where, xs)
         first = xs[0]
         check_dims(f"{where} dimension", (dim,), first.ndim)
         rest = keep(first.shape, (dim,))
         for x in xs:
             if x.ndim != first.ndim or keep(x.shape, (dim,)) != rest:
-                raise ShapeError(where, expected=f"operands that differ only in dimension {dim}",
-                                 got=", ".join(x.str_short() for x in xs), mend="pad, slice or reshape them first")  # fmt: skip
+                raise ShapeError(
+                    where,
+                    expected=f"operands that differ only in dimension {dim}",
+                    got=", ".join(x.str_short() for x in xs),
+                    mend="pad, slice or reshape them first",
+                )
         total = sum(x.shape[dim] for x in xs)
-        return ShapedArray((*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype, all(x.weak_type for x in xs))
+        return ShapedArray(
+            (*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype, all(x.weak_type for x in xs)
+        )
 
     def roles(self, *xs: Any, dim: int) -> Roles:
         names = dim_names(xs[0].ndim)
@@ -218,13 +238,19 @@ class Stack(Primitive, name="stack"):
     def result(self, *xs: Any, dim: int) -> Any:
         where = "lax.stack"
         if not xs:
-            raise ArgumentError(f"{where} operands", expected="at least one array", got="none", mend="pass the arrays to join")
+            raise ArgumentError(
+                f"{where} operands", expected="at least one array", got="none", mend="pass the arrays to join"
+            )
         check_same_dtypes(where, xs)
         first = xs[0]
         check_dims(f"{where} axis", (dim,), first.ndim + 1)
         if any(x.shape != first.shape for x in xs):
-            raise ShapeError(where, expected="operands of equal shapes", got=", ".join(x.str_short() for x in xs),
-                             mend="broadcast them with lax.broadcast_in_dim")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected="operands of equal shapes",
+                got=", ".join(x.str_short() for x in xs),
+                mend="broadcast them with lax.broadcast_in_dim",
+            )
         return ShapedArray(insert(first.shape, dim, len(xs)), first.dtype, all(x.weak_type for x in xs))
 
     def roles(self, *xs: Any, dim: int) -> Roles:
@@ -292,8 +318,12 @@ class Split(Primitive, name="split", multiple=True):
     def result(self, x: Any, *, sizes: tuple, dim: int) -> list:
         check_dims("lax.split axis", (dim,), x.ndim)
         if sum(sizes) != x.shape[dim] or any(isinstance(n, int) and n < 0 for n in sizes):
-            raise ShapeError("lax.split sizes", expected=f"sizes that add up to {x.shape[dim]}, dimension {dim} of {x.str_short()}",
-                             got=sizes, mend="give the size of every piece")  # fmt: skip
+            raise ShapeError(
+                "lax.split sizes",
+                expected=f"sizes that add up to {x.shape[dim]}, dimension {dim} of {x.str_short()}",
+                got=sizes,
+                mend="give the size of every piece",
+            )
         return [x.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes]
 
     def roles(self, x: Any, *, sizes: tuple, dim: int) -> Roles:
@@ -329,8 +359,12 @@ class Tile(Primitive, name="tile"):
 
     def result(self, x: Any, *, reps: tuple) -> Any:
         if len(reps) != x.ndim:
-            raise ShapeError("lax.tile reps", expected=f"a count for each of the {x.ndim} dimensions of {x.str_short()}",
-                             got=reps, mend="give one count for each dimension")  # fmt: skip
+            raise ShapeError(
+                "lax.tile reps",
+                expected=f"a count for each of the {x.ndim} dimensions of {x.str_short()}",
+                got=reps,
+                mend="give one count for each dimension",
+            )
         return x.with_shape(tuple([n * r for n, r in zip(x.shape, reps, strict=True)]))
 
     def roles(self, x: Any, *, reps: tuple) -> Roles:
@@ -419,7 +453,9 @@ def counted_from_front(where: str, dims: Any, ndim: int) -> tuple:
     dims = tuple(int(d) for d in dims)
     for d in dims:
         if not -ndim <= d < ndim:
-            raise AxisError(where, expected=f"dimensions in [{-ndim}, {ndim})", got=d, mend="name a dimension that exists")
+            raise AxisError(
+                where, expected=f"dimensions in [{-ndim}, {ndim})", got=d, mend="name a dimension that exists"
+            )
     return tuple(d + ndim if d < 0 else d for d in dims)
 
 
@@ -608,8 +644,12 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     shape = aval_of(operand).shape
     start, stop, _ = slice(start_dimension, stop_dimension).indices(len(shape))
     if stop < start:
-        raise AxisError("lax.collapse", expected="start_dimension up to stop_dimension", got=(start_dimension, stop_dimension),
-                        mend="give the first dimension first")  # fmt: skip
+        raise AxisError(
+            "lax.collapse",
+            expected="start_dimension up to stop_dimension",
+            got=(start_dimension, stop_dimension),
+            mend="give the first dimension first",
+        )
     return reshape(operand, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
 
 
@@ -637,8 +677,9 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     dim = one_dim("lax.index_in_dim axis", axis, len(shape))
     n, index = shape[dim], index.__index__()
     if isinstance(n, int) and not -n <= index < n:
-        raise ShapeError("lax.index_in_dim index", expected=f"an index in [{-n}, {n})", got=index,
-                         mend="stay inside the array")  # fmt: skip
+        raise ShapeError(
+            "lax.index_in_dim index", expected=f"an index in [{-n}, {n})", got=index, mend="stay inside the array"
+        )
     index = index + n if index < 0 else index
     piece = slice_in_dim(operand, index, index + 1, axis=dim)
     return piece if keepdims else squeeze_p(piece, dims=(dim,))

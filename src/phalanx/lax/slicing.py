@@ -25,14 +25,22 @@ class Slice(Primitive, name="slice"):
         where = "lax.slice"
         strides = strides or (1,) * x.ndim
         if not len(starts) == len(stops) == len(strides) == x.ndim:
-            raise ShapeError(where, expected=f"{x.ndim} starts, limits and strides for {x.str_short()}",
-                             got=f"{len(starts)}, {len(stops)} and {len(strides)}", mend="give one for each dimension")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected=f"{x.ndim} starts, limits and strides for {x.str_short()}",
+                got=f"{len(starts)}, {len(stops)} and {len(strides)}",
+                mend="give one for each dimension",
+            )
         sizes = []
         for start, stop, stride, n in zip(starts, stops, strides, x.shape, strict=True):
             known = all(isinstance(v, int) for v in (start, stop, n))
-            if known and not 0 <= start <= stop <= n or stride < 1:
-                raise ShapeError(where, expected=f"0 <= start <= limit <= {n} and a stride of at least 1",
-                                 got=f"{start}:{stop}:{stride} of {x.str_short()}", mend="stay inside the array")  # fmt: skip
+            if (known and not 0 <= start <= stop <= n) or stride < 1:
+                raise ShapeError(
+                    where,
+                    expected=f"0 <= start <= limit <= {n} and a stride of at least 1",
+                    got=f"{start}:{stop}:{stride} of {x.str_short()}",
+                    mend="stay inside the array",
+                )
             sizes.append(stop - start if stride == 1 else (stop - start + stride - 1) // stride)
         return x.with_shape(tuple(sizes))
 
@@ -80,14 +88,24 @@ class Pad(Primitive, name="pad"):
         where = "lax.pad"
         check_same_dtypes(where, (x, value))
         if value.shape:
-            raise ShapeError(f"{where} padding_value", expected="rank 0", got=value.str_short(), mend="pad with one value")
+            raise ShapeError(
+                f"{where} padding_value", expected="rank 0", got=value.str_short(), mend="pad with one value"
+            )
         if len(config) != x.ndim:
-            raise ShapeError(f"{where} padding_config", expected=f"(low, high, interior) for each dimension of {x.str_short()}",
-                             got=config, mend="give three numbers for each dimension")  # fmt: skip
+            raise ShapeError(
+                f"{where} padding_config",
+                expected=f"(low, high, interior) for each dimension of {x.str_short()}",
+                got=config,
+                mend="give three numbers for each dimension",
+            )
         shape = tuple([padded_size(n, *c) for n, c in zip(x.shape, config, strict=True)])
         if any(c[2] < 0 for c in config) or any(isinstance(n, int) and n < 0 for n in shape):
-            raise ShapeError(f"{where} padding_config", expected="interior padding of at least 0, and no negative size left",
-                             got=f"{config} for {x.str_short()}", mend="take off less at the edges")  # fmt: skip
+            raise ShapeError(
+                f"{where} padding_config",
+                expected="interior padding of at least 0, and no negative size left",
+                got=f"{config} for {x.str_short()}",
+                mend="take off less at the edges",
+            )
         return x.with_shape(shape).update(weak_type=x.weak_type and value.weak_type)
 
     def roles(self, x: Any, value: Any, *, config: tuple) -> Roles:
@@ -142,7 +160,7 @@ class Pad(Primitive, name="pad"):
 pad_p = Pad()
 
 
-def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:  # noqa: A001
+def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
     """A box of an array at a position known while tracing.
 
     Args:
@@ -211,7 +229,9 @@ def one_dim(where: str, axis: int, ndim: int) -> int:
       AxisError: it does not exist.
     """
     if not -ndim <= axis < ndim:
-        raise AxisError(where, expected=f"a dimension in [{-ndim}, {ndim})", got=axis, mend="name a dimension that exists")
+        raise AxisError(
+            where, expected=f"a dimension in [{-ndim}, {ndim})", got=axis, mend="name a dimension that exists"
+        )
     return int(axis) % ndim
 
 
@@ -238,5 +258,3 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     """
     operand, value = match(operand, padding_value)
     return pad_p(operand, value, config=tuple([tuple(positions(c)) for c in padding_config]))
-
-

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from phalanx.core import dtypes
-from phalanx.core.aval import aval_of
 from phalanx.engine.mlir import chlo
 from phalanx.lax.elementwise import (
     abs_p,
-    add_p,
     digamma_p,
     div_p,
     eq_p,
@@ -26,7 +22,6 @@ from phalanx.lax.elementwise import (
     lgamma_p,
     like,
     mul_p,
-    neg_p,
     plus,
     polygamma_p,
     rsqrt_p,
@@ -97,7 +92,8 @@ def _i1e_slope(t: Any, x: Any, y: Any) -> Any:
     return mul_p(t, sub_p(sub_p(bessel_i0e_p(x), mul_p(sign_p(x), y)), ratio))
 
 
-bessel_i0e_p = unary("bessel_i0e", None, FLOATING, lambda t, x, y: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), y))),
+bessel_i0e_p = unary("bessel_i0e", None, FLOATING,
+                     lambda t, x, y: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), y))),
                      lower=lambda self, ctx, x: ctx.inline(in_full_precision(bessel_i0e_value), x)[0])  # fmt: skip
 bessel_i1e_p = unary("bessel_i1e", chlo.BesselI1eOp, FLOATING, _i1e_slope)
 

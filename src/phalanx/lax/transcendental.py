@@ -1,5 +1,4 @@
-"""Exponentials, logarithms, circular and hyperbolic functions, roots: the public functions over `elementwise`.
-"""
+"""Exponentials, logarithms, circular and hyperbolic functions, roots: the public functions over `elementwise`."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from phalanx.lax.creation import iota_p
 from phalanx.lax.elementwise import neg_p
 from phalanx.lax.family import ANY, ORDERED, check_kind, emit_compare, kind_of
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
-from phalanx.lax.slicing import one_dim
 from phalanx.lax.shape import reshape_p
+from phalanx.lax.slicing import one_dim
 
 MADE_OF_OTHERS = Undefined("its derivative is a gather, which has a transpose")
 
@@ -40,12 +40,20 @@ class Sort(Primitive, name="sort", multiple=True):
     def result(self, *xs: Any, dim: int, is_stable: bool, num_keys: int) -> list:
         where = "lax.sort"
         if not 1 <= num_keys <= len(xs):
-            raise ArgumentError(f"{where} num_keys", expected=f"a number from 1 to {len(xs)}, the number of operands",
-                                got=num_keys, mend="sort by some of the operands")  # fmt: skip
+            raise ArgumentError(
+                f"{where} num_keys",
+                expected=f"a number from 1 to {len(xs)}, the number of operands",
+                got=num_keys,
+                mend="sort by some of the operands",
+            )
         check_dims(f"{where} dimension", (dim,), xs[0].ndim)
         if any(x.shape != xs[0].shape for x in xs):
-            raise ShapeError(where, expected="operands of equal shapes", got=", ".join(x.str_short() for x in xs),
-                             mend="broadcast them with lax.broadcast_in_dim")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected="operands of equal shapes",
+                got=", ".join(x.str_short() for x in xs),
+                mend="broadcast them with lax.broadcast_in_dim",
+            )
         for x in xs[:num_keys]:
             check_kind(where, x, ANY)
         return list(xs)
@@ -130,9 +138,13 @@ class TopK(Primitive, name="top_k", multiple=True):
         where = "lax.top_k"
         check_kind(where, x, ORDERED)
         check_dims(f"{where} axis", (dim,), x.ndim)
-        if k < 0 or isinstance(x.shape[dim], int) and k > x.shape[dim]:
-            raise ArgumentError(f"{where} k", expected=f"a number from 0 to {x.shape[dim]}, dimension {dim} of {x.str_short()}",
-                                got=k, mend="ask for fewer elements")  # fmt: skip
+        if k < 0 or (isinstance(x.shape[dim], int) and k > x.shape[dim]):
+            raise ArgumentError(
+                f"{where} k",
+                expected=f"a number from 0 to {x.shape[dim]}, dimension {dim} of {x.str_short()}",
+                got=k,
+                mend="ask for fewer elements",
+            )
         shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
         return [x.with_shape(shape), ShapedArray(shape, np.dtype("int32"))]
 
@@ -188,7 +200,9 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     several = isinstance(operand, list | tuple)
     operands = tuple(operand) if several else (operand,)
     if not operands:
-        raise ArgumentError("lax.sort operand", expected="at least one array", got="none", mend="pass the arrays to sort")
+        raise ArgumentError(
+            "lax.sort operand", expected="at least one array", got="none", mend="pass the arrays to sort"
+        )
     dim = one_dim("lax.sort dimension", dimension, aval_of(operands[0]).ndim)
     out = sort_p(*operands, dim=dim, is_stable=bool(is_stable), num_keys=int(num_keys))
     return tuple(out) if several else out[0]
@@ -308,10 +322,11 @@ def approx_min_k(
 def _approximate(where: str, x: Any, k: int, dim: int, recall_target: float) -> tuple:
     aval = aval_of(x)
     if kind_of(aval.dtype) != "float":
-        raise DTypeError(where, expected="a floating dtype", got=aval.str_short(), mend="call lax.top_k, which takes integers too")
+        raise DTypeError(
+            where, expected="a floating dtype", got=aval.str_short(), mend="call lax.top_k, which takes integers too"
+        )
     if not 0 < recall_target <= 1:
-        raise ArgumentError(f"{where} recall_target", expected="a share in (0, 1]", got=recall_target,
-                            mend="0.95 is usual")  # fmt: skip
+        raise ArgumentError(
+            f"{where} recall_target", expected="a share in (0, 1]", got=recall_target, mend="0.95 is usual"
+        )
     return top_k(x, k, axis=dim)
-
-

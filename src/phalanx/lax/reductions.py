@@ -32,11 +32,10 @@ from phalanx.lax.broadcast import (
     static_dims,
     transpose_p,
 )
+from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
 from phalanx.lax.elementwise import div_p, eq_p, like, mul_p
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
-from phalanx.lax.convert import convert_element_type_p
-from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
 from phalanx.transforms.batching import Axis, to_front, vmap_flat
@@ -134,7 +133,7 @@ def reduction(name: str, operation: Any, kinds: Kinds, combines: str | None, ini
 
 def all_bits(dtype: Any) -> Any:
     """The neutral element of and."""
-    return True if dtype == bool else np.array(-1).astype(dtype)
+    return True if dtype == np.bool_ else np.array(-1).astype(dtype)
 
 
 #                             name          StableHLO op    dtypes   pieces  neutral element   derivative
@@ -158,8 +157,12 @@ class ArgExtreme(Primitive):
         if kind_of(dtype) not in ("signed", "unsigned"):
             raise DTypeError(f"{where} index_dtype", expected="an integer dtype", got=dtype, mend="use int32")
         if isinstance(x.shape[dim], int) and x.shape[dim] < 1:
-            raise ShapeError(where, expected=f"at least one element along dimension {dim}", got=x.str_short(),
-                             mend="there is no extreme of nothing")  # fmt: skip
+            raise ShapeError(
+                where,
+                expected=f"at least one element along dimension {dim}",
+                got=x.str_short(),
+                mend="there is no extreme of nothing",
+            )
         return ShapedArray(keep(x.shape, (dim,)), dtype)
 
     def roles(self, x: Any, *, dim: int, dtype: Any) -> Roles:
@@ -264,11 +267,19 @@ class Reduce(Primitive, name="reduce", multiple=True):
         check_dims(f"{where} dimensions", dims, xs[0].ndim)
         for x, init in zip(xs, inits, strict=True):
             if x.shape != xs[0].shape or init.shape:
-                raise ShapeError(where, expected="operands of one shape and initial values of rank 0",
-                                 got=", ".join(a.str_short() for a in avals), mend="broadcast the operands")  # fmt: skip
+                raise ShapeError(
+                    where,
+                    expected="operands of one shape and initial values of rank 0",
+                    got=", ".join(a.str_short() for a in avals),
+                    mend="broadcast the operands",
+                )
             if x.dtype != init.dtype:
-                raise DTypeError(where, expected=f"an initial value of dtype {x.dtype}", got=init.str_short(),
-                                 mend="convert it with lax.convert_element_type")  # fmt: skip
+                raise DTypeError(
+                    where,
+                    expected=f"an initial value of dtype {x.dtype}",
+                    got=init.str_short(),
+                    mend="convert it with lax.convert_element_type",
+                )
         return [x.with_shape(keep(x.shape, dims)).strengthened() for x in xs]
 
     def roles(self, *avals: Any, program: Jaxpr, dims: tuple) -> Roles:
@@ -355,8 +366,12 @@ def reduce(operands: Any, init_values: Any, computation: Callable, dimensions: A
     flat, tree = tree_flatten(operands)
     flat_inits, init_tree = tree_flatten(init_values)
     if tree != init_tree:
-        raise TraceError("lax.reduce init_values", expected=f"the tree of the operands, {tree}", got=init_tree,
-                         mend="give one initial value for each operand")  # fmt: skip
+        raise TraceError(
+            "lax.reduce init_values",
+            expected=f"the tree of the operands, {tree}",
+            got=init_tree,
+            mend="give one initial value for each operand",
+        )
     inits = [match(x, v)[1] for x, v in zip(flat, flat_inits, strict=True)]
     scalars = [ShapedArray((), aval_of(v).dtype) for v in inits]
     n = len(flat)
@@ -364,8 +379,12 @@ def reduce(operands: Any, init_values: Any, computation: Callable, dimensions: A
     def flat_computation(*pair: Any) -> list:
         out, out_tree = tree_flatten(computation(tree_unflatten(tree, pair[:n]), tree_unflatten(tree, pair[n:])))
         if out_tree != tree:
-            raise TraceError("lax.reduce computation", expected=f"a result like its arguments, {tree}", got=out_tree,
-                             mend="return one value for each operand")  # fmt: skip
+            raise TraceError(
+                "lax.reduce computation",
+                expected=f"a result like its arguments, {tree}",
+                got=out_tree,
+                mend="return one value for each operand",
+            )
         return out
 
     program = stage(flat_computation, [*scalars, *scalars], "reduce")
@@ -381,7 +400,7 @@ def _is_neutral(init: Any, neutral: Callable) -> bool:
     if not isinstance(init, bool | int | float | complex | np.generic):
         return False
     dtype = aval_of(init).dtype
-    if dtype == bool and neutral(dtype) not in (True, False):
+    if dtype == np.bool_ and neutral(dtype) not in (True, False):
         return False
     return bool(np.asarray(init).astype(dtype) == np.asarray(neutral(dtype)).astype(dtype))
 
