@@ -1,282 +1,261 @@
 """The operations: each primitive with all its rules, and its public function.
 
 This is the face of the room, with the names of `jax.lax`. Elementwise operations are declared in tables
-(`elementwise`), all others one class each. Builds on `transforms` and `core`; the rooms of the user interface build on it.
+(`elementwise`), all others one class each. Builds on `transforms` and `core`.
 """
 
-from phalanx.lax.arithmetic import (
-    RoundingMethod as RoundingMethod,
-    abs as abs,
-    add as add,
-    ceil as ceil,
-    div as div,
-    floor as floor,
-    integer_pow as integer_pow,
-    max as max,
-    min as min,
-    mul as mul,
-    mulhi as mulhi,
-    neg as neg,
-    nextafter as nextafter,
-    pow as pow,
-    reciprocal as reciprocal,
-    rem as rem,
-    round as round,
-    sign as sign,
-    square as square,
-    sub as sub,
-)
-from phalanx.lax.barrier import (
-    copy_p as copy_p,
-    dce_sink as dce_sink,
-    dce_sink_p as dce_sink_p,
-    optimization_barrier as optimization_barrier,
-    optimization_barrier_p as optimization_barrier_p,
-    stage as stage,
-    stop_gradient as stop_gradient,
-    stop_gradient_p as stop_gradient_p,
-)
-from phalanx.lax.bits import (
-    bitwise_and as bitwise_and,
-    bitwise_not as bitwise_not,
-    bitwise_or as bitwise_or,
-    bitwise_xor as bitwise_xor,
-    clz as clz,
-    population_count as population_count,
-    shift_left as shift_left,
-    shift_right_arithmetic as shift_right_arithmetic,
-    shift_right_logical as shift_right_logical,
-)
-from phalanx.lax.branches import cond as cond, cond_p as cond_p, switch as switch
-from phalanx.lax.broadcast import (
-    broadcast as broadcast,
-    broadcast_in_dim as broadcast_in_dim,
-    broadcast_in_dim_p as broadcast_in_dim_p,
-    broadcast_like as broadcast_like,
-    broadcast_shapes as broadcast_shapes,
-    broadcast_to_rank as broadcast_to_rank,
-    reduce_sum as reduce_sum,
-    reduce_sum_p as reduce_sum_p,
-    transpose as transpose,
-    transpose_p as transpose_p,
-)
-from phalanx.lax.comparison import (
-    clamp as clamp,
-    clamp_p as clamp_p,
-    eq as eq,
-    ge as ge,
-    gt as gt,
-    is_finite as is_finite,
-    le as le,
-    lt as lt,
-    ne as ne,
-)
-from phalanx.lax.convert import (
-    bitcast_convert_type as bitcast_convert_type,
-    bitcast_convert_type_p as bitcast_convert_type_p,
-    convert_element_type as convert_element_type,
-    convert_element_type_p as convert_element_type_p,
-    reduce_precision as reduce_precision,
-    reduce_precision_p as reduce_precision_p,
-)
-from phalanx.lax.creation import (
-    broadcasted_iota as broadcasted_iota,
-    dtype as dtype,
-    empty as empty,
-    full as full,
-    full_like as full_like,
-    iota as iota,
-    iota_p as iota_p,
-)
-from phalanx.lax.cumulative import (
-    cumlogsumexp as cumlogsumexp,
-    cumlogsumexp_p as cumlogsumexp_p,
-    cummax as cummax,
-    cummax_p as cummax_p,
-    cummin as cummin,
-    cummin_p as cummin_p,
-    cumprod as cumprod,
-    cumprod_p as cumprod_p,
-    cumsum as cumsum,
-    cumsum_p as cumsum_p,
-)
-from phalanx.lax.elementwise import (
-    abs_p as abs_p,
-    acos_p as acos_p,
-    acosh_p as acosh_p,
-    add_p as add_p,
-    and_p as and_p,
-    asin_p as asin_p,
-    asinh_p as asinh_p,
-    atan2_p as atan2_p,
-    atan_p as atan_p,
-    atanh_p as atanh_p,
-    cbrt_p as cbrt_p,
-    ceil_p as ceil_p,
-    clz_p as clz_p,
-    complex_p as complex_p,
-    conj_p as conj_p,
-    cos_p as cos_p,
-    cosh_p as cosh_p,
-    digamma_p as digamma_p,
-    div_p as div_p,
-    eq_p as eq_p,
-    eq_to_p as eq_to_p,
-    erf_inv_p as erf_inv_p,
-    erf_p as erf_p,
-    erfc_p as erfc_p,
-    exp2_p as exp2_p,
-    exp_p as exp_p,
-    expm1_p as expm1_p,
-    floor_p as floor_p,
-    ge_p as ge_p,
-    gt_p as gt_p,
-    imag_p as imag_p,
-    integer_pow_p as integer_pow_p,
-    is_finite_p as is_finite_p,
-    le_p as le_p,
-    le_to_p as le_to_p,
-    lgamma_p as lgamma_p,
-    log1p_p as log1p_p,
-    log_p as log_p,
-    logistic_p as logistic_p,
-    lt_p as lt_p,
-    lt_to_p as lt_to_p,
-    max_p as max_p,
-    min_p as min_p,
-    mul_p as mul_p,
-    mulhi_p as mulhi_p,
-    ne_p as ne_p,
-    neg_p as neg_p,
-    nextafter_p as nextafter_p,
-    not_p as not_p,
-    or_p as or_p,
-    polygamma_p as polygamma_p,
-    population_count_p as population_count_p,
-    pow_p as pow_p,
-    real_p as real_p,
-    rem_p as rem_p,
-    round_p as round_p,
-    rsqrt_p as rsqrt_p,
-    shift_left_p as shift_left_p,
-    shift_right_arithmetic_p as shift_right_arithmetic_p,
-    shift_right_logical_p as shift_right_logical_p,
-    sign_p as sign_p,
-    sin_p as sin_p,
-    sinh_p as sinh_p,
-    sqrt_p as sqrt_p,
-    square_p as square_p,
-    sub_p as sub_p,
-    tan_p as tan_p,
-    tanh_p as tanh_p,
-    xor_p as xor_p,
-    zeta_p as zeta_p,
-)
-from phalanx.lax.family import AccuracyMode as AccuracyMode, Tolerance as Tolerance
-from phalanx.lax.incomplete import (
-    betainc as betainc,
-    igamma as igamma,
-    igamma_grad_a as igamma_grad_a,
-    igamma_grad_a_p as igamma_grad_a_p,
-    igamma_p as igamma_p,
-    igammac as igammac,
-    igammac_p as igammac_p,
-    random_gamma_grad as random_gamma_grad,
-    random_gamma_grad_p as random_gamma_grad_p,
-    regularized_incomplete_beta_p as regularized_incomplete_beta_p,
-)
-from phalanx.lax.loops import (
-    fori_loop as fori_loop,
-    map as map,
-    scan as scan,
-    scan_p as scan_p,
-    while_loop as while_loop,
-    while_p as while_p,
-)
-from phalanx.lax.parts import complex as complex, conj as conj, imag as imag, real as real
-from phalanx.lax.reductions import (
-    argmax as argmax,
-    argmax_p as argmax_p,
-    argmin as argmin,
-    argmin_p as argmin_p,
-    reduce as reduce,
-    reduce_and as reduce_and,
-    reduce_and_p as reduce_and_p,
-    reduce_max as reduce_max,
-    reduce_max_p as reduce_max_p,
-    reduce_min as reduce_min,
-    reduce_min_p as reduce_min_p,
-    reduce_or as reduce_or,
-    reduce_or_p as reduce_or_p,
-    reduce_p as reduce_p,
-    reduce_prod as reduce_prod,
-    reduce_prod_p as reduce_prod_p,
-    reduce_xor as reduce_xor,
-    reduce_xor_p as reduce_xor_p,
-)
-from phalanx.lax.select import select as select, select_n as select_n, select_n_p as select_n_p
-from phalanx.lax.shape import (
-    collapse as collapse,
-    concatenate as concatenate,
-    concatenate_p as concatenate_p,
-    expand_dims as expand_dims,
-    index_in_dim as index_in_dim,
-    reshape as reshape,
-    reshape_p as reshape_p,
-    rev as rev,
-    rev_p as rev_p,
-    split as split,
-    split_p as split_p,
-    squeeze as squeeze,
-    squeeze_p as squeeze_p,
-    stack as stack,
-    stack_p as stack_p,
-    tile as tile,
-    tile_p as tile_p,
-    unstack as unstack,
-    unstack_p as unstack_p,
-)
-from phalanx.lax.slicing import (
-    pad as pad,
-    pad_p as pad_p,
-    slice as slice,
-    slice_in_dim as slice_in_dim,
-    slice_p as slice_p,
-)
-from phalanx.lax.special import (
-    bessel_i0e as bessel_i0e,
-    bessel_i0e_p as bessel_i0e_p,
-    bessel_i1e as bessel_i1e,
-    bessel_i1e_p as bessel_i1e_p,
-    digamma as digamma,
-    erf as erf,
-    erf_inv as erf_inv,
-    erfc as erfc,
-    lgamma as lgamma,
-    polygamma as polygamma,
-    zeta as zeta,
-)
-from phalanx.lax.transcendental import (
-    acos as acos,
-    acosh as acosh,
-    asin as asin,
-    asinh as asinh,
-    atan as atan,
-    atan2 as atan2,
-    atanh as atanh,
-    cbrt as cbrt,
-    cos as cos,
-    cosh as cosh,
-    exp as exp,
-    exp2 as exp2,
-    expm1 as expm1,
-    log as log,
-    log1p as log1p,
-    logistic as logistic,
-    rsqrt as rsqrt,
-    sin as sin,
-    sinh as sinh,
-    sqrt as sqrt,
-    tan as tan,
-    tanh as tanh,
-)
+from phalanx.lax.arithmetic import RoundingMethod as RoundingMethod
+from phalanx.lax.arithmetic import abs as abs
+from phalanx.lax.arithmetic import add as add
+from phalanx.lax.arithmetic import ceil as ceil
+from phalanx.lax.arithmetic import div as div
+from phalanx.lax.arithmetic import floor as floor
+from phalanx.lax.arithmetic import integer_pow as integer_pow
+from phalanx.lax.arithmetic import max as max
+from phalanx.lax.arithmetic import min as min
+from phalanx.lax.arithmetic import mul as mul
+from phalanx.lax.arithmetic import mulhi as mulhi
+from phalanx.lax.arithmetic import neg as neg
+from phalanx.lax.arithmetic import nextafter as nextafter
+from phalanx.lax.arithmetic import pow as pow
+from phalanx.lax.arithmetic import reciprocal as reciprocal
+from phalanx.lax.arithmetic import rem as rem
+from phalanx.lax.arithmetic import round as round
+from phalanx.lax.arithmetic import sign as sign
+from phalanx.lax.arithmetic import square as square
+from phalanx.lax.arithmetic import sub as sub
+from phalanx.lax.associative import associative_scan as associative_scan
+from phalanx.lax.barrier import copy_p as copy_p
+from phalanx.lax.barrier import dce_sink as dce_sink
+from phalanx.lax.barrier import dce_sink_p as dce_sink_p
+from phalanx.lax.barrier import optimization_barrier as optimization_barrier
+from phalanx.lax.barrier import optimization_barrier_p as optimization_barrier_p
+from phalanx.lax.barrier import stage as stage
+from phalanx.lax.barrier import stop_gradient as stop_gradient
+from phalanx.lax.barrier import stop_gradient_p as stop_gradient_p
+from phalanx.lax.bits import bitwise_and as bitwise_and
+from phalanx.lax.bits import bitwise_not as bitwise_not
+from phalanx.lax.bits import bitwise_or as bitwise_or
+from phalanx.lax.bits import bitwise_xor as bitwise_xor
+from phalanx.lax.bits import clz as clz
+from phalanx.lax.bits import population_count as population_count
+from phalanx.lax.bits import shift_left as shift_left
+from phalanx.lax.bits import shift_right_arithmetic as shift_right_arithmetic
+from phalanx.lax.bits import shift_right_logical as shift_right_logical
+from phalanx.lax.branches import cond as cond
+from phalanx.lax.branches import cond_p as cond_p
+from phalanx.lax.branches import switch as switch
+from phalanx.lax.broadcast import broadcast as broadcast
+from phalanx.lax.broadcast import broadcast_in_dim as broadcast_in_dim
+from phalanx.lax.broadcast import broadcast_in_dim_p as broadcast_in_dim_p
+from phalanx.lax.broadcast import broadcast_like as broadcast_like
+from phalanx.lax.broadcast import broadcast_shapes as broadcast_shapes
+from phalanx.lax.broadcast import broadcast_to_rank as broadcast_to_rank
+from phalanx.lax.broadcast import reduce_sum as reduce_sum
+from phalanx.lax.broadcast import reduce_sum_p as reduce_sum_p
+from phalanx.lax.broadcast import transpose as transpose
+from phalanx.lax.broadcast import transpose_p as transpose_p
+from phalanx.lax.comparison import clamp as clamp
+from phalanx.lax.comparison import clamp_p as clamp_p
+from phalanx.lax.comparison import eq as eq
+from phalanx.lax.comparison import ge as ge
+from phalanx.lax.comparison import gt as gt
+from phalanx.lax.comparison import is_finite as is_finite
+from phalanx.lax.comparison import le as le
+from phalanx.lax.comparison import lt as lt
+from phalanx.lax.comparison import ne as ne
+from phalanx.lax.convert import bitcast_convert_type as bitcast_convert_type
+from phalanx.lax.convert import bitcast_convert_type_p as bitcast_convert_type_p
+from phalanx.lax.convert import convert_element_type as convert_element_type
+from phalanx.lax.convert import convert_element_type_p as convert_element_type_p
+from phalanx.lax.convert import reduce_precision as reduce_precision
+from phalanx.lax.convert import reduce_precision_p as reduce_precision_p
+from phalanx.lax.creation import broadcasted_iota as broadcasted_iota
+from phalanx.lax.creation import dtype as dtype
+from phalanx.lax.creation import empty as empty
+from phalanx.lax.creation import full as full
+from phalanx.lax.creation import full_like as full_like
+from phalanx.lax.creation import iota as iota
+from phalanx.lax.creation import iota_p as iota_p
+from phalanx.lax.cumulative import cumlogsumexp as cumlogsumexp
+from phalanx.lax.cumulative import cumlogsumexp_p as cumlogsumexp_p
+from phalanx.lax.cumulative import cummax as cummax
+from phalanx.lax.cumulative import cummax_p as cummax_p
+from phalanx.lax.cumulative import cummin as cummin
+from phalanx.lax.cumulative import cummin_p as cummin_p
+from phalanx.lax.cumulative import cumprod as cumprod
+from phalanx.lax.cumulative import cumprod_p as cumprod_p
+from phalanx.lax.cumulative import cumsum as cumsum
+from phalanx.lax.cumulative import cumsum_p as cumsum_p
+from phalanx.lax.elementwise import abs_p as abs_p
+from phalanx.lax.elementwise import acos_p as acos_p
+from phalanx.lax.elementwise import acosh_p as acosh_p
+from phalanx.lax.elementwise import add_p as add_p
+from phalanx.lax.elementwise import and_p as and_p
+from phalanx.lax.elementwise import asin_p as asin_p
+from phalanx.lax.elementwise import asinh_p as asinh_p
+from phalanx.lax.elementwise import atan2_p as atan2_p
+from phalanx.lax.elementwise import atan_p as atan_p
+from phalanx.lax.elementwise import atanh_p as atanh_p
+from phalanx.lax.elementwise import cbrt_p as cbrt_p
+from phalanx.lax.elementwise import ceil_p as ceil_p
+from phalanx.lax.elementwise import clz_p as clz_p
+from phalanx.lax.elementwise import complex_p as complex_p
+from phalanx.lax.elementwise import conj_p as conj_p
+from phalanx.lax.elementwise import cos_p as cos_p
+from phalanx.lax.elementwise import cosh_p as cosh_p
+from phalanx.lax.elementwise import digamma_p as digamma_p
+from phalanx.lax.elementwise import div_p as div_p
+from phalanx.lax.elementwise import eq_p as eq_p
+from phalanx.lax.elementwise import eq_to_p as eq_to_p
+from phalanx.lax.elementwise import erf_inv_p as erf_inv_p
+from phalanx.lax.elementwise import erf_p as erf_p
+from phalanx.lax.elementwise import erfc_p as erfc_p
+from phalanx.lax.elementwise import exp2_p as exp2_p
+from phalanx.lax.elementwise import exp_p as exp_p
+from phalanx.lax.elementwise import expm1_p as expm1_p
+from phalanx.lax.elementwise import floor_p as floor_p
+from phalanx.lax.elementwise import ge_p as ge_p
+from phalanx.lax.elementwise import gt_p as gt_p
+from phalanx.lax.elementwise import imag_p as imag_p
+from phalanx.lax.elementwise import integer_pow_p as integer_pow_p
+from phalanx.lax.elementwise import is_finite_p as is_finite_p
+from phalanx.lax.elementwise import le_p as le_p
+from phalanx.lax.elementwise import le_to_p as le_to_p
+from phalanx.lax.elementwise import lgamma_p as lgamma_p
+from phalanx.lax.elementwise import log1p_p as log1p_p
+from phalanx.lax.elementwise import log_p as log_p
+from phalanx.lax.elementwise import logistic_p as logistic_p
+from phalanx.lax.elementwise import lt_p as lt_p
+from phalanx.lax.elementwise import lt_to_p as lt_to_p
+from phalanx.lax.elementwise import max_p as max_p
+from phalanx.lax.elementwise import min_p as min_p
+from phalanx.lax.elementwise import mul_p as mul_p
+from phalanx.lax.elementwise import mulhi_p as mulhi_p
+from phalanx.lax.elementwise import ne_p as ne_p
+from phalanx.lax.elementwise import neg_p as neg_p
+from phalanx.lax.elementwise import nextafter_p as nextafter_p
+from phalanx.lax.elementwise import not_p as not_p
+from phalanx.lax.elementwise import or_p as or_p
+from phalanx.lax.elementwise import polygamma_p as polygamma_p
+from phalanx.lax.elementwise import population_count_p as population_count_p
+from phalanx.lax.elementwise import pow_p as pow_p
+from phalanx.lax.elementwise import real_p as real_p
+from phalanx.lax.elementwise import rem_p as rem_p
+from phalanx.lax.elementwise import round_p as round_p
+from phalanx.lax.elementwise import rsqrt_p as rsqrt_p
+from phalanx.lax.elementwise import shift_left_p as shift_left_p
+from phalanx.lax.elementwise import shift_right_arithmetic_p as shift_right_arithmetic_p
+from phalanx.lax.elementwise import shift_right_logical_p as shift_right_logical_p
+from phalanx.lax.elementwise import sign_p as sign_p
+from phalanx.lax.elementwise import sin_p as sin_p
+from phalanx.lax.elementwise import sinh_p as sinh_p
+from phalanx.lax.elementwise import sqrt_p as sqrt_p
+from phalanx.lax.elementwise import square_p as square_p
+from phalanx.lax.elementwise import sub_p as sub_p
+from phalanx.lax.elementwise import tan_p as tan_p
+from phalanx.lax.elementwise import tanh_p as tanh_p
+from phalanx.lax.elementwise import xor_p as xor_p
+from phalanx.lax.elementwise import zeta_p as zeta_p
+from phalanx.lax.family import AccuracyMode as AccuracyMode
+from phalanx.lax.family import Tolerance as Tolerance
+from phalanx.lax.incomplete import betainc as betainc
+from phalanx.lax.incomplete import igamma as igamma
+from phalanx.lax.incomplete import igamma_grad_a as igamma_grad_a
+from phalanx.lax.incomplete import igamma_grad_a_p as igamma_grad_a_p
+from phalanx.lax.incomplete import igamma_p as igamma_p
+from phalanx.lax.incomplete import igammac as igammac
+from phalanx.lax.incomplete import igammac_p as igammac_p
+from phalanx.lax.incomplete import random_gamma_grad as random_gamma_grad
+from phalanx.lax.incomplete import random_gamma_grad_p as random_gamma_grad_p
+from phalanx.lax.incomplete import regularized_incomplete_beta_p as regularized_incomplete_beta_p
+from phalanx.lax.loops import fori_loop as fori_loop
+from phalanx.lax.loops import map as map
+from phalanx.lax.loops import scan as scan
+from phalanx.lax.loops import scan_p as scan_p
+from phalanx.lax.loops import while_loop as while_loop
+from phalanx.lax.loops import while_p as while_p
+from phalanx.lax.parts import complex as complex
+from phalanx.lax.parts import conj as conj
+from phalanx.lax.parts import imag as imag
+from phalanx.lax.parts import real as real
+from phalanx.lax.reductions import argmax as argmax
+from phalanx.lax.reductions import argmax_p as argmax_p
+from phalanx.lax.reductions import argmin as argmin
+from phalanx.lax.reductions import argmin_p as argmin_p
+from phalanx.lax.reductions import reduce as reduce
+from phalanx.lax.reductions import reduce_and as reduce_and
+from phalanx.lax.reductions import reduce_and_p as reduce_and_p
+from phalanx.lax.reductions import reduce_max as reduce_max
+from phalanx.lax.reductions import reduce_max_p as reduce_max_p
+from phalanx.lax.reductions import reduce_min as reduce_min
+from phalanx.lax.reductions import reduce_min_p as reduce_min_p
+from phalanx.lax.reductions import reduce_or as reduce_or
+from phalanx.lax.reductions import reduce_or_p as reduce_or_p
+from phalanx.lax.reductions import reduce_p as reduce_p
+from phalanx.lax.reductions import reduce_prod as reduce_prod
+from phalanx.lax.reductions import reduce_prod_p as reduce_prod_p
+from phalanx.lax.reductions import reduce_xor as reduce_xor
+from phalanx.lax.reductions import reduce_xor_p as reduce_xor_p
+from phalanx.lax.select import select as select
+from phalanx.lax.select import select_n as select_n
+from phalanx.lax.select import select_n_p as select_n_p
+from phalanx.lax.shape import collapse as collapse
+from phalanx.lax.shape import concatenate as concatenate
+from phalanx.lax.shape import concatenate_p as concatenate_p
+from phalanx.lax.shape import expand_dims as expand_dims
+from phalanx.lax.shape import index_in_dim as index_in_dim
+from phalanx.lax.shape import reshape as reshape
+from phalanx.lax.shape import reshape_p as reshape_p
+from phalanx.lax.shape import rev as rev
+from phalanx.lax.shape import rev_p as rev_p
+from phalanx.lax.shape import split as split
+from phalanx.lax.shape import split_p as split_p
+from phalanx.lax.shape import squeeze as squeeze
+from phalanx.lax.shape import squeeze_p as squeeze_p
+from phalanx.lax.shape import stack as stack
+from phalanx.lax.shape import stack_p as stack_p
+from phalanx.lax.shape import tile as tile
+from phalanx.lax.shape import tile_p as tile_p
+from phalanx.lax.shape import unstack as unstack
+from phalanx.lax.shape import unstack_p as unstack_p
+from phalanx.lax.slicing import pad as pad
+from phalanx.lax.slicing import pad_p as pad_p
+from phalanx.lax.slicing import slice as slice
+from phalanx.lax.slicing import slice_in_dim as slice_in_dim
+from phalanx.lax.slicing import slice_p as slice_p
+from phalanx.lax.solvers import custom_linear_solve as custom_linear_solve
+from phalanx.lax.solvers import custom_root as custom_root
+from phalanx.lax.special import bessel_i0e as bessel_i0e
+from phalanx.lax.special import bessel_i0e_p as bessel_i0e_p
+from phalanx.lax.special import bessel_i1e as bessel_i1e
+from phalanx.lax.special import bessel_i1e_p as bessel_i1e_p
+from phalanx.lax.special import digamma as digamma
+from phalanx.lax.special import erf as erf
+from phalanx.lax.special import erf_inv as erf_inv
+from phalanx.lax.special import erfc as erfc
+from phalanx.lax.special import lgamma as lgamma
+from phalanx.lax.special import polygamma as polygamma
+from phalanx.lax.special import zeta as zeta
+from phalanx.lax.transcendental import acos as acos
+from phalanx.lax.transcendental import acosh as acosh
+from phalanx.lax.transcendental import asin as asin
+from phalanx.lax.transcendental import asinh as asinh
+from phalanx.lax.transcendental import atan as atan
+from phalanx.lax.transcendental import atan2 as atan2
+from phalanx.lax.transcendental import atanh as atanh
+from phalanx.lax.transcendental import cbrt as cbrt
+from phalanx.lax.transcendental import cos as cos
+from phalanx.lax.transcendental import cosh as cosh
+from phalanx.lax.transcendental import exp as exp
+from phalanx.lax.transcendental import exp2 as exp2
+from phalanx.lax.transcendental import expm1 as expm1
+from phalanx.lax.transcendental import log as log
+from phalanx.lax.transcendental import log1p as log1p
+from phalanx.lax.transcendental import logistic as logistic
+from phalanx.lax.transcendental import rsqrt as rsqrt
+from phalanx.lax.transcendental import sin as sin
+from phalanx.lax.transcendental import sinh as sinh
+from phalanx.lax.transcendental import sqrt as sqrt
+from phalanx.lax.transcendental import tan as tan
+from phalanx.lax.transcendental import tanh as tanh

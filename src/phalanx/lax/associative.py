@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.lax.shape import concatenate, pad, rev
-from phalanx.lax.slicing import slice_in_dim
-
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.tangent import vector_space
+from phalanx.lax.shape import concatenate, rev
+from phalanx.lax.slicing import pad, slice_in_dim
 from phalanx.tree import tree_flatten, tree_unflatten
 
 

@@ -11,10 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from phalanx.lax.broadcast import broadcast_in_dim
-from phalanx.lax.comparison import clamp, eq
-from phalanx.lax.convert import convert_element_type
-from phalanx.lax.select import select_n
 
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
@@ -26,6 +22,10 @@ from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.broadcast import broadcast_in_dim
+from phalanx.lax.comparison import clamp, eq
+from phalanx.lax.convert import convert_element_type
+from phalanx.lax.select import select_n
 from phalanx.transforms.batching import Axis, batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program

@@ -12,13 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from phalanx.lax.arithmetic import add
-from phalanx.lax.broadcast import broadcast_in_dim
-from phalanx.lax.comparison import lt
-from phalanx.lax.reductions import reduce_or
-from phalanx.lax.select import select_n
-from phalanx.lax.shape import concatenate, reshape
-from phalanx.lax.slicing import slice_in_dim
 
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
@@ -30,7 +23,14 @@ from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.broadcast import broadcast_in_dim
+from phalanx.lax.comparison import lt
+from phalanx.lax.reductions import reduce_or
+from phalanx.lax.select import select_n
+from phalanx.lax.shape import concatenate, reshape
+from phalanx.lax.slicing import slice_in_dim
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front, vmap
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
