@@ -60,3 +60,33 @@ def test_the_number_of_devices_can_be_chosen(environment, before, expected):
     environment = {"PYTHONPATH": ":".join(sys.path), **environment}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert expected in done.stdout + done.stderr
+
+
+def test_a_platform_that_is_not_there_says_what_is_missing():
+    try:
+        client.devices("gpu")
+    except client.BackendError as error:
+        text = str(error)
+    else:
+        pytest.skip("there is a GPU")
+    assert text.startswith("the platform cuda: expected XLA's CUDA plugin and a GPU that it can use, got ")
+    assert text.endswith("To mend: install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu.")
+
+
+def test_a_plugin_without_a_gpu_is_a_warning_unless_it_was_asked_for(tmp_path):
+    plugin = tmp_path / "jax_plugins" / "xla_cuda13" / "xla_cuda_plugin.so"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_bytes(b"no shared object")
+
+    def run(code, **environment):
+        environment |= {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
+        code = f"from phalanx.engine import client\n{code}"
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    text = run("print(client.default_backend())")
+    assert "RuntimeWarning: cuda is installed but not used: the platform cuda: expected" in text
+    assert text.endswith("cpu\n") or "cpu\n" in text
+    assert "BackendError" in run("client.devices()", PHALANX_PLATFORMS="cuda,cpu")
+    assert "BackendError" in run("client.devices('cuda')")
+    assert run("print(client.devices('cpu'))") == "[CpuDevice(id=0)]\n"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from jaxlib import _jax
 
-from phalanx.engine import runtime
 from phalanx.engine.errors import PhalanxError
+from phalanx.engine.runtime import XlaRuntimeError
 
 Device = _jax.Device
 DeviceList = _jax.DeviceList
@@ -65,6 +65,7 @@ class _Clients:
         self.settings = Settings()
         self.started: dict[str, Client] = {}
         self.default: str | None = None
+        self.cuda_plugin: Any = None
         self.lock = threading.RLock()
 
 
@@ -136,40 +137,31 @@ def _start_cpu(settings: Settings) -> Client:
     return _jax.get_tfrt_cpu_client(**options)
 
 
-def cuda_plugin_path() -> str | None:
-    """Find the CUDA plugin's shared object among the installed packages, without importing them."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("jax_plugins")
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        for package in ("xla_cuda13", "xla_cuda12"):
-            path = os.path.join(root, package, "xla_cuda_plugin.so")
-            if os.path.exists(path):
-                return path
-    return None
-
-
 def _start_cuda(settings: Settings) -> Client:
-    path = cuda_plugin_path()
-    if path is None:
-        raise BackendError(
-            "devices('cuda')",
-            expected="the package with XLA's CUDA plugin",
-            got="no such package",
-            mend="install phalanx[cuda13]",
-        )
-    if not _jax.pjrt_plugin_loaded("cuda"):
-        _jax.load_pjrt_plugin("cuda", library_path=path, c_api=None)
-    if not _jax.pjrt_plugin_initialized("cuda"):
-        _jax.initialize_pjrt_plugin("cuda")
-    from jaxlib import xla_client  # It reads the memory settings that a user of XLA on GPUs knows by name.
+    from phalanx.engine import cuda
 
-    options = xla_client.generate_pjrt_gpu_plugin_options()
-    cluster = settings.cluster
-    if cluster is None:
-        return _jax.get_c_api_client("cuda", options)
-    options |= {"node_id": cluster.process_index, "num_nodes": cluster.num_processes}
-    return _jax.get_c_api_client("cuda", options, cluster.client)
+    try:
+        started, _clients.cuda_plugin = cuda.start(settings.cluster)
+    except (FileNotFoundError, XlaRuntimeError) as error:
+        raise BackendError(
+            "the platform cuda",
+            expected="XLA's CUDA plugin and a GPU that it can use",
+            got=str(error),
+            mend="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
+        ) from error
+    return started
+
+
+def _has_cuda_plugin() -> bool:
+    from phalanx.engine import cuda
+
+    return cuda.plugin_path() is not None
+
+
+def cuda_plugin() -> Any:
+    """Give the started CUDA plugin, an `engine.cuda.Plugin`; the platform is started if need be."""
+    client("cuda")
+    return _clients.cuda_plugin
 
 
 _STARTERS: dict[str, Callable[[Settings], Client]] = {"cuda": _start_cuda, "cpu": _start_cpu}
@@ -179,7 +171,7 @@ def _allowed_platforms() -> tuple[str, ...]:
     named = _clients.settings.platforms
     if named is None:
         named = tuple(p.strip() for p in os.environ.get("PHALANX_PLATFORMS", "").split(",") if p.strip())
-    return tuple(_ALIASES.get(p, p) for p in named) or (("cuda", "cpu") if cuda_plugin_path() else ("cpu",))
+    return tuple(_ALIASES.get(p, p) for p in named) or (("cuda", "cpu") if _has_cuda_plugin() else ("cpu",))
 
 
 def default_backend() -> str:
@@ -196,12 +188,12 @@ def _find_default() -> str:
     for platform in platforms[:-1]:
         try:
             client(platform)
-        except runtime.XlaRuntimeError as error:
+        except BackendError as error:
             if _clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
                 raise  # The user asked for this platform by name.
             import warnings
 
-            warnings.warn(f"{platform} could not be started and is not used: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{platform} is installed but not used: {error}", RuntimeWarning, stacklevel=2)
             continue
         return platform
     client(platforms[-1])

@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxlib import _jax
 
+from phalanx.engine import client
 from phalanx.engine.errors import PhalanxError
 
 _MODULES = {
@@ -78,7 +79,7 @@ def _register(target: str, platform: str) -> None:
         _initialize_lapack()
         _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
     else:
-        _cuda_extension().register_custom_call_target(target, function, api_version=api_version)
+        client.cuda_plugin().register(target, function, api_version)
     _table.registered.add((platform, target))
 
 
@@ -100,7 +101,3 @@ def _kernels(platform: str) -> dict[str, tuple[Any, int]]:
 def _initialize_lapack() -> None:
     """Fetch the LAPACK routines' addresses from SciPy; again costs nothing."""
     importlib.import_module("jaxlib.cpu._lapack").initialize()
-
-
-def _cuda_extension() -> Any:
-    return importlib.import_module("jax_cuda13_plugin.cuda_plugin_extension")

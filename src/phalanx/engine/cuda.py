@@ -1,0 +1,111 @@
+"""XLA's CUDA plugin: finding and starting it, and telling it of kernels.
+
+Builds on the packages `jax_plugins.xla_cuda13` (the plugin itself, a shared object) and `jax_cuda13_plugin` (kernels),
+neither of which is imported in a way that imports jax. `client` and `targets` call it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+from typing import Any
+
+from jaxlib import _jax
+
+_NAME, _XLA_NAME = "cuda", "CUDA"
+_MAJOR_VERSIONS = ("13", "12")
+
+
+def plugin_path() -> str | None:
+    """Find the plugin's shared object among the installed packages, without importing them."""
+    spec = importlib.util.find_spec("jax_plugins")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for major in _MAJOR_VERSIONS:
+            path = os.path.join(root, f"xla_cuda{major}", "xla_cuda_plugin.so")
+            if os.path.exists(path):
+                return path
+    return None
+
+
+class Plugin:
+    """The plugin, loaded and initialized.
+
+    Args:
+      path: its shared object.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if _jax.pjrt_plugin_loaded(_NAME):  # jax was here first.
+            self.c_api = _loaded_api(path)
+        else:
+            self.c_api = _jax.load_pjrt_plugin(_NAME, library_path=path, c_api=None)
+        if not _jax.pjrt_plugin_initialized(_NAME):
+            _jax.initialize_pjrt_plugin(_NAME)
+        self._extension = _extension()
+        if self._extension is not None:
+            self._register_own_handlers()
+
+    def _register_own_handlers(self) -> None:
+        """Tell XLA of what the kernels' package brings for Python callbacks and for its kernels' states."""
+        for name, type_id in self._extension.ffi_types().items():
+            self._extension.register_custom_type(self.c_api, name, type_id)
+        for name, handler in self._extension.ffi_handlers().items():
+            self.register(name, handler, api_version=1)
+
+    def register(self, target: str, function: Any, api_version: int) -> None:
+        """Tell XLA of a kernel."""
+        assert self._extension is not None, "kernels come from the package that has the extension"
+        self._extension.register_custom_call_target(self.c_api, target, function, _XLA_NAME, api_version, 0)
+
+
+def _extension() -> Any | None:
+    """Load the extension of the kernels' package; None where only the plugin is installed."""
+    for major in _MAJOR_VERSIONS:
+        name = f"jax_cuda{major}_plugin"
+        if importlib.util.find_spec(name) is not None:
+            return importlib.import_module(f"{name}.cuda_plugin_extension")
+    return None
+
+
+def _loaded_api(path: str) -> Any:
+    """Give the plugin's table of functions, of which jaxlib keeps only one."""
+    if hasattr(_jax, "get_pjrt_plugin"):
+        return _jax.get_pjrt_plugin(_NAME)
+    library = ctypes.CDLL(path)  # Loaded already, so this is the same one.
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    return new_capsule(library.GetPjrtApi(), _CAPSULE_NAME, None)
+
+
+_CAPSULE_NAME = b"pjrt_c_api"  # The capsule refers to the name, which must therefore stay.
+
+
+def start(node: Any = None) -> tuple[Any, Plugin]:
+    """Start the client for this process's GPUs.
+
+    Args:
+      node: this process's place in a distributed program (`client.Cluster`), if any.
+
+    Returns:
+      jaxlib's client and the plugin.
+
+    Raises:
+      FileNotFoundError: the plugin is not installed.
+      XlaRuntimeError: there is no GPU, or the driver does not fit.
+    """
+    path = plugin_path()
+    if path is None:
+        raise FileNotFoundError("no package with XLA's CUDA plugin")
+    plugin = Plugin(path)
+    from jaxlib import xla_client  # It reads the memory settings that users of XLA on GPUs know by name.
+
+    options = xla_client.generate_pjrt_gpu_plugin_options()
+    if node is None:
+        return _jax.get_c_api_client(_NAME, options), plugin
+    options |= {"node_id": node.process_index, "num_nodes": node.num_processes}
+    return _jax.get_c_api_client(_NAME, options, node.client), plugin
