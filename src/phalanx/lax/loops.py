@@ -203,14 +203,16 @@ class Scan(Primitive, name="scan", multiple=True):
     def transpose(self, y_bars: Any, *operands: Any, jaxpr: Jaxpr, layout: Layout) -> tuple:
         linear = [is_linear(x) for x in operands]
         lin_consts, lin_carry, lin_xs = layout.split(linear)
-        if not all(lin_carry):
+        consts, init, xs = layout.split(operands)
+        # A tangent that starts at zero is a known initial value of a carry that is linear all the same.
+        if any(not lin and aval_of(x).to_tangent().dtype == dtypes.float0 for x, lin in zip(init, lin_carry)):
             raise RuleError(
                 "reverse-mode differentiation of scan",
                 expected="a carry that is linear in the differentiated values",
                 got="one that mixes them with others",
                 mend="this is a fault of a transformation; report it",
             )
-        consts, init, xs = layout.split(operands)
+        linear = [*lin_consts, *([True] * layout.num_carry), *lin_xs]
         carry_bars = [instantiate(c) for c in y_bars[: layout.num_carry]]
         ys_bars = list(y_bars[layout.num_carry :])
         nz_ys = [type(c) is not Zero for c in ys_bars]
@@ -241,7 +243,7 @@ class Scan(Primitive, name="scan", multiple=True):
         for_consts, for_xs = iter(const_bars), iter(xs_bars)
         return (
             *(next(for_consts) if lin else None for lin in lin_consts),
-            *init_bars,
+            *(c if lin else None for c, lin in zip(init_bars, lin_carry)),
             *(next(for_xs) if lin else None for lin in lin_xs),
         )
 
