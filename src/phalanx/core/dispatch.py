@@ -128,6 +128,7 @@ def lower(
         closed,
         devices[0].platform if devices[0].platform != "gpu" else "cuda",
         num_partitions=len(devices),
+        devices=devices,
         name=name,
         in_shardings=shown,
         out_shardings=out_shardings if sharded else None,

@@ -417,6 +417,7 @@ def lower_program(
     in_shardings: Sequence[Any] | None = None,
     out_shardings: Sequence[Any] | None = None,
     donated: Sequence[int] = (),
+    devices: Sequence[Any] | None = None,
     describe_sharding: Callable[[ModuleContext, Any, int], Any] | None = None,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
@@ -428,6 +429,7 @@ def lower_program(
       name: the module's name, shown by profilers.
       in_shardings, out_shardings: for each parameter and result a sharding, or None to leave it to the partitioner.
       donated: numbers of the parameters whose buffers may be reused.
+      devices: in the order in which partitions are numbered.
       describe_sharding: the MLIR attribute of a sharding, for a rank.
 
     Returns:
@@ -435,6 +437,7 @@ def lower_program(
     """
     with mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(platform, num_partitions)
+        module.device_assignment = devices
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = _i32(1)
