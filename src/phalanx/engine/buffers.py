@@ -8,6 +8,8 @@ and `size`, a sharding the few attributes that jaxlib's C++ reads.
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -129,8 +131,32 @@ def with_sharding(buffer: Buffer, aval: Any, sharding: Any) -> Buffer:
 
 
 def shards(buffer: Buffer) -> list[Buffer]:
-    """List this process's single-device buffers of an array, in its sharding's order; nothing is copied."""
-    return buffer._arrays
+    """List this process's single-device buffers of an array, in its sharding's order; nothing is copied.
+
+    jaxlib looks for jax once per shard on the way, and imports it where it is installed. Where it is not, the search
+    through all folders of `sys.path` is cut short.
+    """
+    if "jax" in sys.modules or _is_installed("jax"):
+        return buffer._arrays
+    sys.meta_path.insert(0, _NoJax)
+    try:
+        return buffer._arrays
+    finally:
+        sys.meta_path.remove(_NoJax)
+
+
+@functools.cache
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+class _NoJax:
+    """An import hook that knows at once what a search would find out."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "jax":
+            raise ModuleNotFoundError("No module named 'jax'", name=name)
 
 
 def to_host(buffer: Buffer) -> np.ndarray:
