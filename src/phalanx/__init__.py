@@ -11,9 +11,11 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # As type checkers know it; importing typing would take most of this page's time.
 
 if TYPE_CHECKING:
+    from phalanx import ad_checkpoint as ad_checkpoint
     from phalanx import core as core
     from phalanx import debug as debug
     from phalanx import engine as engine
+    from phalanx import experimental as experimental
     from phalanx import lax as lax
     from phalanx import nn as nn
     from phalanx import numpy as numpy
