@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core import dispatch, placement
+from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import concrete_type, explain_failure
@@ -31,48 +32,74 @@ _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 
 class _Entry:
-    """What a call that hits the cache needs: the bound execution and how to wrap its results."""
+    """What a call that hits the cache needs: the bound execution and how to wrap its results.
 
-    __slots__ = ("compiled", "moves", "out_tree", "unflatten")
+    Args:
+      compiled: the program.
+      moves: arguments that must be brought elsewhere first.
+      out_tree: the structure of the result.
+    """
+
+    __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run", "unflatten")
 
     def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
         self.compiled = compiled
         self.moves = moves
         self.unflatten = out_tree.unflatten
+        self.run = compiled._run
+        self.handlers = compiled._handlers
+        self.out_types = compiled.out_types
+        checked = state.context.debug_nans or state.context.debug_infs
+        # Nothing but the execution itself is left to do, so that `Jit.__call__` can do it without another call.
+        self.is_direct = not (
+            moves or compiled.constants or compiled.has_effects or compiled.kept is not None or checked
+        )
 
 
 class Jit:
-    """A compiled function; made by `jit`."""
+    """What is behind a compiled function: its options, and its programs by the types of the arguments."""
 
     def __init__(self, fun: Callable, signature: Signature, options: dict):
-        functools.update_wrapper(self, fun)
         self._fun = fun
         self._signature = signature
         self._options = options
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._calls: dict[tuple, _Entry] = {}
         self._traces: dict[tuple, Traced] = {}
-        self._plain = signature.is_plain
         _wrappers.add(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._plain and not kwargs and state.trace is None:
-            leaves, tree = tree_flatten(args)
-            try:
-                types = tuple([x._type for x in leaves])
-            except AttributeError:  # data that is still on the host, or no data at all
-                return self._call(args, kwargs)
-            entry = self._calls.get((tree, types, state.context))
-            if entry is not None and entry.moves is None:
-                try:
-                    return entry.unflatten(entry.compiled([x._buffer for x in leaves]))
-                except Exception as error:
-                    explain_failure(error, leaves)
-                    raise
-        return self._call(args, kwargs)
+    def function(self) -> Callable:
+        """The callable that users hold: a plain function, since calling an object costs more."""
+        calls, call_slowly, flatten, wrap, plain = (
+            self._calls,
+            self._call,
+            tree_flatten,
+            Array,
+            self._signature.is_plain,
+        )
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        @functools.wraps(self._fun)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            if state.trace is not None or kwargs or not plain:
+                return call_slowly(args, kwargs)
+            leaves, tree = flatten(args)
+            try:
+                entry = calls.get((tree, tuple([x._type for x in leaves]), state.context))
+            except AttributeError:  # data that is still on the host, or no data at all
+                return call_slowly(args, kwargs)
+            if entry is None or not entry.is_direct:
+                return call_slowly(args, kwargs)
+            try:
+                out = entry.run([x._buffer for x in leaves]).consume_with_handlers(entry.handlers)
+            except Exception as error:
+                explain_failure(error, leaves)
+                raise
+            return entry.unflatten(map(wrap, out, entry.out_types))
+
+        for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
+            setattr(compiled, name, getattr(self, name))
+        compiled._jit = self  # type: ignore[attr-defined]
+        return compiled
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Every call that is not a plain hit."""
@@ -246,7 +273,7 @@ def jit(
     if device is not None:
         options["in_shardings"] = placement.on_device(device)
     signature = Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    return Jit(fun, signature, options)
+    return Jit(fun, signature, options).function()
 
 
 pjit = jit
