@@ -38,6 +38,10 @@ class ArrayType:
 
     __slots__ = ("aval", "committed", "sharding")
 
+    aval: ShapedArray
+    sharding: Any
+    committed: bool
+
     def __new__(cls, aval: ShapedArray, sharding: Any, committed: bool = False) -> ArrayType:
         key = (aval, sharding, committed)
         if (found := _types.get(key)) is not None:

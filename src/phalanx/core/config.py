@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.errors import ArgumentError
 
@@ -58,6 +58,10 @@ class Context:
         for name, value in changes.items():
             values[self.fields.index(name)] = value
         return Context.of(tuple(values))
+
+    if TYPE_CHECKING:  # The fields are those that options declare.
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __repr__(self) -> str:
         return f"Context({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"

@@ -116,6 +116,11 @@ class Primitive:
     split: Any = None
     dce: Any = None
 
+    result: Any  # The rules that every primitive sets; `__init__` checks that it does.
+    roles: Any
+    lower: Any
+    jvp: Any
+    batch: Any
     transpose: Any = Undefined("the operation is not linear, so only its linearisation has a transpose")
 
     def __init_subclass__(cls, name: str | None = None, multiple: bool | None = None, **kwargs: Any):

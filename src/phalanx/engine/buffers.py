@@ -12,7 +12,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -22,9 +22,9 @@ from phalanx.engine.client import Device
 from phalanx.engine.client import DeviceList as DeviceList
 from phalanx.engine.runtime import XlaRuntimeError, user_error
 
-Buffer = _jax.ArrayImpl
-ShardingBase = _jax.Sharding
-CopySemantics = _jax.ArrayCopySemantics
+Buffer: TypeAlias = _jax.ArrayImpl
+ShardingBase: TypeAlias = _jax.Sharding
+CopySemantics: TypeAlias = _jax.ArrayCopySemantics
 
 _device_put = _jax.batched_device_put
 _COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxlib import _jax
 
 from phalanx.engine.errors import PhalanxError
 from phalanx.engine.runtime import XlaRuntimeError
 
-Device = _jax.Device
-DeviceList = _jax.DeviceList
-Client = _jax.Client
+Device: TypeAlias = _jax.Device
+DeviceList: TypeAlias = _jax.DeviceList
+Client: TypeAlias = _jax.Client
 
 
 class BackendError(PhalanxError, RuntimeError):

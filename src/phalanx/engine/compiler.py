@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxlib import _jax
@@ -17,7 +17,7 @@ from phalanx.engine import compilation_cache, runtime
 from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.errors import PhalanxError
 
-LoadedExecutable = _jax.LoadedExecutable
+LoadedExecutable: TypeAlias = _jax.LoadedExecutable
 OptionValue = str | int | bool | float
 
 _OPTION_ERROR = re.compile(r"No such compile option: '([^']+)'|While setting option ([^,\s]+),")

@@ -12,15 +12,15 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from jaxlib._jax import pytree as _pytree
 
-PyTreeDef = _pytree.PyTreeDef
-DictKey = _pytree.DictKey
-SequenceKey = _pytree.SequenceKey
-GetAttrKey = _pytree.GetAttrKey
-FlattenedIndexKey = _pytree.FlattenedIndexKey
+PyTreeDef: TypeAlias = _pytree.PyTreeDef
+DictKey: TypeAlias = _pytree.DictKey
+SequenceKey: TypeAlias = _pytree.SequenceKey
+GetAttrKey: TypeAlias = _pytree.GetAttrKey
+FlattenedIndexKey: TypeAlias = _pytree.FlattenedIndexKey
 
 registry = _pytree.PyTreeRegistry()
 # A PyTreeDef pickles as its nodes and the global name of its registry; these two say which global that is.
@@ -46,8 +46,9 @@ def all_leaves(values: Iterable[Any]) -> bool:
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
     """Take off the outermost node: pairs (key, child) and the node's own data, or None for a leaf."""
-    opened = registry.flatten_one_level_with_keys(tree)
+    opened: tuple[Iterable[tuple[Any, Any]], Any] | None = registry.flatten_one_level_with_keys(tree)
     if opened is None or not isinstance(opened[1], type):
         return opened
     # jaxlib 0.10 gives every field of a named tuple the name of the first.
-    return tuple((GetAttrKey(name), child) for name, child in zip(opened[1]._fields, tree)), opened[1]
+    fields: tuple[str, ...] = opened[1]._fields  # type: ignore[attr-defined]
+    return tuple((GetAttrKey(name), child) for name, child in zip(fields, tree)), opened[1]

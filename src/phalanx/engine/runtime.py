@@ -10,20 +10,20 @@ import itertools
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from jaxlib import _hlo, _jax
 from jaxlib import weakref_lru_cache as _weakref
 
-Traceback = _jax.Traceback
+Traceback: TypeAlias = _jax.Traceback
 get_traceback: Callable[[], Any] = _jax.Traceback.get_traceback
 """The calling thread's stack, as code objects and offsets: 0.1 to 0.4 us, nothing is formatted."""
 
-XlaRuntimeError = _jax.JaxRuntimeError
-HloSharding = _hlo.HloSharding
-HloModule = _hlo.HloModule
-OpSharding = _hlo.OpSharding
-OpShardingType = _hlo.OpSharding_Type
+XlaRuntimeError: TypeAlias = _jax.JaxRuntimeError
+HloSharding: TypeAlias = _hlo.HloSharding
+HloModule: TypeAlias = _hlo.HloModule
+OpSharding: TypeAlias = _hlo.OpSharding
+OpShardingType: TypeAlias = _hlo.OpSharding_Type
 """Kinds of an `OpSharding`: `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ..."""
 
 

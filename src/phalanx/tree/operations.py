@@ -15,7 +15,7 @@ from phalanx.engine.errors import ArgumentError, TreeError
 from phalanx.tree.paths import KeyPath
 from phalanx.tree.prefix import described, prefix_errors
 
-PyTreeDef = pytree.PyTreeDef
+PyTreeDef: TypeAlias = pytree.PyTreeDef
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
 _flatten = pytree.flatten

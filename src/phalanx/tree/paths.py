@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from phalanx.engine import pytree
 
-DictKey = pytree.DictKey
-SequenceKey = pytree.SequenceKey
-GetAttrKey = pytree.GetAttrKey
-FlattenedIndexKey = pytree.FlattenedIndexKey
+DictKey: TypeAlias = pytree.DictKey
+SequenceKey: TypeAlias = pytree.SequenceKey
+GetAttrKey: TypeAlias = pytree.GetAttrKey
+FlattenedIndexKey: TypeAlias = pytree.FlattenedIndexKey
 
 KeyEntry: TypeAlias = Any
 """One step of a path: one of the four key types, or what a registered node gives as a key."""
