@@ -17,6 +17,7 @@ from phalanx.transforms.custom import closure_convert as closure_convert
 from phalanx.transforms.custom import custom_gradient as custom_gradient
 from phalanx.transforms.custom import custom_jvp as custom_jvp
 from phalanx.transforms.custom import custom_vjp as custom_vjp
+from phalanx.transforms.keys import lower_on_keys as lower_on_keys
 from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name
 from phalanx.transforms.remat import checkpoint_policies as checkpoint_policies
