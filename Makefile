@@ -45,7 +45,7 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/installed-docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/installed-dev+peer
 	$(BIN)/ruff check --fix-only .
