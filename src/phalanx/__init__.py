@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from phalanx.core.array import Array as Array
     from phalanx.core.array import Shard as Shard
     from phalanx.core.array import block_until_ready as block_until_ready
-    from phalanx.core.array import copy_to_host_async as copy_to_host_async
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.aval import typeof as typeof
     from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
@@ -67,12 +66,14 @@ if TYPE_CHECKING:
     from phalanx.sharding import make_mesh as make_mesh
     from phalanx.sharding import set_mesh as set_mesh
     from phalanx.spmd import clear_caches as clear_caches
+    from phalanx.spmd import copy_to_host_async as copy_to_host_async
     from phalanx.spmd import device_get as device_get
     from phalanx.spmd import device_put as device_put
     from phalanx.spmd import device_put_replicated as device_put_replicated
     from phalanx.spmd import device_put_sharded as device_put_sharded
     from phalanx.spmd import eval_shape as eval_shape
     from phalanx.spmd import jit as jit
+    from phalanx.spmd import live_arrays as live_arrays
     from phalanx.spmd import make_array_from_callback as make_array_from_callback
     from phalanx.spmd import make_array_from_process_local_data as make_array_from_process_local_data
     from phalanx.spmd import make_array_from_single_device_arrays as make_array_from_single_device_arrays
@@ -127,7 +128,7 @@ _MODULES = {
 _NAMES = {
     name: f"phalanx.{module}"
     for module, names in {
-        "core.array": "Array Shard block_until_ready copy_to_host_async",
+        "core.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct typeof",
         "core.config": (
             "check_tracer_leaks checking_leaks debug_infs debug_nans default_device "
@@ -146,8 +147,8 @@ _NAMES = {
         "lax": "pure_callback",
         "sharding": "NamedSharding P make_mesh set_mesh",
         "spmd": (
-            "clear_caches device_get device_put device_put_replicated device_put_sharded "
-            "eval_shape jit make_array_from_callback make_array_from_process_local_data "
+            "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
+            "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "
             "make_array_from_single_device_arrays make_jaxpr pjit"
         ),
         "transforms": (

@@ -376,18 +376,3 @@ def block_until_ready(x: Any) -> Any:
         raise_callback_error(error)
         raise
     return x
-
-
-def copy_to_host_async(x: Any) -> Any:
-    """Start copying all arrays of a pytree to the host, so that reading them later does not wait.
-
-    Args:
-      x: a pytree; leaves that are no arrays are passed over.
-
-    Returns:
-      `x`.
-    """
-    for leaf in tree_leaves(x):
-        if type(leaf) is Array:
-            leaf.copy_to_host_async()
-    return x
