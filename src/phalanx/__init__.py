@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from phalanx.engine.client import process_count as process_count
     from phalanx.engine.client import process_index as process_index
     from phalanx.engine.client import process_indices as process_indices
-    from phalanx.lax import pure_callback as pure_callback
+    from phalanx.lax.callback import pure_callback as pure_callback
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
     from phalanx.sharding import make_mesh as make_mesh
@@ -106,6 +106,7 @@ _MODULES = {
         for room in (
             "core",
             "ad_checkpoint",
+            "custom_batching",
             "debug",
             "experimental",
             "engine",
@@ -144,7 +145,7 @@ _NAMES = {
             "Device default_backend device_count devices local_device_count local_devices process_count "
             "process_index process_indices"
         ),
-        "lax": "pure_callback",
+        "lax.callback": "pure_callback",
         "sharding": "NamedSharding P make_mesh set_mesh",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "

@@ -202,7 +202,7 @@ class CompiledProgram:
         if effects.ordered(self.lowered.program.effects):
             effects_barrier()
         results = self._run(arguments, with_tokens=True)
-        token = results.get_sharded_token()
+        token = results.consume_token()
         with _pending_lock:
             _pending[:] = [t for t in _pending[-64:]]
             _pending.append(token)

@@ -381,11 +381,12 @@ def _has_keys(eqn: Any) -> bool:
 def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool = False) -> Any:
     """Emit a program as a function of the module: tokens, constants, inputs in; tokens, outputs out.
 
-    The public `main` has no tokens: the order of effects across calls is kept by `dispatch`, which waits.
+    The public `main` has no tokens, since the order of effects across calls is kept by `dispatch`, which waits; and what
+    constants it has left are small, and stand in its text.
     """
     ordered = [] if public else effects.ordered(program.effects)
     token = module.type(token_aval) if ordered else None
-    inputs = [*program.constvars, *program.invars]
+    inputs = program.invars if public else [*program.constvars, *program.invars]
     in_types = [token] * len(ordered) + [module.type(v.aval) for v in inputs]
     out_types = [token] * len(ordered) + [module.type(v.aval) for v in program.outvars]
     with ir.InsertionPoint(module.module.body), ir.Location.unknown():
@@ -398,6 +399,8 @@ def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool
     ctx.tokens.update(zip(ordered, arguments, strict=False))
     env = dict(zip(inputs, arguments[len(ordered) :], strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
+        if public:
+            env.update((v, ctx.constant(np.asarray(c), v.aval)) for v, c in zip(program.constvars, program.consts))
         outputs = lower_equations(ctx, program, env)
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function

@@ -32,6 +32,7 @@ from phalanx.lax.select import select_n
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice_in_dim
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front, vmap
+from phalanx.transforms.custom_batching import loops
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program
@@ -1090,3 +1091,10 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     if whole < size or not parts:
         parts.append(vmap(f)(tree_unflatten(tree, [slice_in_dim(x, whole, size) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree_map(lambda *ys: concatenate(ys, 0), *parts)
+
+
+class _Loops:
+    map = staticmethod(map)
+
+
+loops.take(_Loops)
