@@ -16,8 +16,12 @@ from phalanx.core.array import placement as seat
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
+from phalanx.core.seat import Seat
 from phalanx.engine import buffers, client
 from phalanx.sharding import SingleDeviceSharding
+
+# move(array, type): an array that is spread over devices, brought to another sharding.
+mover = Seat(taken_by="phalanx.spmd.reshard")
 
 _single: dict[Any, SingleDeviceSharding] = {}
 
@@ -123,17 +127,7 @@ def resharding(x: Array, wanted: ArrayType) -> Array:
         targets = [on_device(d) for d in devices]
         copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
         return Array(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
-    if mover := _movers:
-        return mover[0](x, wanted)
-    return from_numpy(_host_value(x), wanted)
-
-
-# The compiled resharding of spmd.placement, once that room is loaded.
-_movers: list[Any] = []
-
-
-def _host_value(x: Array) -> np.ndarray:
-    return Array(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed))._value
+    return mover.move(x, wanted)
 
 
 def from_host(value: np.ndarray, weak_type: bool = False) -> Array:

@@ -79,6 +79,24 @@ def tiling_of_hlo(hlo: HloSharding, num_devices: int, ndim: int) -> Tiling:
     return Tiling(tuple(tiles[:ndim]), coordinates)
 
 
+def hlo_of_tiling(tiling: Tiling) -> HloSharding:
+    """XLA's form of any tiling.
+
+    Args:
+      tiling: which part each partition holds; each part must be held as often as any other.
+
+    Returns:
+      The tile assignment.
+    """
+    # Partitions sorted by the part they hold are the tile assignment, replicas innermost.
+    partitions = np.lexsort(tiling.coordinates.T[::-1]) if tiling.parts else np.arange(len(tiling.coordinates))
+    if math.prod(tiling.parts) == 1:
+        return HloSharding.replicate()
+    return HloSharding.subgroup_with_device_ordering(
+        partitions.reshape(*tiling.parts, -1).astype(np.int64), subgroup_types=[OpShardingType.REPLICATED]
+    )
+
+
 def spec_of_tiling(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: Sequence[int]) -> PartitionSpec | None:
     """Recover the spec that cuts an array this way over a mesh.
 

@@ -18,7 +18,7 @@ from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.buffers import ShardingBase
 from phalanx.engine.client import DeviceList
 from phalanx.engine.runtime import HloSharding
-from phalanx.sharding.hlo import hlo_of_axes, spec_of_tiling, tiling_of_hlo
+from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
 from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec, check_rank, check_spec
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
@@ -213,26 +213,32 @@ class Sharding(ShardingBase):
         """
         self.shard_shape(global_shape, where=where)
 
-    def with_leading_dim(self, axes: Any = None) -> Sharding:
-        """The sharding of an array with one more dimension in front; only for those that are not over axes.
+    def with_dim(self, position: int, axes: Any = None) -> Sharding:
+        """The sharding of an array with one more dimension, as `vmap` makes it.
 
         Args:
-          axes: must be None, since there are no axes to cut the dimension.
+          position: where the new dimension stands.
+          axes: the mesh axis or tuple of axes that cut it; None leaves it whole, UNCONSTRAINED to the compiler. Only a
+            `NamedSharding` can say anything but None.
 
         Returns:
           A sharding.
 
         Raises:
-          ShardingError: axes were given.
+          ShardingError: an axis is not of the mesh, or cuts another dimension already.
         """
-        if axes is not None or not self.is_fully_replicated:
+        if isinstance(axes, (str, tuple)):
             raise ShardingError(
-                "vmap of an array with a sharding",
-                expected="a NamedSharding, which can say what happens to the new dimension",
+                "vmap of an array with a sharding, spmd_axis_name",
+                expected="a NamedSharding, which has axes",
                 got=self,
                 mend="give NamedSharding(mesh, PartitionSpec(...))",
             )
         return self
+
+    def with_leading_dim(self, axes: Any = None) -> Sharding:
+        """As `with_dim`, in front."""
+        return self.with_dim(0, axes)
 
     def _cut_by(self, dim: int) -> str:
         """How a dimension is cut, in words."""
@@ -418,19 +424,11 @@ class NamedSharding(Sharding):
         """The sharding over the same mesh under which each device holds the whole array."""
         return NamedSharding(self.mesh, _WHOLE, self.memory_kind)
 
-    def with_leading_dim(self, axes: Any = None) -> NamedSharding:
-        """The sharding of an array with one more dimension in front, as `vmap` makes it.
-
-        Args:
-          axes: the mesh axis or tuple of axes that cut the new dimension; None leaves it whole.
-
-        Returns:
-          A sharding.
-
-        Raises:
-          ShardingError: an axis is not of the mesh, or cuts another dimension already.
-        """
-        return NamedSharding(self.mesh, PartitionSpec(axes, *self.spec), self.memory_kind, where="spmd_axis_name")
+    def with_dim(self, position: int, axes: Any = None) -> NamedSharding:
+        """As `Sharding.with_dim`."""
+        entries = list(self.spec) + [None] * (position - len(self.spec))
+        spec = PartitionSpec(*entries[:position], axes, *entries[position:])
+        return NamedSharding(self.mesh, spec, self.memory_kind, where="spmd_axis_name")
 
     def _cut_by(self, dim: int) -> str:
         axes = self.spec.dims[dim]
@@ -556,6 +554,17 @@ class GSPMDSharding(Sharding):
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole array."""
         return self.num_devices == 1 or self.hlo_sharding.is_replicated()
+
+    def with_dim(self, position: int, axes: Any = None) -> Sharding:
+        """As `Sharding.with_dim`."""
+        if self.is_fully_replicated or isinstance(axes, (str, tuple)):
+            return super().with_dim(position, axes)
+        hlo = self.hlo_sharding
+        ndim = hlo.num_dimensions() - len(hlo.subgroup_types()) - bool(hlo.replicate_on_last_tile_dim())
+        tiling = self.tiling(ndim)
+        parts = (*tiling.parts[:position], 1, *tiling.parts[position:])
+        wider = Tiling(parts, np.insert(tiling.coordinates, position, 0, axis=1))
+        return GSPMDSharding(self._device_assignment, hlo_of_tiling(wider), self.memory_kind)
 
     def _tile(self, ndim: int) -> Tiling:
         return tiling_of_hlo(self.hlo_sharding, self.num_devices, ndim)

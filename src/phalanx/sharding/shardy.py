@@ -111,7 +111,7 @@ def _tiled(sharding: GSPMDSharding, ndim: int) -> ir.Attribute:
     replicas = sharding.num_devices // int(np.prod(tiling.parts))
     if replicas > 1:
         axes.append(sdy.MeshAxisAttr.get("_replicas", replicas))
-    # Devices sorted by the part they hold are the devices of that mesh in row-major order.
+    # As in `hlo_of_tiling`, devices sorted by the part they hold are the devices of that mesh in row-major order.
     order = np.lexsort(tiling.coordinates.T[::-1]).tolist()
     mesh = sdy.MeshAttr.get(axes, [] if order == sorted(order) else order)
     refs = [[sdy.AxisRefAttr.get(names[dim])] if dim in cut else [] for dim in range(ndim)]

@@ -1,0 +1,200 @@
+"""Placement inside programs: the primitives `device_put` and `sharding_constraint`, and `with_sharding_constraint`.
+
+Builds on the sharding room for what a spec means and on `core` for primitives. Run at once, both place the array; in
+a program over a mesh they tell the partitioner. `placement.device_put` and the moves of `reshard` bind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core import placement
+from phalanx.core.array import Array
+from phalanx.core.aval import ShapedArray
+from phalanx.core.errors import ShardingError
+from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.seat import Seat
+from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, Sharding, to_sharding
+from phalanx.sharding.spec import check_rank
+from phalanx.spmd.resolution import constrain
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+# put(values, shardings): places many values at once.
+eager = Seat(taken_by="phalanx.spmd.placement")
+
+
+class ShardingConstraint(Primitive, name="sharding_constraint"):
+    """`x` itself, lying as `sharding` says: num[*dims] -> num[*dims]."""
+
+    def result(self, x: ShapedArray, *, sharding: Sharding) -> ShapedArray:
+        _check_rank(sharding, x)
+        return x
+
+    def roles(self, x: ShapedArray, *, sharding: Sharding) -> Roles:
+        return Roles([range(x.ndim)], [range(x.ndim)])
+
+    def run(self, x: Any, *, sharding: Sharding) -> Array:
+        return eager.put([x], [_completed(sharding, x)])[0]
+
+    def lower(self, ctx: Any, x: Any, *, sharding: Sharding) -> Any:
+        _check_partitions(ctx, sharding, "with_sharding_constraint")
+        return constrain(ctx, x, ctx.avals_in[0], sharding)
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Any, x: Any, *, sharding: Sharding) -> tuple:
+        return (self(y_bar, sharding=sharding),)
+
+    def batch_axis(self, axis: Any, operands: Any, dims: Any, *, sharding: Sharding) -> tuple:
+        (x,), (b,) = operands, dims
+        entry = UNCONSTRAINED if axis.spmd_name is None else axis.spmd_name
+        return self(x, sharding=sharding.with_dim(b, entry)), b
+
+    batch = None
+
+
+class DevicePut(Primitive, name="device_put"):
+    """`x` itself on the devices of `sharding`, coming from those of `source` if that is known: num[*dims] -> num[*dims]."""
+
+    def result(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
+        if sharding is not None:
+            _check_rank(sharding, x)
+        return x
+
+    def roles(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> Roles:
+        return Roles([range(x.ndim)], [range(x.ndim)])
+
+    def run(self, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Array:
+        return eager.put([x], [sharding])[0]
+
+    def lower(self, ctx: Any, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Any:
+        if sharding is None:
+            return x
+        _check_partitions(ctx, sharding, "device_put")
+        _check_memory(sharding)
+        return constrain(ctx, x, ctx.avals_in[0], sharding)
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Any, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> tuple:
+        return (y_bar if source is None else self(y_bar, sharding=source, source=sharding),)
+
+    def batch_axis(
+        self, axis: Any, operands: Any, dims: Any, *, sharding: Sharding | None, source: Sharding | None
+    ) -> tuple:
+        (x,), (b,) = operands, dims
+
+        def widened(sharding: Sharding | None) -> Sharding | None:
+            return None if sharding is None else sharding.with_dim(b, axis.spmd_name)
+
+        return self(x, sharding=widened(sharding), source=widened(source)), b
+
+    batch = None
+
+
+sharding_constraint_p = ShardingConstraint()
+device_put_p = DevicePut()
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """Say how arrays are to lie; inside `jit` the partitioner keeps to it, outside they are placed so.
+
+    Args:
+      x: a tree of arrays.
+      shardings: a sharding for all of them or a tree that is a prefix of `x`; a `PartitionSpec` is over the mesh in
+        force, None leaves an array as it is. A spec may leave dimensions to the compiler with
+        `PartitionSpec.UNCONSTRAINED`.
+
+    Returns:
+      The same tree of arrays.
+
+    Raises:
+      ShardingError: a bare spec without a mesh, or a spec that does not fit its array.
+      TreeError: `shardings` is no prefix of `x`.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.sharding import P, make_mesh
+      >>> with make_mesh((1,), ("data",)):
+      ...     with_sharding_constraint(jnp.arange(4.0), P("data")).sharding.spec
+      PartitionSpec('data')
+    """
+    leaves, tree = tree_flatten(x)
+    flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings")
+    out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
+    return tree_unflatten(tree, out)
+
+
+def sharding_prefix(shardings: Any, tree: Any, what: str) -> list[Sharding | None]:
+    """For each leaf of `tree` the sharding that a prefix tree gives it.
+
+    Args:
+      shardings: a prefix of `tree` whose leaves are shardings, devices, specs over the mesh in force, or None.
+      tree: the values.
+      what: what the prefix is called, for messages.
+
+    Returns:
+      A sharding or None for each leaf.
+
+    Raises:
+      ShardingError: a bare spec without a mesh, or a spec that does not fit.
+      ArgumentTypeError: a leaf is nothing of this.
+      TreeError: `shardings` is no prefix of `tree`.
+    """
+    flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None)
+    paths: list = []
+    out: list[Sharding | None] = []
+    for i, s in enumerate(flat):
+        if hasattr(s, "device_kind"):
+            s = placement.on_device(s)
+        elif s is not None and not isinstance(s, Sharding):
+            paths = paths or [path for path, _ in tree_flatten_with_path(tree)[0]]
+            s = to_sharding(s, where=f"{what}{keystr(paths[i])}")
+        out.append(s)
+    return out
+
+
+def _check_rank(sharding: Sharding, x: ShapedArray) -> None:
+    if isinstance(sharding, NamedSharding):
+        check_rank(sharding.spec, x.ndim, x.str_short(), where="with_sharding_constraint")
+
+
+def _completed(sharding: Sharding, x: Any) -> Sharding:
+    """The sharding with dimensions that were left open as they are, as far as their axes are free."""
+    if not isinstance(sharding, NamedSharding) or not sharding.spec.has_unconstrained:
+        return sharding
+    held = x.sharding if type(x) is Array else None
+    used = set(sharding.spec.axes)
+    entries = list(sharding.spec)
+    for dim, entry in enumerate(entries):
+        if entry is not UNCONSTRAINED:
+            continue
+        entries[dim] = None
+        if isinstance(held, NamedSharding) and held.mesh is sharding.mesh:
+            axes = held.axes(x.ndim)[dim]
+            if not used.intersection(axes):
+                entries[dim] = axes
+    return sharding.with_spec(PartitionSpec(*entries))
+
+
+def _check_partitions(ctx: Any, sharding: Sharding, where: str) -> None:
+    """Refuse a sharding over another number of devices than the program runs on."""
+    count = ctx.module.num_partitions
+    if sharding.num_devices != count and not (count == 1 and sharding.is_fully_replicated):
+        raise ShardingError(
+            f"{where} inside a compiled function",
+            expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on",
+            got=sharding,
+            mend="use one mesh for the arguments and for what is inside, or move the array before the call",
+        )
+
+
+def _check_memory(sharding: Sharding) -> None:
+    kind = sharding.memory_kind
+    if kind is not None and kind != sharding._internal_device_list.default_memory_kind:
+        raise ShardingError(
+            "device_put inside a compiled function",
+            expected="the default memory of the devices, since programs compute there",
+            got=f"memory_kind={kind!r}",
+            mend="move the array to that memory outside the function",
+        )

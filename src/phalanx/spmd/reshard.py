@@ -1,0 +1,335 @@
+"""Resharding: arrays that are on devices already, brought to other shardings.
+
+Four roads, the first that fits: the buffers are right as they are; the same pieces go to other devices or memories; one
+compiled program moves what must move between the devices that hold the array; pieces are put together anew where the
+devices differ. None builds a whole array on a device that will not keep it. `placement` and, by its seat,
+`core.placement` call `reshard`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dispatch
+from phalanx.core import placement as core_placement
+from phalanx.core.array import Array, ArrayType, deleted_error
+from phalanx.core.errors import ShardingError
+from phalanx.core.lowering import physical_aval
+from phalanx.core.trace import stage
+from phalanx.engine import buffers, compiler
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling
+from phalanx.sharding.tiling import Tiling
+from phalanx.spmd.constraint import sharding_constraint_p
+
+# A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
+TEMPORARY_BYTES = 2
+
+_Axes = tuple[int, ...]  # numbers of mesh axes of prime size
+
+
+def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:
+    """Bring arrays to shardings, as few programs and transfers as possible for all of them.
+
+    Args:
+      arrays: arrays with live buffers.
+      shardings: where each is to be.
+      donate: whether each one's buffers may be given up.
+
+    Returns:
+      Committed arrays; those that are right already share their buffers with what was given.
+
+    Raises:
+      ArgumentError: an array was deleted or donated.
+      ShardingError: devices of another process hold parts that this one would need.
+    """
+    out: list[Any] = [None] * len(arrays)
+    roads: dict[Any, list[int]] = defaultdict(list)
+    for i, (x, sharding) in enumerate(zip(arrays, shardings, strict=True)):
+        if x._buffer.is_deleted():
+            raise deleted_error(x)
+        roads[_road(x, sharding, donate[i])].append(i)
+    for (move, *_), numbers in roads.items():
+        chosen = [arrays[i] for i in numbers]
+        wanted = [ArrayType(arrays[i].aval, shardings[i], True) for i in numbers]
+        for i, moved in zip(numbers, move(chosen, wanted, [donate[i] for i in numbers]), strict=True):
+            out[i] = moved
+    return out
+
+
+def _road(x: Array, sharding: Sharding, donated: bool) -> tuple:
+    """How an array gets there, and what arrays that go together have in common."""
+    held, ndim = x.sharding, physical_aval(x.aval).ndim
+    if held is sharding or held.is_equivalent_to(sharding, ndim):
+        return (_send,) if donated else (_rename,)
+    if _has_same_pieces(held, sharding, ndim):
+        return (_send,)
+    if held.device_set == sharding.device_set:
+        in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
+        return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_send,)
+    return (_assemble,)
+
+
+def _has_same_pieces(held: Sharding, wanted: Sharding, ndim: int) -> bool:
+    """Whether piece `n` of one is piece `n` of the other, for all `n`."""
+    if held.num_devices != wanted.num_devices:
+        return False
+    before, after = held.tiling(ndim), wanted.tiling(ndim)
+    return before.parts == after.parts and np.array_equal(before.coordinates, after.coordinates)
+
+
+def _rename(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """The same buffers under another name of the same placement."""
+    return [
+        x if x._type is t else Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t)
+        for x, t in zip(arrays, types, strict=True)
+    ]
+
+
+def _send(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """The same pieces on other devices, or in another memory of the same ones."""
+    out: list[Any] = [None] * len(arrays)
+    for given_up in {*donate}:
+        numbers = [i for i, d in enumerate(donate) if d == given_up]
+        semantics = buffers.CopySemantics.DONATE_INPUT if given_up else buffers.CopySemantics.REUSE_INPUT
+        sent = buffers.copy_to_devices(
+            [arrays[i]._buffer for i in numbers], [types[i].sharding for i in numbers], semantics=semantics
+        )
+        for i, buffer in zip(numbers, sent, strict=True):
+            out[i] = Array(buffer, types[i])
+    return out
+
+
+def _exchange_and_send(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Other pieces in another memory: exchanged in the devices' default one, since programs compute there."""
+    near = reshard(arrays, [x.sharding.with_memory_kind(None) for x in arrays], donate)
+    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], [True] * len(near))
+    return reshard(cut, [t.sharding for t in types], [True] * len(cut))
+
+
+# --- one compiled program for the exchange ---
+
+_programs: dict[tuple, Any] = {}
+
+
+def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Other pieces on the same devices."""
+    key = (tuple([x._type for x in arrays]), tuple(types), tuple(donate))
+    compiled = _programs.get(key)
+    if compiled is None:
+        compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
+    if not _is_lean(compiled):
+        if len(arrays) > 1:
+            return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
+        if arrays[0].is_fully_addressable:
+            return _assemble(arrays, types, donate)
+    operands = []
+    for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True):
+        same_order = x.sharding._device_assignment == sharding._device_assignment
+        operands.append(x._buffer if same_order else buffers.reorder_shards(x._buffer, sharding))
+    return [Array(moved._buffer, t) for moved, t in zip(compiled(operands), types, strict=True)]
+
+
+def compile_exchange(
+    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool]
+) -> dispatch.CompiledProgram:
+    """Compile the identity between shardings over the same devices.
+
+    Args:
+      held: the types of the arrays as they are.
+      wanted: their types as they are to be, over devices in one order.
+      donate: whether each operand's buffers may be reused.
+
+    Returns:
+      The program. What it keeps in memory on the way is checked by the caller.
+    """
+    devices = wanted[0].sharding._device_assignment
+    avals = [physical_aval(t.aval) for t in held]
+    sources = [_in_order(t.sharding, devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
+    roads = [_stops(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
+
+    def move(*xs: Any) -> list:
+        out = []
+        for x, road in zip(xs, roads, strict=True):
+            for sharding in road:
+                x = sharding_constraint_p(x, sharding=sharding)
+            out.append(x)
+        return out
+
+    program = stage(move, avals, "reshard")
+    donated = [i for i, given_up in enumerate(donate) if given_up]
+    shardings = [t.sharding for t in wanted]
+    lowered = dispatch.lower(program, devices, sources, shardings, donated=donated, name="reshard", committed=True)
+    return lowered.compile()
+
+
+def _is_lean(compiled: dispatch.CompiledProgram) -> bool:
+    """Whether a program stays within the memory that a move may take."""
+    lowered = compiled.lowered
+    shardings = [*zip(lowered.in_shardings, lowered.program.in_avals), *zip(lowered.out_shardings, lowered.program.in_avals)]
+    parts = sum(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in shardings)
+    allowed = TEMPORARY_BYTES * parts + 4096  # Small programs keep some bytes of their own.
+    return compiler.memory_analysis(compiled.executable).temp_size_in_bytes <= allowed
+
+
+def _in_order(sharding: Sharding, devices: tuple, ndim: int) -> Sharding:
+    """The same placement with the devices listed in a given order."""
+    if sharding._device_assignment == devices:
+        return sharding
+    tiling = _tiling_in_order(sharding, devices, ndim)
+    return GSPMDSharding(devices, hlo_of_tiling(tiling))
+
+
+def _tiling_in_order(sharding: Sharding, devices: tuple, ndim: int) -> Tiling:
+    tiling = sharding.tiling(ndim)
+    place = {device: at for at, device in enumerate(sharding._device_assignment)}
+    return Tiling(tiling.parts, tiling.coordinates[[place[device] for device in devices]])
+
+
+def _stops(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> list[NamedSharding]:
+    """Shardings to pass through, since the partitioner goes by way of a full replica where it sees no direct road.
+
+    All is said over axes of prime size. First the axes that only `wanted` has cut the parts smaller, which costs
+    nothing; then axes go from dimension to dimension, each step one all-to-all; then parts change places; and at last,
+    on the way to `wanted` itself, the axes that it has not are gathered. No stop has larger parts than both ends.
+    """
+    devices = wanted._device_assignment
+    base = next((s.mesh for s in (wanted, held) if isinstance(s, NamedSharding)), None)
+    sizes = [p for size in (base.axis_sizes if base else (len(devices),)) for p in _prime_factors(size)]
+    names = [f"p{axis}" for axis in range(len(sizes))]
+    ends = []
+    for sharding in (held, wanted):
+        spec = spec_of_tiling(_tiling_in_order(sharding, devices, len(shape)), range(len(sizes)), sizes)
+        if spec is None:
+            return []
+        ends.append([tuple(axes) for axes in spec.padded(len(shape))])
+    stops = _path(ends[0], ends[1], sizes)
+    if any(size % math.prod(sizes[a] for a in axes) for stop in stops for size, axes in zip(shape, stop, strict=True)):
+        return []
+    mesh = Mesh(np.array(devices, dtype=object).reshape(sizes), names)
+    return [NamedSharding(mesh, PartitionSpec(*[tuple(names[a] for a in axes) for axes in stop])) for stop in stops]
+
+
+def _path(held: list[_Axes], wanted: list[_Axes], sizes: Sequence[int]) -> list[list[_Axes]]:
+    """The axes that cut each dimension at each stop, both ends left out."""
+    at_first = {axis for axes in held for axis in axes}
+    at_last = {axis for axes in wanted for axis in axes}
+    here = [old + tuple(a for a in new if a not in at_first) for old, new in zip(held, wanted, strict=True)]
+    goal = [new + tuple(a for a in old if a not in at_last) for old, new in zip(held, wanted, strict=True)]
+    stops = [held, here]
+    while (step := _largest_step(here, goal, sizes)) is not None:
+        source, target, moving = step
+        here = list(here)
+        here[source] = tuple(a for a in here[source] if a not in moving)
+        here[target] += moving
+        stops.append(here)
+    stops += [goal, wanted]
+    path = [stop for before, stop in zip(stops, stops[1:], strict=False) if stop != before]
+    return path[:-1] if path and path[-1] == wanted else path
+
+
+def _largest_step(here: list[_Axes], goal: list[_Axes], sizes: Sequence[int]) -> tuple[int, int, _Axes] | None:
+    """Two dimensions, and the most minor axes of the first that the second lacks; by number, not yet by name."""
+    counts = [[Counter(sizes[a] for a in axes) for axes in stop] for stop in (here, goal)]
+    best: tuple[int, int, Counter] | None = None
+    for source in range(len(here)):
+        surplus = counts[0][source] - counts[1][source]
+        for target in range(len(here)):
+            both = surplus & (counts[1][target] - counts[0][target])
+            if both and (best is None or both.total() > best[2].total()):
+                best = (source, target, both)
+    if best is None:
+        return None
+    source, target, left = best
+    moving = []
+    for axis in reversed(here[source]):
+        if left[sizes[axis]] > 0:
+            left[sizes[axis]] -= 1
+            moving.append(axis)
+    return source, target, tuple(reversed(moving))
+
+
+def _prime_factors(number: int) -> list[int]:
+    factors, factor = [], 2
+    while number > 1:
+        while number % factor:
+            factor += 1
+        factors.append(factor)
+        number //= factor
+    return factors
+
+
+# --- pieces put together anew ---
+
+
+def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Other pieces on other devices, by way of the host: each piece that is needed is read once."""
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        if not (x.is_fully_addressable and t.sharding.is_fully_addressable):
+            raise ShardingError(
+                "device_put",
+                expected="shardings over the same devices, for an array that other processes hold parts of",
+                got=f"{x.sharding} and {t.sharding}",
+                mend="choose a sharding over the devices that the array is on",
+            )
+        out.append(_assembled(x, t))
+        if given_up:
+            x.delete()
+    return out
+
+
+def _assembled(x: Array, wanted: ArrayType) -> Array:
+    aval = physical_aval(x.aval)
+    held = x.sharding.shards(aval.shape)
+    sources = [(_box(s.index, aval.shape), b) for s, b in zip(held, buffers.shards(x._buffer), strict=True) if s.replica_id == 0]
+    views: dict[int, np.ndarray] = {}
+    made: dict[tuple, np.ndarray] = {}
+    pieces = []
+    targets = wanted.sharding.shards(aval.shape)
+    for shard in targets:
+        box = _box(shard.index, aval.shape)
+        if box not in made:
+            made[box] = _piece(box, sources, views, aval.dtype)
+        pieces.append(made[box])
+    devices = [shard.device for shard in targets]
+    return Array(buffers.put_shards(aval, wanted.sharding, pieces, devices, wanted.committed), wanted)
+
+
+def _piece(box: tuple, sources: list, views: dict[int, np.ndarray], dtype: Any) -> np.ndarray:
+    """The part of the array within `box`, from the parts that overlap it; a view where one of them holds all of it."""
+    shape = tuple(stop - start for start, stop in box)
+    whole = np.empty(shape, dtype) if len(sources) > 1 else None
+    for number, (source, buffer) in enumerate(sources):
+        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, source, strict=True)]
+        if any(start >= stop for start, stop in common) and math.prod(shape):
+            continue
+        if number not in views:
+            views[number] = buffers.to_host(buffer)
+        part = views[number][tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, source, strict=True)])]
+        if part.shape == shape:
+            return part
+        whole[tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, box, strict=True)])] = part
+    return whole
+
+
+def _box(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple([s.indices(size)[:2] for s, size in zip(index, shape, strict=True)])
+
+
+class _Mover:
+    """What `core.placement` asks this room for."""
+
+    @staticmethod
+    def move(x: Array, wanted: ArrayType) -> Array:
+        """One array brought to a type that differs from its own in the sharding."""
+        moved = reshard([x], [wanted.sharding], [False])[0]
+        return moved if moved._type is wanted else Array(moved._buffer, wanted)
+
+
+core_placement.mover.take(_Mover)
