@@ -54,7 +54,7 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
 
 
 class DevicePut(Primitive, name="device_put"):
-    """`x` itself on the devices of `sharding`, coming from those of `source` if that is known: num[*dims] -> num[*dims]."""
+    """`x` itself on the devices of `sharding`, coming from those of `source` if known: num[*dims] -> num[*dims]."""
 
     def result(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
         if sharding is not None:

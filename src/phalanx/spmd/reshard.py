@@ -8,6 +8,8 @@ devices differ. None builds a whole array on a device that will not keep it. `pl
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ import numpy as np
 from phalanx.core import dispatch
 from phalanx.core import placement as core_placement
 from phalanx.core.array import Array, ArrayType, deleted_error
+from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
@@ -53,7 +56,7 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
     for i, (x, sharding) in enumerate(zip(arrays, shardings, strict=True)):
         if x._buffer.is_deleted():
             raise deleted_error(x)
-        roads[_road(x, sharding, donate[i])].append(i)
+        roads[_road(x, sharding)].append(i)
     for (move, *_), numbers in roads.items():
         chosen = [arrays[i] for i in numbers]
         wanted = [ArrayType(arrays[i].aval, shardings[i], True) for i in numbers]
@@ -62,11 +65,11 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
     return out
 
 
-def _road(x: Array, sharding: Sharding, donated: bool) -> tuple:
+def _road(x: Array, sharding: Sharding) -> tuple:
     """How an array gets there, and what arrays that go together have in common."""
     held, ndim = x.sharding, physical_aval(x.aval).ndim
     if held is sharding or held.is_equivalent_to(sharding, ndim):
-        return (_send,) if donated else (_rename,)
+        return (_rename,)
     if _has_same_pieces(held, sharding, ndim):
         return (_send,)
     if held.device_set == sharding.device_set:
@@ -85,30 +88,42 @@ def _has_same_pieces(held: Sharding, wanted: Sharding, ndim: int) -> bool:
 
 def _rename(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """The same buffers under another name of the same placement."""
-    return [
-        x if x._type is t else Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t)
-        for x, t in zip(arrays, types, strict=True)
-    ]
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        if x._type is t and not given_up:
+            out.append(x)
+            continue
+        out.append(Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t))
+        if given_up:
+            # Deleting the buffer would delete it under its new name too, so the array gets a dead one instead.
+            x._buffer = _dead_buffer()
+    return out
+
+
+@functools.cache
+def _dead_buffer() -> Any:
+    dead = core_placement.from_numpy(np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), core_placement.default_sharding()))
+    dead.delete()
+    return dead._buffer
 
 
 def _send(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """The same pieces on other devices, or in another memory of the same ones."""
-    out: list[Any] = [None] * len(arrays)
-    for given_up in {*donate}:
-        numbers = [i for i, d in enumerate(donate) if d == given_up]
-        semantics = buffers.CopySemantics.DONATE_INPUT if given_up else buffers.CopySemantics.REUSE_INPUT
-        sent = buffers.copy_to_devices(
-            [arrays[i]._buffer for i in numbers], [types[i].sharding for i in numbers], semantics=semantics
-        )
-        for i, buffer in zip(numbers, sent, strict=True):
-            out[i] = Array(buffer, types[i])
-    return out
+    # A piece that stays where it is must be copied: shared, it would be deleted together with the other array. And on
+    # CPU devices jaxlib's own donation leaves the new array with memory that is freed.
+    always = buffers.CopySemantics.ALWAYS_COPY
+    sent = buffers.copy_to_devices([x._buffer for x in arrays], [t.sharding for t in types], semantics=always)
+    for x, given_up in zip(arrays, donate, strict=True):
+        if given_up:
+            x.delete()
+    return list(map(Array, sent, types))
 
 
 def _exchange_and_send(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Other pieces in another memory: exchanged in the devices' default one, since programs compute there."""
     near = reshard(arrays, [x.sharding.with_memory_kind(None) for x in arrays], donate)
-    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], [True] * len(near))
+    own = [x is not y for x, y in zip(near, arrays, strict=True)]
+    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], own)
     return reshard(cut, [t.sharding for t in types], [True] * len(cut))
 
 
@@ -132,7 +147,11 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
     for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True):
         same_order = x.sharding._device_assignment == sharding._device_assignment
         operands.append(x._buffer if same_order else buffers.reorder_shards(x._buffer, sharding))
-    return [Array(moved._buffer, t) for moved, t in zip(compiled(operands), types, strict=True)]
+    moved = [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
+    for x, given_up in zip(arrays, donate, strict=True):
+        if given_up and not x.is_deleted():  # XLA could not reuse it: its part and the result's differ in size.
+            x.delete()
+    return moved
 
 
 def compile_exchange(
@@ -171,10 +190,11 @@ def compile_exchange(
 def _is_lean(compiled: dispatch.CompiledProgram) -> bool:
     """Whether a program stays within the memory that a move may take."""
     lowered = compiled.lowered
-    shardings = [*zip(lowered.in_shardings, lowered.program.in_avals), *zip(lowered.out_shardings, lowered.program.in_avals)]
-    parts = sum(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in shardings)
+    avals = lowered.program.in_avals
+    ends = [*zip(lowered.in_shardings, avals, strict=True), *zip(lowered.out_shardings, avals, strict=True)]
+    parts = sum(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
     allowed = TEMPORARY_BYTES * parts + 4096  # Small programs keep some bytes of their own.
-    return compiler.memory_analysis(compiled.executable).temp_size_in_bytes <= allowed
+    return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
 
 
 def _in_order(sharding: Sharding, devices: tuple, ndim: int) -> Sharding:
@@ -229,7 +249,7 @@ def _path(held: list[_Axes], wanted: list[_Axes], sizes: Sequence[int]) -> list[
         here[target] += moving
         stops.append(here)
     stops += [goal, wanted]
-    path = [stop for before, stop in zip(stops, stops[1:], strict=False) if stop != before]
+    path = [stop for before, stop in itertools.pairwise(stops) if stop != before]
     return path[:-1] if path and path[-1] == wanted else path
 
 
@@ -287,7 +307,8 @@ def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
 def _assembled(x: Array, wanted: ArrayType) -> Array:
     aval = physical_aval(x.aval)
     held = x.sharding.shards(aval.shape)
-    sources = [(_box(s.index, aval.shape), b) for s, b in zip(held, buffers.shards(x._buffer), strict=True) if s.replica_id == 0]
+    pairs = zip(held, buffers.shards(x._live()), strict=True)
+    sources = [(_box(shard.index, aval.shape), piece) for shard, piece in pairs if shard.replica_id == 0]
     views: dict[int, np.ndarray] = {}
     made: dict[tuple, np.ndarray] = {}
     pieces = []

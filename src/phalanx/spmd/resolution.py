@@ -139,7 +139,8 @@ def _constrained_sharding(program: Jaxpr) -> Any:
 def _find_constraint(program: Jaxpr) -> Any:
     for eqn in program.eqns:
         options = eqn.params.get("options")
-        found = eqn.params.get("sharding") if eqn.primitive.name == "sharding_constraint" else None
+        placing = eqn.primitive.name in ("sharding_constraint", "device_put")
+        found = eqn.params["sharding"] if placing else None
         if found is None and eqn.primitive.name == "jit" and options is not None:
             found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
         if found is None:

@@ -1,0 +1,193 @@
+"""`with_sharding_constraint` and `device_put` inside programs and transformations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx as ph
+from phalanx import lax
+from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
+from phalanx.engine.client import devices as all_devices
+from phalanx.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
+from phalanx.spmd import jit
+from phalanx.spmd.constraint import with_sharding_constraint
+from phalanx.spmd.placement import device_put
+
+DEVICES = all_devices("cpu")
+OPEN = P.UNCONSTRAINED
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh((4, 2), ("x", "y"))
+
+
+def values(*shape):
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(np.float32)
+
+
+def message(call):
+    with pytest.raises((ArgumentTypeError, ShardingError, TreeError)) as error:
+        call()
+    return str(error.value)
+
+
+def test_inside_jit_the_partitioner_keeps_to_it(mesh):
+    sharding = NamedSharding(mesh, P("y", "x"))
+
+    @jit
+    def f(x):
+        return with_sharding_constraint(lax.mul(x, x), sharding)
+
+    y = f(values(8, 8))
+    assert y.sharding.is_equivalent_to(sharding, 2)
+    np.testing.assert_array_equal(np.asarray(y), values(8, 8) ** 2)
+    assert '#sdy.sharding<@mesh, [{"y"}, {"x"}]>' not in f.lower(values(8, 8)).as_text()
+    assert 'sdy.sharding_constraint %0 <@mesh, [{"y"}, {"x"}]>' in f.lower(values(8, 8)).as_text()
+
+
+def test_open_dimensions_are_left_to_the_compiler(mesh):
+    @jit
+    def f(x):
+        return with_sharding_constraint(lax.neg(x), NamedSharding(mesh, P("x", OPEN)))
+
+    assert '<@mesh, [{"x"}, {?}]>' in f.lower(values(8, 8)).as_text()
+    y = f(device_put(values(8, 8), NamedSharding(mesh, P(None, "y"))))
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh, P("x", "y")), 2)
+
+
+def test_uneven_dimensions_are_allowed_inside_jit(mesh):
+    @jit
+    def f(x):
+        return lax.neg(with_sharding_constraint(lax.neg(x), NamedSharding(mesh, P("x"))))
+
+    np.testing.assert_array_equal(np.asarray(f(values(10, 3))), values(10, 3))
+
+
+def test_a_tree_takes_a_prefix_and_a_bare_spec_the_mesh_in_force(mesh):
+    tree = {"a": values(8), "b": [values(8, 2), values(4)]}
+    with mesh:
+        out = with_sharding_constraint(tree, {"a": P("x"), "b": P("y")})
+        assert out["a"].sharding.spec == P("x") and out["b"][1].sharding.spec == P("y")
+        out = jit(lambda t: with_sharding_constraint(t, {"a": P("x"), "b": None}))(tree)
+        assert out["a"].sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 1)
+    assert message(lambda: with_sharding_constraint(tree, {"a": None, "b": [P("x"), None]})) == (
+        "with_sharding_constraint, shardings['b'][0]: expected a sharding, or a mesh in force for a bare spec, got "
+        "PartitionSpec('x').\n"
+        "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
+    )
+
+
+def test_outside_jit_it_places(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+    x = with_sharding_constraint(values(8, 8), sharding)
+    assert x.sharding is sharding and x.committed
+    y = with_sharding_constraint(x, NamedSharding(mesh, P(OPEN, "y")))
+    assert y.sharding.spec == P(("x",), "y")
+    z = with_sharding_constraint(x, NamedSharding(mesh, P(OPEN, "x")))
+    assert z.sharding.spec == P(None, "x")
+
+
+def test_its_derivative_and_transpose_are_itself(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+
+    def f(x):
+        return with_sharding_constraint(lax.mul(x, x), sharding)
+
+    x = values(8)
+    y, pull = ph.vjp(f, x)
+    (x_bar,) = pull(np.ones(8, np.float32))
+    np.testing.assert_array_equal(np.asarray(x_bar), 2 * x)
+    y, y_dot = ph.jvp(f, (x,), (np.ones(8, np.float32),))
+    np.testing.assert_array_equal(np.asarray(y_dot), 2 * x)
+    assert y.sharding is sharding and y_dot.sharding is sharding
+    text = str(ph.make_jaxpr(lambda x, ct: ph.vjp(f, x)[1](ct))(x, x))
+    assert text.count("sharding_constraint") == 2
+    grad = jit(lambda x: ph.vjp(f, x)[1](lax.full_like(x, 1.0)))(x)
+    np.testing.assert_array_equal(np.asarray(grad[0]), 2 * x)
+
+
+def specs_of(fun, *args):
+    program = ph.make_jaxpr(fun)(*args)
+    return [e.params["sharding"].spec for e in program.eqns if e.primitive.name in ("sharding_constraint", "device_put")]
+
+
+def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+
+    def f(x):
+        return with_sharding_constraint(x, sharding)
+
+    def put(x):
+        return device_put(x, sharding)
+
+    x = values(8, 8)
+    assert specs_of(ph.vmap(f), x) == [P(OPEN, "x")]
+    assert specs_of(ph.vmap(f, in_axes=1, out_axes=1), x) == [P("x", OPEN)]
+    assert specs_of(ph.vmap(f, spmd_axis_name="y"), x) == [P("y", "x")]
+    assert specs_of(ph.vmap(put), x) == [P(None, "x")]
+    assert specs_of(ph.vmap(put, spmd_axis_name="y"), x) == [P("y", "x")]
+    np.testing.assert_array_equal(np.asarray(ph.vmap(f)(x)), x)
+    assert message(lambda: ph.vmap(f, spmd_axis_name="x")(x)) == (
+        "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
+        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+    )
+
+
+def test_device_put_is_differentiable_and_its_transpose_goes_back(mesh):
+    x = device_put(values(8), DEVICES[1])
+    sharding = NamedSharding(mesh, P("x"))
+    y, pull = ph.vjp(lambda x: device_put(x, sharding), x)
+    assert y.sharding is sharding
+    (x_bar,) = pull(device_put(np.ones(8, np.float32), sharding))
+    assert x_bar.devices() == {DEVICES[1]}
+    np.testing.assert_array_equal(np.asarray(x_bar), np.ones(8))
+
+
+def test_device_put_inside_jit_says_how_the_value_lies(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+    y = jit(lambda x: lax.neg(device_put(lax.neg(x), sharding)))(values(8))
+    assert y.sharding.num_devices == 8
+    np.testing.assert_array_equal(np.asarray(y), values(8))
+    assert float(jit(lambda x: device_put(x))(3.0)) == 3.0
+
+
+def test_what_does_not_fit_is_refused(mesh):
+    sharding = NamedSharding(mesh, P("x", None))
+    assert message(lambda: jit(lambda x: with_sharding_constraint(x, sharding))(values(8))) == (
+        "with_sharding_constraint: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', None).\n"
+        "  To mend: drop the last entry, or give the array 2 dimensions."
+    )
+    small = NamedSharding(make_mesh((2,), ("z",)), P("z"))
+    x = device_put(values(8), NamedSharding(mesh, P("x")))
+    assert message(
+        lambda: jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))(x)
+    ) == (
+        "with_sharding_constraint inside a compiled function: expected a sharding over the 8 devices that the program "
+        "runs on, got NamedSharding(Mesh('z': 2), PartitionSpec('z')).\n"
+        "  To mend: use one mesh for the arguments and for what is inside, or move the array before the call."
+    )
+    far = SingleDeviceSharding(DEVICES[0], memory_kind="pinned_host")
+    assert message(lambda: jit(lambda x: device_put(x, far))(values(8))) == (
+        "device_put inside a compiled function: expected the default memory of the devices, since programs compute "
+        "there, got memory_kind='pinned_host'.\n  To mend: move the array to that memory outside the function."
+    )
+
+
+def test_the_mesh_cannot_be_changed_inside_a_compiled_function(mesh):
+    other = make_mesh((8,), ("z",))
+
+    def f(x):
+        with other:
+            return lax.neg(x)
+
+    with mesh:
+        assert message(lambda: jit(f)(values(8))) == (
+            "changing the mesh inside a compiled function: expected the mesh it was called under, Mesh('x': 4, 'y': 2), "
+            "got Mesh('z': 8).\n"
+            "  To mend: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
+            "shard_map(..., mesh=mesh)."
+        )
+        with mesh:
+            np.testing.assert_array_equal(np.asarray(jit(lambda x: x)(values(8))), values(8))

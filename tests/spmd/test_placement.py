@@ -1,0 +1,373 @@
+"""Placement: values onto devices, from sharding to sharding, and arrays put together from pieces."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.core.array import Array, ArrayType
+from phalanx.core.aval import ShapedArray
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
+from phalanx.core.primitive import registry
+from phalanx.engine import compiler
+from phalanx.engine.client import devices as all_devices
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, make_mesh
+from phalanx.spmd.placement import (
+    device_get,
+    device_put,
+    device_put_replicated,
+    device_put_sharded,
+    make_array_from_callback,
+    make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+)
+from phalanx.spmd.reshard import compile_exchange
+
+DEVICES = all_devices("cpu")
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh((4, 2), ("x", "y"))
+
+
+def values(*shape, dtype=np.float32):
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+
+
+def is_placed(x, value, sharding):
+    """Whether each device holds its part, and the whole reads as it should."""
+    np.testing.assert_array_equal(np.asarray(x), value)
+    places = sharding.devices_indices_map(value.shape)
+    for shard in x.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), value[places[shard.device]])
+        assert shard.data.devices() == {shard.device}
+    assert x.sharding.is_equivalent_to(sharding, value.ndim)
+    return True
+
+
+# --- where to ---
+
+
+def test_a_device_a_sharding_a_spec_or_nothing(mesh):
+    x = values(8, 4)
+    placed = device_put(x, DEVICES[3])
+    assert placed.devices() == {DEVICES[3]} and placed.committed
+    sharding = NamedSharding(mesh, P("x", "y"))
+    assert is_placed(device_put(x, sharding), x, sharding)
+    with mesh:
+        assert device_put(x, P("y")).sharding is NamedSharding(mesh, P("y"))
+    plain = device_put(x)
+    assert plain.devices() == {DEVICES[0]} and not plain.committed
+    assert device_put(placed) is placed and device_put(placed, DEVICES[3]) is placed
+
+
+def test_a_tree_is_placed_at_once_by_a_prefix(mesh):
+    tree = {"a": values(8), "b": [values(4, 4), 3.0], "c": None}
+    rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+    placed = device_put(tree, {"a": rows, "b": whole, "c": None})
+    assert is_placed(placed["a"], tree["a"], rows) and is_placed(placed["b"][0], tree["b"][0], whole)
+    assert float(placed["b"][1]) == 3.0 and placed["b"][1].weak_type and placed["c"] is None
+    placed = device_put(tree, {"a": DEVICES[1], "b": [rows, None], "c": None})
+    assert placed["a"].devices() == {DEVICES[1]} and is_placed(placed["b"][0], tree["b"][0], rows)
+    with mesh:
+        placed = device_put(tree, {"a": P("y"), "b": [rows, None], "c": None})
+        assert placed["a"].sharding is NamedSharding(mesh, P("y"))
+
+
+def test_host_data_goes_slice_by_slice(mesh):
+    """Each device gets its own slice only, in whatever memory order the data lies."""
+    x = np.asfortranarray(values(8, 4, 2))
+    for spec in [P("x"), P(None, "x"), P(("y", "x")), P(None, None, "y"), P("x", "y")]:
+        sharding = NamedSharding(mesh, spec)
+        assert is_placed(device_put(x, sharding), x, sharding)
+    placed = device_put(x, NamedSharding(mesh, P("x", "y")))
+    assert [shard.data.shape for shard in placed.addressable_shards] == [(2, 2, 2)] * 8
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "bfloat16", "float8_e4m3fn", "complex64", "int4"])
+def test_every_dtype_is_placed(mesh, dtype):
+    from phalanx.core import dtypes
+
+    dtype = np.dtype(getattr(dtypes, dtype, None) or dtype)
+    x = (values(8, 4) % 2).astype(dtype)
+    for spec in [P(), P("x"), P("x", "y")]:
+        sharding = NamedSharding(mesh, spec)
+        assert is_placed(device_put(x, sharding), x, sharding)
+        assert is_placed(device_put(device_put(x, sharding), NamedSharding(mesh, P("y"))), x, NamedSharding(mesh, P("y")))
+
+
+def test_wide_data_is_narrowed_without_x64(mesh):
+    assert device_put(np.arange(8), NamedSharding(mesh, P("x"))).dtype == np.int32
+
+
+# --- from where to where ---
+
+
+def shardings_of(mesh, devices):
+    flat = Mesh(np.array(devices, dtype=object), "z")
+    back = Mesh(np.array(devices[::-1], dtype=object).reshape(2, 4), ("b", "a"))
+    return [
+        *[NamedSharding(mesh, P(*spec)) for spec in [(), ("x",), ("y", "x"), (None, ("x", "y")), (("y", "x"),)]],
+        *[NamedSharding(flat, P(*spec)) for spec in [("z",), (None, "z")]],
+        *[NamedSharding(back, P(*spec)) for spec in [("a",), ("b", "a"), (None, "b")]],
+        GSPMDSharding(mesh.flat_devices, NamedSharding(mesh, P(None, "y"))._to_xla_hlo_sharding(2)),
+        SingleDeviceSharding(devices[0]),
+        SingleDeviceSharding(devices[5]),
+        NamedSharding(make_mesh((2, 2), ("x", "y"), devices=devices[2:6]), P("y", "x")),
+        NamedSharding(make_mesh((4,), ("x",), devices=devices[4:]), P(None, "x")),
+    ]
+
+
+def test_any_sharding_reaches_any_other(mesh):
+    x = values(16, 8)
+    shardings = shardings_of(mesh, DEVICES[:8])
+    placed = [device_put(x, sharding) for sharding in shardings]
+    for (i, source), (j, target) in itertools.product(enumerate(shardings), enumerate(shardings)):
+        moved = device_put(placed[i], target)
+        assert is_placed(moved, x, target), (source, target)
+        assert moved.sharding is target and moved.committed
+        assert is_placed(placed[i], x, source)
+
+
+@st.composite
+def specs(draw, axes, ndim):
+    dims = [[] for _ in range(ndim)]
+    for axis in draw(st.permutations(axes)):
+        place = draw(st.integers(0, ndim))
+        if place < ndim:
+            dims[place].append(axis)
+    return P(*map(tuple, dims))
+
+
+@settings(max_examples=40, deadline=None)
+@given(specs("abc", 3), specs("abc", 3))
+def test_no_move_builds_a_replica_on_the_way(before, after):
+    """Any spec to any spec over three axes: what the program holds besides its ends stays within twice their bytes."""
+    mesh = make_mesh((2, 2, 2), ("a", "b", "c"))
+    aval = ShapedArray((32, 32, 32), np.dtype(np.float32))
+    held, wanted = [ArrayType(aval, NamedSharding(mesh, spec), True) for spec in (before, after)]
+    compiled = compile_exchange([held], [wanted], [False])
+    ends = sum(np.prod(t.sharding.shard_shape(aval.shape)) * 4 for t in (held, wanted))
+    assert compiler.memory_stats(compiled.executable).temp_size_in_bytes <= 2 * ends
+    x = values(32, 32, 32)
+    assert is_placed(device_put(device_put(x, held.sharding), wanted.sharding), x, wanted.sharding)
+
+
+def collectives(mesh, before, after):
+    aval = ShapedArray((64, 64), np.dtype(np.float32))
+    types = [ArrayType(aval, NamedSharding(mesh, spec), True) for spec in (before, after)]
+    text = compiler.hlo_text(compile_exchange([types[0]], [types[1]], [False]).executable)
+    found = re.findall(r"= (?:\(.*?\)|\S+) (all-gather|all-to-all|collective-permute|all-reduce)(?:-start)?\(", text)
+    whole = re.search(r"f32\[64,64\]", text.split("ENTRY")[1].replace("f32[64,64]{1,0} parameter", "")) is not None
+    return found, whole
+
+
+def test_the_compiled_move_sends_what_it_must(mesh):
+    assert collectives(mesh, P(), P("x", "y")) == ([], True)  # The operand itself is whole.
+    assert collectives(mesh, P("x"), P("x", "y")) == ([], False)
+    assert collectives(mesh, P("x", "y"), P("x")) == (["all-gather"], False)
+    assert collectives(mesh, P("x"), P(None, "x")) == (["all-to-all"], False)
+    assert collectives(mesh, P(("x", "y")), P(("y", "x"))) == (["collective-permute"], False)
+    assert collectives(mesh, P(("x", "y")), P(None, "x"))[1] is False
+    assert collectives(mesh, P("y"), P(None, "x"))[1] is False
+
+
+def test_equal_placements_share_their_buffers(mesh):
+    x = device_put(values(8), NamedSharding(mesh, P("x")))
+    again = device_put(x, NamedSharding(mesh, P("x", None).canonical))
+    assert again is x
+    other = device_put(x, NamedSharding(make_mesh((4, 2), ("p", "q")), P("p")))
+    assert other.sharding.spec == P("p") and pointers(other) == pointers(x)
+    assert pointers(device_put(x, x.sharding, may_alias=False)) != pointers(x)
+
+
+def pointers(x):
+    return [shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards]
+
+
+# --- donation and aliasing ---
+
+
+def test_donated_arrays_are_given_up(mesh):
+    x = values(8, 8)
+    targets = [
+        NamedSharding(mesh, P("x")),  # the same placement
+        NamedSharding(mesh, P("y", "x")),  # a compiled move
+        NamedSharding(make_mesh((4, 2), ("x", "y"), devices=DEVICES[7::-1]), P("x")),  # the same pieces elsewhere
+        SingleDeviceSharding(DEVICES[2]),  # put together anew
+    ]
+    for target in targets:
+        held = device_put(x, NamedSharding(mesh, P("x")))
+        moved = device_put(held, target, donate=True)
+        assert is_placed(moved, x, target) and held.is_deleted()
+        with pytest.raises(ArgumentError, match=r"expected an array with live buffers, got f32\[8,8\], deleted"):
+            device_put(held, target)
+
+
+def test_donate_takes_a_prefix_of_the_tree(mesh):
+    tree = device_put({"a": values(8), "b": values(8)}, DEVICES[0])
+    moved = device_put(tree, NamedSharding(mesh, P("x")), donate={"a": True, "b": False})
+    assert tree["a"].is_deleted() and not tree["b"].is_deleted() and is_placed(moved["a"], values(8), moved["a"].sharding)
+
+
+def test_numpy_memory_is_copied_unless_it_may_be_shared():
+    x = np.zeros(1024, np.float32)
+    copied, shared = device_put(x), device_put(x, DEVICES[0], may_alias=True)
+    x[:] = 1.0
+    assert np.asarray(copied).sum() == 0.0
+    assert shared.unsafe_buffer_pointer() != x.ctypes.data or np.asarray(shared).sum() == 1024.0
+
+
+def message(call):
+    with pytest.raises((ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError)) as error:
+        call()
+    return str(error.value)
+
+
+def test_what_cannot_be_placed_is_refused_by_path(mesh):
+    tree = {"w": [values(8), values(6, 2)]}
+    assert message(lambda: device_put(tree, NamedSharding(mesh, P("x")))) == (
+        "device_put, x['w'][1]: expected dimension 0 to be a multiple of 4, since PartitionSpec('x') cuts it over "
+        "'x' (4), got size 6.\n  To mend: pad the dimension to 8, or leave it whole in the spec."
+    )
+    assert message(lambda: device_put(tree, NamedSharding(mesh, P(None, "x")))) == (
+        "device_put, x['w'][0]: expected a spec of at most 1 entry for an array of shape (8,), got "
+        "PartitionSpec(None, 'x').\n  To mend: drop the last entry, or give the array 2 dimensions."
+    )
+    assert message(lambda: device_put(tree, {"w": [None, P("x")]})) == (
+        "device_put, device['w'][1]: expected a sharding, or a mesh in force for a bare spec, got PartitionSpec('x').\n"
+        "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
+    )
+    assert message(lambda: device_put(values(8), "cpu")) == (
+        "device_put, device: expected a Sharding, or a PartitionSpec over the mesh in force, got 'cpu' of type str.\n"
+        "  To mend: give NamedSharding(mesh, PartitionSpec(...))."
+    )
+    assert message(lambda: device_put({"w": values(8)}, donate=True, may_alias=True)) == (
+        "device_put, x['w']: expected donate or may_alias, not both, got donate=True and may_alias=True.\n"
+        "  To mend: donate where x is not used again, alias where it is."
+    )
+
+
+# --- memories ---
+
+
+@pytest.mark.parametrize("spec", [P(), P("x"), P("x", "y")])
+def test_memory_kinds(mesh, spec):
+    x = values(8, 4)
+    near, far = NamedSharding(mesh, spec), NamedSharding(mesh, spec, memory_kind="pinned_host")
+    for placed in [device_put(x, far), device_put(device_put(x, near), far)]:
+        assert placed.sharding.memory_kind == "pinned_host"
+        assert {piece.memory().kind if hasattr(piece, "memory") else "pinned_host" for piece in placed._buffer._arrays}
+        assert is_placed(device_put(placed, near), x, near)
+        other = NamedSharding(mesh, P("y"), memory_kind="unpinned_host")
+        assert is_placed(device_put(placed, other), x, other)
+
+
+# --- many devices, by hand ---
+
+
+def test_replicated_and_sharded_stacks():
+    devices = DEVICES[2:5]
+    copies = device_put_replicated({"a": values(2, 3), "b": 1.5}, devices)
+    assert copies["a"].shape == (3, 2, 3) and copies["b"].shape == (3,)
+    np.testing.assert_array_equal(np.asarray(copies["a"]), np.stack([values(2, 3)] * 3))
+    assert [shard.device for shard in copies["a"].addressable_shards] == devices
+    shards = [values(2) + i for i in range(3)]
+    for given in (shards, [device_put(x, d) for x, d in zip(shards, devices, strict=True)]):
+        stack = device_put_sharded(given, devices)
+        np.testing.assert_array_equal(np.asarray(stack), np.stack(shards))
+        assert [np.asarray(s.data).tolist() for s in stack.addressable_shards] == [[x.tolist()] for x in shards]
+    assert message(lambda: device_put_sharded(shards, DEVICES[:2])) == (
+        "device_put_sharded, shards: expected one for each of the 2 devices, got 3.\n"
+        "  To mend: pass as many shards as devices."
+    )
+    assert message(lambda: device_put_sharded([values(2), values(3)], DEVICES[:2])) == (
+        "device_put_sharded, shards[1]: expected an array like shards[0], f32[2], got f32[3].\n"
+        "  To mend: give all shards one shape and dtype."
+    )
+    assert message(lambda: device_put_replicated(values(2), [])) == (
+        "device_put_replicated: expected at least one device, got none.\n  To mend: pass phalanx.local_devices()."
+    )
+
+
+def test_device_get_brings_a_tree_to_the_host(mesh):
+    x = values(8, 4)
+    tree = {"a": device_put(x, NamedSharding(mesh, P("x", "y"))), "b": (device_put(x), 2, None)}
+    back = device_get(tree)
+    assert type(back["a"]) is np.ndarray and type(back["b"][0]) is np.ndarray and back["b"][1] == 2
+    np.testing.assert_array_equal(back["a"], x)
+
+
+def test_an_array_from_a_callback(mesh):
+    x = values(8, 4)
+    asked = []
+
+    def part(index):
+        asked.append(index)
+        return x[index]
+
+    sharding = NamedSharding(mesh, P("x"))
+    assert is_placed(make_array_from_callback((8, 4), sharding, part), x, sharding)
+    assert len(asked) == 4  # once for each part, not for each replica
+    far = sharding.with_memory_kind("pinned_host")
+    assert make_array_from_callback((8, 4), far, part).sharding is far
+    assert make_array_from_callback((8, 4), sharding, part, dtype=np.float32).dtype == np.float32
+    assert message(lambda: make_array_from_callback((8, 4), sharding, lambda index: x)) == (
+        "make_array_from_callback, data_callback: expected values of shape (2, 4) for (slice(0, 2, None), "
+        "slice(None, None, None)), got shape (8, 4).\n"
+        "  To mend: return the part of the whole array that the index selects."
+    )
+    assert message(lambda: make_array_from_callback((8, 4), sharding, part, dtype=np.int32)) == (
+        "make_array_from_callback, data_callback: expected values of one dtype, i32, got f32.\n"
+        "  To mend: convert the values to one dtype, and pass it as dtype."
+    )
+    assert message(lambda: make_array_from_callback((9, 4), sharding, part)).startswith(
+        "make_array_from_callback, sharding: expected dimension 0 to be a multiple of 4"
+    )
+
+
+def test_an_array_from_single_device_arrays(mesh):
+    x = values(8, 4)
+    sharding = NamedSharding(mesh, P("x", "y"))
+    places = sharding.devices_indices_map(x.shape)
+    pieces = [device_put(x[index], device) for device, index in places.items()]
+    made = make_array_from_single_device_arrays(x.shape, sharding, pieces[::-1])
+    assert is_placed(made, x, sharding)
+    assert pointers(made) == [piece.unsafe_buffer_pointer() for piece in pieces]
+    where = "make_array_from_single_device_arrays, arrays"
+    assert message(lambda: make_array_from_single_device_arrays(x.shape, sharding, pieces[:2])) == (
+        f"{where}: expected one array on each of the devices [0, 1, 2, 3, 4, 5, 6, 7], got arrays on [[0], [1]].\n"
+        "  To mend: put each piece on its device with device_put."
+    )
+    assert message(lambda: make_array_from_single_device_arrays((8, 8), sharding, pieces)) == (
+        f"{where}: expected pieces of shape (2, 4), for an array of shape (8, 8) with {sharding}, got shape (2, 2) on "
+        "device 0.\n  To mend: give each device the part that sharding.devices_indices_map(shape) names."
+    )
+    odd = [device_put(np.int32(x[index]), device) for device, index in list(places.items())[:1]] + pieces[1:]
+    assert message(lambda: make_array_from_single_device_arrays(x.shape, sharding, odd)) == (
+        f"{where}: expected pieces of dtype i32, got f32 on device 1.\n  To mend: convert the pieces to one dtype."
+    )
+
+
+def test_an_array_from_process_local_data(mesh):
+    x = values(8, 4)
+    sharding = NamedSharding(mesh, P("x", "y"))
+    assert is_placed(make_array_from_process_local_data(sharding, x), x, sharding)
+    assert is_placed(make_array_from_process_local_data(sharding, x, (8, None)), x, sharding)
+    assert message(lambda: make_array_from_process_local_data(sharding, x, (16, 4))) == (
+        "make_array_from_process_local_data, local_data: expected this process's part, of shape (16, 4), or the whole "
+        "array, of shape (16, 4), got shape (8, 4).\n"
+        "  To mend: pass global_shape, or the part that this process's devices hold."
+    )
+
+
+def test_the_placing_primitives_have_all_their_rules():
+    for name in ("device_put", "sharding_constraint"):
+        assert name in registry
+    assert isinstance(device_put(1.0), Array)
