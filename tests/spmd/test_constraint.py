@@ -9,9 +9,9 @@ import phalanx as ph
 from phalanx import lax
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.engine.client import devices as all_devices
+from phalanx.lax.constraint import with_sharding_constraint
 from phalanx.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
 from phalanx.spmd import jit
-from phalanx.spmd.constraint import with_sharding_constraint
 from phalanx.spmd.placement import device_put
 
 DEVICES = all_devices("cpu")
@@ -110,7 +110,9 @@ def test_its_derivative_and_transpose_are_itself(mesh):
 
 def specs_of(fun, *args):
     program = ph.make_jaxpr(fun)(*args)
-    return [e.params["sharding"].spec for e in program.eqns if e.primitive.name in ("sharding_constraint", "device_put")]
+    return [
+        e.params["sharding"].spec for e in program.eqns if e.primitive.name in ("sharding_constraint", "device_put")
+    ]
 
 
 def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):

@@ -18,10 +18,12 @@ from phalanx.engine import compiler
 from phalanx.engine.client import devices as all_devices
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, make_mesh
 from phalanx.spmd.placement import (
+    copy_to_host_async,
     device_get,
     device_put,
     device_put_replicated,
     device_put_sharded,
+    live_arrays,
     make_array_from_callback,
     make_array_from_process_local_data,
     make_array_from_single_device_arrays,
@@ -99,7 +101,9 @@ def test_every_dtype_is_placed(mesh, dtype):
     for spec in [P(), P("x"), P("x", "y")]:
         sharding = NamedSharding(mesh, spec)
         assert is_placed(device_put(x, sharding), x, sharding)
-        assert is_placed(device_put(device_put(x, sharding), NamedSharding(mesh, P("y"))), x, NamedSharding(mesh, P("y")))
+        assert is_placed(
+            device_put(device_put(x, sharding), NamedSharding(mesh, P("y"))), x, NamedSharding(mesh, P("y"))
+        )
 
 
 def test_wide_data_is_narrowed_without_x64(mesh):
@@ -128,7 +132,7 @@ def test_any_sharding_reaches_any_other(mesh):
     x = values(16, 8)
     shardings = shardings_of(mesh, DEVICES[:8])
     placed = [device_put(x, sharding) for sharding in shardings]
-    for (i, source), (j, target) in itertools.product(enumerate(shardings), enumerate(shardings)):
+    for (i, source), target in itertools.product(enumerate(shardings), shardings):
         moved = device_put(placed[i], target)
         assert is_placed(moved, x, target), (source, target)
         assert moved.sharding is target and moved.committed
@@ -213,7 +217,9 @@ def test_donated_arrays_are_given_up(mesh):
 def test_donate_takes_a_prefix_of_the_tree(mesh):
     tree = device_put({"a": values(8), "b": values(8)}, DEVICES[0])
     moved = device_put(tree, NamedSharding(mesh, P("x")), donate={"a": True, "b": False})
-    assert tree["a"].is_deleted() and not tree["b"].is_deleted() and is_placed(moved["a"], values(8), moved["a"].sharding)
+    assert (
+        tree["a"].is_deleted() and not tree["b"].is_deleted() and is_placed(moved["a"], values(8), moved["a"].sharding)
+    )
 
 
 def test_numpy_memory_is_copied_unless_it_may_be_shared():
@@ -279,8 +285,8 @@ def test_replicated_and_sharded_stacks():
     np.testing.assert_array_equal(np.asarray(copies["a"]), np.stack([values(2, 3)] * 3))
     assert [shard.device for shard in copies["a"].addressable_shards] == devices
     shards = [values(2) + i for i in range(3)]
-    for given in (shards, [device_put(x, d) for x, d in zip(shards, devices, strict=True)]):
-        stack = device_put_sharded(given, devices)
+    for given_shards in (shards, [device_put(x, d) for x, d in zip(shards, devices, strict=True)]):
+        stack = device_put_sharded(given_shards, devices)
         np.testing.assert_array_equal(np.asarray(stack), np.stack(shards))
         assert [np.asarray(s.data).tolist() for s in stack.addressable_shards] == [[x.tolist()] for x in shards]
     assert message(lambda: device_put_sharded(shards, DEVICES[:2])) == (
@@ -302,6 +308,18 @@ def test_device_get_brings_a_tree_to_the_host(mesh):
     back = device_get(tree)
     assert type(back["a"]) is np.ndarray and type(back["b"][0]) is np.ndarray and back["b"][1] == 2
     np.testing.assert_array_equal(back["a"], x)
+
+
+def test_arrays_that_hold_memory_are_listed(mesh):
+    before = {x.unsafe_buffer_pointer() for x in live_arrays("cpu") if len(x.devices()) == 1}
+    x, y = device_put(values(5, 7), DEVICES[6]), device_put(values(8, 7), NamedSharding(mesh, P("x")))
+    live = live_arrays("cpu")
+    assert [z.shape for z in live if z.sharding is y.sharding and z.shape == (8, 7)] == [(8, 7)]
+    mine = [z for z in live if len(z.devices()) == 1 and z.unsafe_buffer_pointer() not in before]
+    assert [z.devices() for z in mine if z.shape == (5, 7)] == [{DEVICES[6]}]
+    x.delete()
+    assert not [z for z in live_arrays("cpu") if z.shape == (5, 7) and z.devices() == {DEVICES[6]}]
+    assert copy_to_host_async([y, 3])[0] is y
 
 
 def test_an_array_from_a_callback(mesh):

@@ -64,6 +64,9 @@ from phalanx.lax.comparison import is_finite as is_finite
 from phalanx.lax.comparison import le as le
 from phalanx.lax.comparison import lt as lt
 from phalanx.lax.comparison import ne as ne
+from phalanx.lax.constraint import device_put_p as device_put_p
+from phalanx.lax.constraint import sharding_constraint_p as sharding_constraint_p
+from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
 from phalanx.lax.convert import bitcast_convert_type as bitcast_convert_type
 from phalanx.lax.convert import bitcast_convert_type_p as bitcast_convert_type_p
 from phalanx.lax.convert import convert_element_type as convert_element_type

@@ -426,6 +426,7 @@ class NamedSharding(Sharding):
 
     def with_dim(self, position: int, axes: Any = None) -> NamedSharding:
         """As `Sharding.with_dim`."""
+        axes = axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes
         entries = list(self.spec) + [None] * (position - len(self.spec))
         spec = PartitionSpec(*entries[:position], axes, *entries[position:])
         return NamedSharding(self.mesh, spec, self.memory_kind, where="spmd_axis_name")

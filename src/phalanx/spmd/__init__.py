@@ -5,3 +5,12 @@ from phalanx.spmd.inspection import make_jaxpr as make_jaxpr
 from phalanx.spmd.jit import clear_caches as clear_caches
 from phalanx.spmd.jit import jit as jit
 from phalanx.spmd.jit import pjit as pjit
+from phalanx.spmd.placement import copy_to_host_async as copy_to_host_async
+from phalanx.spmd.placement import device_get as device_get
+from phalanx.spmd.placement import device_put as device_put
+from phalanx.spmd.placement import device_put_replicated as device_put_replicated
+from phalanx.spmd.placement import device_put_sharded as device_put_sharded
+from phalanx.spmd.placement import live_arrays as live_arrays
+from phalanx.spmd.placement import make_array_from_callback as make_array_from_callback
+from phalanx.spmd.placement import make_array_from_process_local_data as make_array_from_process_local_data
+from phalanx.spmd.placement import make_array_from_single_device_arrays as make_array_from_single_device_arrays

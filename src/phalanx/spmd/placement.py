@@ -20,12 +20,20 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError, ShardingError
 from phalanx.core.lowering import physical_aval
-from phalanx.engine import buffers
+from phalanx.engine import buffers, client
+from phalanx.lax import constraint
+from phalanx.lax.constraint import device_put_p, sharding_prefix
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
-from phalanx.spmd import constraint
-from phalanx.spmd.constraint import device_put_p, sharding_prefix
 from phalanx.spmd.reshard import reshard
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten
+from phalanx.tree import (
+    broadcast_prefix,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
@@ -245,11 +253,46 @@ def device_get(x: Any) -> Any:
     Returns:
       The tree with NumPy arrays, not writable, in place of the arrays. All transfers run at once.
     """
-    leaves, tree = tree_flatten(x)
-    for leaf in leaves:
-        if type(leaf) is Array and leaf.is_fully_addressable and len(leaf.sharding.device_set) == 1:
-            leaf.copy_to_host_async()
+    leaves, tree = tree_flatten(copy_to_host_async(x))
     return tree_unflatten(tree, [leaf._value if type(leaf) is Array else np.asarray(leaf) for leaf in leaves])
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """Start bringing a tree of arrays to the host, so that reading them later waits less.
+
+    Args:
+      x: a tree of arrays and other values.
+
+    Returns:
+      The same tree.
+    """
+    for leaf in tree_leaves(x):
+        if type(leaf) is Array:
+            _start_copy(leaf)
+    return x
+
+
+def _start_copy(x: Array) -> None:
+    """Start the transfer of each piece that the host's copy will be assembled from."""
+    pieces = buffers.shards(x._live())
+    local = x.sharding.addressable_devices
+    replicas = [s.replica_id for s in x.sharding.shards(physical_aval(x.aval).shape) if s.device in local]
+    for replica, piece in zip(replicas, pieces, strict=True):
+        if replica == 0 or (x.is_fully_replicated and piece is pieces[0]):
+            buffers.copy_to_host_async(piece)
+
+
+def live_arrays(platform: str | None = None) -> list[Array]:
+    """List all arrays that hold memory on the devices of a platform.
+
+    Args:
+      platform: such as `"cpu"`; the default one if not given.
+
+    Returns:
+      Arrays that share the memory of those; random keys are among them as their numbers.
+    """
+    live = [x for x in client.client(platform).live_arrays() if isinstance(x.sharding, Sharding)]
+    return [Array(x, ArrayType(x.aval, x.sharding, x._committed)) for x in live if not x.is_deleted()]
 
 
 def make_array_from_callback(
@@ -272,8 +315,8 @@ def make_array_from_callback(
       DTypeError: its parts differ in dtype, or from `dtype`.
 
     Examples:
-      >>> import phalanx.engine.client
-      >>> here = SingleDeviceSharding(phalanx.engine.client.devices("cpu")[0])
+      >>> from phalanx.sharding import make_mesh
+      >>> here = NamedSharding(make_mesh((1,), ("x",)), P("x"))
       >>> make_array_from_callback((3,), here, lambda index: np.arange(3.0)[index]).tolist()
       [0.0, 1.0, 2.0]
     """

@@ -14,7 +14,8 @@ from phalanx.core.effects import Effects
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code
 from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, is_linear
-from phalanx.spmd.resolution import constrain, resolve_inner
+from phalanx.lax.constraint import constrain
+from phalanx.spmd.resolution import resolve_inner
 from phalanx.transforms.batching import batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program

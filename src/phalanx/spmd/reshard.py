@@ -25,10 +25,10 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
+from phalanx.lax.constraint import sharding_constraint_p
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling
 from phalanx.sharding.tiling import Tiling
-from phalanx.spmd.constraint import sharding_constraint_p
 
 # A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
 TEMPORARY_BYTES = 2
@@ -102,7 +102,9 @@ def _rename(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequenc
 
 @functools.cache
 def _dead_buffer() -> Any:
-    dead = core_placement.from_numpy(np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), core_placement.default_sharding()))
+    dead = core_placement.from_numpy(
+        np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), core_placement.default_sharding())
+    )
     dead.delete()
     return dead._buffer
 

@@ -16,8 +16,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.lowering import physical_aval
-from phalanx.engine.mlir import ir, sdy
-from phalanx.sharding import NamedSharding, PartitionSpec, Sharding, sdy_sharding
+from phalanx.sharding import NamedSharding, PartitionSpec, Sharding
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path
 
 
@@ -193,11 +192,3 @@ def resolve_inner(
 ) -> tuple[tuple, list, bool]:
     """`resolve` for a call that is bound by a rule, where arguments have no names of the user's."""
     return resolve(program, types, declared, out_declared, lambda i: f"{name}, input {i}")
-
-
-def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
-    """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
-    if sharding is None or ctx.module.num_partitions == 1:
-        return x
-    attribute = sdy_sharding(ctx.module, sharding, physical_aval(aval).ndim)
-    return sdy.ShardingConstraintOp(x, attribute).result if isinstance(x, ir.Value) else x

@@ -1,7 +1,7 @@
 """Placement inside programs: the primitives `device_put` and `sharding_constraint`, and `with_sharding_constraint`.
 
 Builds on the sharding room for what a spec means and on `core` for primitives. Run at once, both place the array; in
-a program over a mesh they tell the partitioner. `placement.device_put` and the moves of `reshard` bind them.
+a program over a mesh they tell the partitioner. `spmd` binds them for `device_put` and for resharding.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from phalanx.core import placement
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ShardingError
+from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.seat import Seat
-from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, Sharding, to_sharding
+from phalanx.engine.mlir import ir, sdy
+from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, Sharding, sdy_sharding, to_sharding
 from phalanx.sharding.spec import check_rank
-from phalanx.spmd.resolution import constrain
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 # put(values, shardings): places many values at once.
@@ -113,10 +114,10 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
       TreeError: `shardings` is no prefix of `x`.
 
     Examples:
-      >>> import phalanx.numpy as jnp
+      >>> import phalanx
       >>> from phalanx.sharding import P, make_mesh
       >>> with make_mesh((1,), ("data",)):
-      ...     with_sharding_constraint(jnp.arange(4.0), P("data")).sharding.spec
+      ...     with_sharding_constraint(phalanx.lax.iota("float32", 4), P("data")).sharding.spec
       PartitionSpec('data')
     """
     leaves, tree = tree_flatten(x)
@@ -198,3 +199,11 @@ def _check_memory(sharding: Sharding) -> None:
             got=f"memory_kind={kind!r}",
             mend="move the array to that memory outside the function",
         )
+
+
+def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
+    """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
+    if sharding is None or ctx.module.num_partitions == 1:
+        return x
+    attribute = sdy_sharding(ctx.module, sharding, physical_aval(aval).ndim)
+    return sdy.ShardingConstraintOp(x, attribute).result if isinstance(x, ir.Value) else x
