@@ -1,7 +1,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.engine.programs import Aval, Whole, put, run
+from tests.engine.programs import ADD_ONE, Aval, Whole, compiled, put, run
 
 from phalanx.engine import buffers, callbacks, client, compiler, mlir, runtime
 from phalanx.engine.mlir import func, hlo, ir
@@ -22,7 +22,7 @@ def calling(function, aval, *, num_devices=1, token=False, times=1, results=None
                         0, [value], [tensor], platform="cpu", token=order, module=module, num_partitions=num_devices
                     )
                 func.ReturnOp([value])
-    wrapped = callbacks.host_function(function, results or [aval], name="f")
+    wrapped = callbacks.host_function(function, results or [aval], name="f", num_partitions=num_devices)
     devices = client.devices("cpu")[:num_devices]
     return compiler.compile_module(module, devices, num_partitions=num_devices, host_callbacks=[wrapped])
 
@@ -144,3 +144,30 @@ def test_operands_of_any_layout_arrive_in_numpys_order():
     aval = Aval((3, 5), "f4")
     argument = np.arange(15, dtype="f4").reshape(3, 5)
     np.testing.assert_array_equal(outcome(calling(lambda x: (x.T.copy().T,), aval), argument, aval), argument)
+
+
+def test_an_exception_on_several_devices_reaches_whoever_waits_next():
+    def fail(x):
+        raise OurError("on one of four")
+
+    aval = Aval((8,), "f4")
+    executable = calling(fail, aval, num_devices=4)
+    devices = client.devices("cpu")[:4]
+    argument = buffers.put_shards(aval, Whole(devices), [np.ones(8, "f4")] * 4, devices)
+    (result,) = executable.execute_sharded([argument]).consume_with_handlers(
+        [buffers.result_handler(aval, Whole(devices))]
+    )
+    with pytest.raises(OurError, match="^on one of four$"):
+        buffers.block_until_ready([result])
+    buffers.block_until_ready([result])
+
+
+def test_a_callback_may_run_programs_itself():
+    aval = Aval((8,), "f4")
+    inner = compiled(ADD_ONE)
+
+    def call(x):
+        (result,) = run(inner, [put(x)], [aval])
+        return (buffers.to_host(result),)
+
+    np.testing.assert_array_equal(outcome(calling(call, aval), np.ones(8, "f4"), aval), np.full(8, 2))

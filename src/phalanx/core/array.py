@@ -184,11 +184,7 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def block_until_ready(self) -> Array:
         """Wait until the value has been computed, and give the array back."""
-        try:
-            self._live().block_until_ready()
-        except XlaRuntimeError as error:
-            raise_callback_error(error)
-            raise
+        buffers.block_until_ready([self._live()])
         return self
 
     def on_device_size_in_bytes(self) -> int:

@@ -27,7 +27,7 @@ from phalanx.core.primitive import Primitive
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
-from phalanx.engine.runtime import XlaRuntimeError
+from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.sharding import GSPMDSharding, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -228,6 +228,7 @@ def effects_barrier() -> None:
         except XlaRuntimeError as error:
             raise_callback_error(error)
             raise
+    raise_late_failure()
 
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:

@@ -20,7 +20,7 @@ from jaxlib import _jax
 
 from phalanx.engine.client import Device
 from phalanx.engine.client import DeviceList as DeviceList
-from phalanx.engine.runtime import XlaRuntimeError, user_error
+from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure, user_error
 
 Buffer: TypeAlias = _jax.ArrayImpl
 ShardingBase: TypeAlias = _jax.Sharding
@@ -176,6 +176,7 @@ def to_host(buffer: Buffer) -> np.ndarray:
     except BufferError:
         block_until_ready([buffer])  # Tells a failed computation apart from memory that NumPy cannot read.
         value = _beyond_buffer_protocol(buffer)
+    raise_late_failure()
     value.flags.writeable = False
     return value
 
@@ -262,6 +263,7 @@ def block_until_ready(buffers: Sequence[Buffer]) -> None:
         _jax.batched_block_until_ready(buffers)
     except XlaRuntimeError as error:
         raise user_error(error) from None
+    raise_late_failure()
 
 
 def copy_to_host_async(buffer: Buffer) -> None:

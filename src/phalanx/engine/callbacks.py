@@ -16,20 +16,25 @@ import numpy as np
 
 from phalanx.engine.errors import PhalanxError
 from phalanx.engine.mlir import hlo, ir, sdy
-from phalanx.engine.runtime import keep_failure
+from phalanx.engine.runtime import keep_failure, keep_late_failure
 
 
 class CallbackResultError(PhalanxError, ValueError):
     """A Python function called from a compiled program gave other results than it was declared with."""
 
 
-def host_function(function: Callable[..., Any], results: Sequence[Any], name: str = "callback") -> Callable[..., tuple]:
+def host_function(
+    function: Callable[..., Any], results: Sequence[Any], name: str = "callback", num_partitions: int = 1
+) -> Callable[..., tuple]:
     """Wrap a Python function so that a compiled program can call it safely.
 
     Args:
       function: takes one NumPy array per operand, gives a sequence with one array-like per result.
       results: per result a record with `shape` and `dtype`.
       name: how the user knows the function, for errors.
+      num_partitions: devices that share the program. Where there are several, an exception does not stop the
+        program, for the other devices would wait for this one without end: the results are zeros, and whoever waits
+        for any array next gets the exception.
 
     Returns:
       A function for `compile_module(host_callbacks=...)`. Operands are copies, so they may be kept; results are
@@ -42,7 +47,10 @@ def host_function(function: Callable[..., Any], results: Sequence[Any], name: st
             given = function(*[np.array(operand) for operand in operands if operand is not None])
             checked = _check_results(name, given, wanted)
         except BaseException as error:
-            raise keep_failure(error) from None
+            if num_partitions == 1:
+                raise keep_failure(error) from None
+            keep_late_failure(error)
+            checked = [np.zeros(shape, dtype) for shape, dtype in wanted]
         # An operand that is None is an order token, which is always first and has a result of its own.
         return (None, *checked) if operands and operands[0] is None else tuple(checked)
 

@@ -52,9 +52,10 @@ _FAILURES_KEPT = 256
 
 
 class _Failures:
-    """The last exceptions raised inside callbacks, by number."""
+    """The last exceptions raised inside callbacks, by number, and those that XLA was not told of."""
 
     def __init__(self) -> None:
+        self.late: list[BaseException] = []
         self.numbers = itertools.count(1)
         self.kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()
         self.lock = threading.Lock()
@@ -74,6 +75,24 @@ _failures = _Failures()
 def keep_failure(error: BaseException) -> RuntimeError:
     """Make the exception that a Python callback raises into XLA in place of `error`, which is kept for the caller."""
     return RuntimeError(f"{_MARK}{_failures.keep(error)}")
+
+
+def keep_late_failure(error: BaseException) -> None:
+    """Keep a callback's exception that cannot be raised into XLA; whoever waits next gets it.
+
+    A device that stops while others wait for it in a collective ends the process after a minute.
+    """
+    _failures.late.append(error)
+
+
+def raise_late_failure() -> None:
+    """Raise the first exception that was kept for whoever waits, if there is one, and forget the others."""
+    if not _failures.late:
+        return
+    with _failures.lock:
+        late, _failures.late = _failures.late, []
+    if late:
+        raise late[0]
 
 
 def user_error(error: XlaRuntimeError) -> BaseException:

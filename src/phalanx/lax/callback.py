@@ -56,7 +56,8 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         vmap_method: str | None,
     ) -> list:
         module = ctx.module
-        module.host_callbacks.append(host_function(function, results, getattr(function, "__name__", "callback")))
+        name = getattr(function, "__name__", "callback")
+        module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
         ordered = effect is not None and effect.ordered
         out, token = emit_callback(
             len(module.host_callbacks) - 1,
