@@ -34,6 +34,8 @@ class _LateDialect:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Asked for by inspect and the like, and no operation.
+            raise AttributeError(name)
         try:
             value = getattr(importlib.import_module(f"jaxlib.mlir.dialects.{self._name}"), name)
         except AttributeError:  # Not every version's module has all attributes of the extension underneath.
