@@ -67,6 +67,13 @@ from phalanx.lax.comparison import ne as ne
 from phalanx.lax.constraint import device_put_p as device_put_p
 from phalanx.lax.constraint import sharding_constraint_p as sharding_constraint_p
 from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
+from phalanx.lax.conv import conv as conv
+from phalanx.lax.conv import conv_general_dilated as conv_general_dilated
+from phalanx.lax.conv import conv_general_dilated_local as conv_general_dilated_local
+from phalanx.lax.conv import conv_general_dilated_p as conv_general_dilated_p
+from phalanx.lax.conv import conv_general_dilated_patches as conv_general_dilated_patches
+from phalanx.lax.conv import conv_transpose as conv_transpose
+from phalanx.lax.conv import conv_with_general_padding as conv_with_general_padding
 from phalanx.lax.convert import bitcast_convert_type as bitcast_convert_type
 from phalanx.lax.convert import bitcast_convert_type_p as bitcast_convert_type_p
 from phalanx.lax.convert import convert_element_type as convert_element_type
@@ -90,6 +97,21 @@ from phalanx.lax.cumulative import cumprod as cumprod
 from phalanx.lax.cumulative import cumprod_p as cumprod_p
 from phalanx.lax.cumulative import cumsum as cumsum
 from phalanx.lax.cumulative import cumsum_p as cumsum_p
+from phalanx.lax.dot import DotAlgorithm as DotAlgorithm
+from phalanx.lax.dot import DotAlgorithmPreset as DotAlgorithmPreset
+from phalanx.lax.dot import Precision as Precision
+from phalanx.lax.dot import batch_matmul as batch_matmul
+from phalanx.lax.dot import dot as dot
+from phalanx.lax.dot import dot_general as dot_general
+from phalanx.lax.dot import dot_general_p as dot_general_p
+from phalanx.lax.dynamic_slice import dynamic_index_in_dim as dynamic_index_in_dim
+from phalanx.lax.dynamic_slice import dynamic_slice as dynamic_slice
+from phalanx.lax.dynamic_slice import dynamic_slice_in_dim as dynamic_slice_in_dim
+from phalanx.lax.dynamic_slice import dynamic_slice_p as dynamic_slice_p
+from phalanx.lax.dynamic_slice import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from phalanx.lax.dynamic_slice import dynamic_update_slice as dynamic_update_slice
+from phalanx.lax.dynamic_slice import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from phalanx.lax.dynamic_slice import dynamic_update_slice_p as dynamic_update_slice_p
 from phalanx.lax.elementwise import abs_p as abs_p
 from phalanx.lax.elementwise import acos_p as acos_p
 from phalanx.lax.elementwise import acosh_p as acosh_p
@@ -162,6 +184,14 @@ from phalanx.lax.elementwise import xor_p as xor_p
 from phalanx.lax.elementwise import zeta_p as zeta_p
 from phalanx.lax.family import AccuracyMode as AccuracyMode
 from phalanx.lax.family import Tolerance as Tolerance
+from phalanx.lax.fft import FftType as FftType
+from phalanx.lax.fft import fft as fft
+from phalanx.lax.fft import fft_p as fft_p
+from phalanx.lax.gather import GatherDimensionNumbers as GatherDimensionNumbers
+from phalanx.lax.gather import GatherScatterMode as GatherScatterMode
+from phalanx.lax.gather import gather as gather
+from phalanx.lax.gather import gather_p as gather_p
+from phalanx.lax.gather import index_take as index_take
 from phalanx.lax.incomplete import betainc as betainc
 from phalanx.lax.incomplete import igamma as igamma
 from phalanx.lax.incomplete import igamma_grad_a as igamma_grad_a
@@ -200,6 +230,25 @@ from phalanx.lax.reductions import reduce_prod as reduce_prod
 from phalanx.lax.reductions import reduce_prod_p as reduce_prod_p
 from phalanx.lax.reductions import reduce_xor as reduce_xor
 from phalanx.lax.reductions import reduce_xor_p as reduce_xor_p
+from phalanx.lax.rng import RandomAlgorithm as RandomAlgorithm
+from phalanx.lax.rng import rng_bit_generator as rng_bit_generator
+from phalanx.lax.rng import rng_bit_generator_p as rng_bit_generator_p
+from phalanx.lax.rng import rng_uniform as rng_uniform
+from phalanx.lax.rng import rng_uniform_p as rng_uniform_p
+from phalanx.lax.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
+from phalanx.lax.scatter import scatter as scatter
+from phalanx.lax.scatter import scatter_add as scatter_add
+from phalanx.lax.scatter import scatter_add_p as scatter_add_p
+from phalanx.lax.scatter import scatter_apply as scatter_apply
+from phalanx.lax.scatter import scatter_max as scatter_max
+from phalanx.lax.scatter import scatter_max_p as scatter_max_p
+from phalanx.lax.scatter import scatter_min as scatter_min
+from phalanx.lax.scatter import scatter_min_p as scatter_min_p
+from phalanx.lax.scatter import scatter_mul as scatter_mul
+from phalanx.lax.scatter import scatter_mul_p as scatter_mul_p
+from phalanx.lax.scatter import scatter_p as scatter_p
+from phalanx.lax.scatter import scatter_sub as scatter_sub
+from phalanx.lax.scatter import scatter_sub_p as scatter_sub_p
 from phalanx.lax.select import select as select
 from phalanx.lax.select import select_n as select_n
 from phalanx.lax.select import select_n_p as select_n_p
@@ -262,3 +311,28 @@ from phalanx.lax.transcendental import sinh as sinh
 from phalanx.lax.transcendental import sqrt as sqrt
 from phalanx.lax.transcendental import tan as tan
 from phalanx.lax.transcendental import tanh as tanh
+from phalanx.lax.window_shape import ConvDimensionNumbers as ConvDimensionNumbers
+from phalanx.lax.window_shape import conv_dimension_numbers as conv_dimension_numbers
+from phalanx.lax.window_shape import conv_general_permutations as conv_general_permutations
+from phalanx.lax.window_shape import conv_general_shape_tuple as conv_general_shape_tuple
+from phalanx.lax.window_shape import conv_shape_tuple as conv_shape_tuple
+from phalanx.lax.window_shape import conv_transpose_shape_tuple as conv_transpose_shape_tuple
+from phalanx.lax.window_shape import padtype_to_pads as padtype_to_pads
+from phalanx.lax.windows import reduce_window as reduce_window
+from phalanx.lax.windows import reduce_window_max_p as reduce_window_max_p
+from phalanx.lax.windows import reduce_window_min_p as reduce_window_min_p
+from phalanx.lax.windows import reduce_window_p as reduce_window_p
+from phalanx.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
+from phalanx.lax.windows import reduce_window_sum_p as reduce_window_sum_p
+from phalanx.lax.windows import select_and_gather_add_p as select_and_gather_add_p
+from phalanx.lax.windows import select_and_scatter_add_p as select_and_scatter_add_p
+
+_late = ("linalg",)  # a room of its own, which most programs do not enter
+
+
+def __getattr__(name: str) -> object:
+    if name in _late:
+        import importlib
+
+        return importlib.import_module(f"phalanx.lax.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,665 @@
+"""Convolutions: `conv_general_dilated` and the functions written with it.
+
+Builds on the primitive core, on the precision settings of `dot`, and on the shape operations; called by
+`phalanx.numpy`, `phalanx.scipy.signal` and the layers of `phalanx.nnx`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.tangent import is_linear
+from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.broadcast import move_dim, refuse_sharding, transpose
+from phalanx.lax.convert import convert_element_type
+from phalanx.lax.creation import full
+from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
+from phalanx.lax.shape import reshape, rev
+from phalanx.lax.window_shape import (
+    ConvDimensionNumbers,
+    Padding,
+    conv_dimension_numbers,
+    dilated,
+    padtype_to_pads,
+    transposed_pads,
+    windowed,
+)
+
+
+class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
+    """Sum over a sliding window of input times kernel: num[n, i, *p], num[o, i, *k] -> num[n, o, *s]."""
+
+    def result(
+        self,
+        x,
+        w,
+        *,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision,
+        preferred_element_type,
+    ):
+        lhs, rhs, out = dimension_numbers
+        _check_conv(x, w, dimension_numbers, window_strides, padding, lhs_dilation, rhs_dilation)
+        _check_groups(x, w, dimension_numbers, feature_group_count, batch_group_count)
+        spatial = [
+            windowed(x.shape[p], w.shape[k], stride, pads, base, window)
+            for p, k, stride, pads, base, window in zip(
+                lhs[2:], rhs[2:], window_strides, padding, lhs_dilation, rhs_dilation, strict=True
+            )
+        ]
+        batch = x.shape[lhs[0]] if batch_group_count == 1 else x.shape[lhs[0]] // batch_group_count
+        shape: list = [None] * x.ndim
+        for d, size in zip(out, (batch, w.shape[rhs[0]], *spatial), strict=True):
+            shape[d] = size
+        return product_aval("convolution", x, w, tuple(shape), preferred_element_type)
+
+    def roles(
+        self,
+        x,
+        w,
+        *,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision,
+        preferred_element_type,
+    ):
+        lhs, rhs, out = dimension_numbers
+        space = range(x.ndim - 2)
+        grouped = feature_group_count > 1 or batch_group_count > 1
+        n_out = "n" if batch_group_count == 1 else "n of a group"
+        i_rhs = "i" if feature_group_count == 1 else "i of a group"
+        names = [[None] * x.ndim, [None] * x.ndim, [None] * x.ndim]
+        for spec, parts, of in ((lhs, ("n", "i"), "p"), (rhs, ("o", i_rhs), "k"), (out, (n_out, "o"), "s")):
+            which = "pks".index(of)
+            for d, name in zip(spec, (*parts, *[(of, s) for s in space]), strict=True):
+                names[which][d] = name
+        whole = {(of, s) for of in "pks" for s in space}
+        if grouped:
+            whole |= {"o", i_rhs, n_out} | ({"i"} if feature_group_count > 1 else {"n"})
+        reduced = {"i": "sum"} if feature_group_count == 1 else {}
+        return Roles(names[:2], names[2:], reduced=reduced, whole=whole)
+
+    def lower(
+        self,
+        ctx,
+        x,
+        w,
+        *,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision,
+        preferred_element_type,
+    ):
+        lhs, rhs, out = dimension_numbers
+        x_aval, w_aval = ctx.avals_in
+        if x_aval.dtype != w_aval.dtype:
+            dtype = ctx.aval_out.dtype
+            x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
+        space = len(lhs) - 2
+        numbers = hlo.ConvDimensionNumbers.get(
+            input_batch_dimension=lhs[0],
+            input_feature_dimension=lhs[1],
+            input_spatial_dimensions=list(lhs[2:]),
+            kernel_input_feature_dimension=rhs[1],
+            kernel_output_feature_dimension=rhs[0],
+            kernel_spatial_dimensions=list(rhs[2:]),
+            output_batch_dimension=out[0],
+            output_feature_dimension=out[1],
+            output_spatial_dimensions=list(out[2:]),
+        )
+        pads = np.asarray(padding, np.int64).reshape(space, 2)
+        integers = ir.DenseI64ArrayAttr.get
+        return hlo.convolution(
+            ctx.type(ctx.aval_out),
+            x,
+            w,
+            dimension_numbers=numbers,
+            feature_group_count=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), feature_group_count),
+            batch_group_count=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), batch_group_count),
+            window_strides=integers(window_strides),
+            padding=ir.DenseElementsAttr.get(pads),
+            lhs_dilation=integers(lhs_dilation),
+            rhs_dilation=integers(rhs_dilation),
+            window_reversal=ir.DenseBoolArrayAttr.get([False] * space),
+            precision_config=precision_attribute(precision),
+        )
+
+    jvp = BILINEAR
+
+    def transpose(self, y_bar, x, w, **params):
+        if is_linear(x):
+            return _input_cotangent(y_bar, x, w, **params), None
+        return None, _kernel_cotangent(y_bar, x, w, **params)
+
+    def batch(self, x, w, bx, bw, *, dimension_numbers, feature_group_count, batch_group_count, **params):
+        lhs, rhs, out = dimension_numbers
+        grouped = feature_group_count > 1 or batch_group_count > 1
+        # The mapped dimension is merged into another one: as its slow part where groups do not forbid it.
+        if bw is None:
+            size = np.shape(x)[bx]
+            x = _merge(x, bx, lhs[0], minor=batch_group_count > 1)
+            merged, minor = out[0], batch_group_count > 1
+        elif bx is None:
+            size = np.shape(w)[bw]
+            w = _merge(w, bw, rhs[0], minor=grouped)
+            merged, minor = out[1], grouped
+        else:
+            size = np.shape(x)[bx]
+            x = _merge(x, bx, lhs[0] if batch_group_count > 1 else lhs[1], minor=False)
+            w = _merge(w, bw, rhs[0], minor=False)
+            merged, minor = out[1], False
+            if batch_group_count > 1:
+                batch_group_count *= size
+            else:
+                feature_group_count *= size
+        y = conv_general_dilated_p(
+            x,
+            w,
+            window_strides=params["window_strides"],
+            padding=params["padding"],
+            lhs_dilation=params["lhs_dilation"],
+            rhs_dilation=params["rhs_dilation"],
+            dimension_numbers=dimension_numbers,
+            feature_group_count=feature_group_count,
+            batch_group_count=batch_group_count,
+            precision=params["precision"],
+            preferred_element_type=params["preferred_element_type"],
+        )
+        return _split(y, merged, size, minor), merged + minor
+
+
+conv_general_dilated_p = ConvGeneralDilated()
+
+
+def _check_conv(
+    x: ShapedArray, w: ShapedArray, numbers: Any, strides: tuple, padding: tuple, *dilations: tuple
+) -> None:
+    space = x.ndim - 2
+    for spec in numbers:
+        if sorted(spec) != list(range(x.ndim)) or x.ndim != w.ndim:
+            raise ShapeError(
+                "convolution dimension_numbers",
+                expected=f"each a permutation of the {x.ndim} dimensions of both operands",
+                got=f"{tuple(numbers)} for {x.str_short()} and {w.str_short()}",
+                mend="see lax.conv_dimension_numbers",
+            )
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
+    for name, values in zip(names, (strides, padding, *dilations), strict=True):
+        if len(values) != space:
+            raise ShapeError(
+                f"convolution {name}",
+                expected=f"one entry for each of the {space} spatial dimensions",
+                got=values,
+                mend="give as many entries as there are spatial dimensions",
+            )
+        if name != "padding" and any(v < 1 for v in values):
+            raise ArgumentError(f"convolution {name}", expected="positive integers", got=values, mend="use 1 for none")
+
+
+def _check_groups(x: ShapedArray, w: ShapedArray, numbers: Any, feature_groups: int, batch_groups: int) -> None:
+    lhs, rhs, _ = numbers
+    features, kernel_features, out_features = x.shape[lhs[1]], w.shape[rhs[1]], w.shape[rhs[0]]
+    if feature_groups < 1 or batch_groups < 1 or (feature_groups > 1 and batch_groups > 1):
+        raise ArgumentError(
+            "convolution group counts",
+            expected="positive counts, one of which is 1",
+            got=f"feature_group_count={feature_groups}, batch_group_count={batch_groups}",
+            mend="use only one kind of groups",
+        )
+    wanted = features if feature_groups == 1 else kernel_features * feature_groups
+    if features != wanted or (feature_groups == 1 and features != kernel_features):
+        raise ShapeError(
+            "convolution features",
+            expected=f"an input with {kernel_features} features in each of {feature_groups} groups, as the kernel has",
+            got=f"{features} features of {x.str_short()}, kernel {w.str_short()}",
+            mend="check dimension_numbers and feature_group_count",
+        )
+    for name, size, groups in (
+        ("output features", out_features, feature_groups * batch_groups),
+        ("input batch", x.shape[lhs[0]], batch_groups),
+    ):
+        if groups > 1 and size % groups != 0:
+            raise ShapeError(
+                f"convolution {name}",
+                expected=f"a multiple of {groups} groups",
+                got=size,
+                mend="change the group count",
+            )
+
+
+def _input_cotangent(
+    y_bar: Any,
+    x: Any,
+    w: Any,
+    *,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    dimension_numbers,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """y_bar, dilated by the strides, convolved with the reversed kernel whose features are exchanged."""
+    lhs, rhs, out = dimension_numbers
+    if 0 in np.shape(y_bar) or 0 in np.shape(w):
+        return full(x.shape, 0, x.dtype)
+    w = rev(w, rhs[2:]) if len(rhs) > 2 else w
+    groups = feature_group_count * batch_group_count
+    if groups > 1:
+        # Kernel [(group, o), i] becomes [o, (group, i)].
+        w = _merge(_split(w, rhs[0], groups, minor=False), rhs[0], rhs[1], minor=False)
+    pads = []
+    for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
+        window = dilated(np.shape(w)[k], rhs_dilation[s])
+        low = window - 1 - padding[s][0]
+        extent = dilated(np.shape(y_bar)[q], window_strides[s])
+        pads.append((low, dilated(x.shape[p], lhs_dilation[s]) + window - 1 - extent - low))
+    x_bar = conv_general_dilated_p(
+        y_bar,
+        w,
+        window_strides=lhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=window_strides,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=ConvDimensionNumbers(out, (rhs[1], rhs[0], *rhs[2:]), lhs),
+        feature_group_count=groups,
+        batch_group_count=1,
+        precision=precision,
+        preferred_element_type=x.dtype,
+    )
+    if batch_group_count > 1:
+        x_bar = _merge(_split(x_bar, lhs[1], batch_group_count, minor=False), lhs[1], lhs[0], minor=False)
+    return x_bar
+
+
+def _kernel_cotangent(
+    y_bar: Any,
+    x: Any,
+    w: Any,
+    *,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    dimension_numbers,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """The input convolved with y_bar as kernel, the batch as features, strides and kernel dilation exchanged."""
+    lhs, rhs, out = dimension_numbers
+    if 0 in np.shape(y_bar) or 0 in np.shape(x):
+        return full(w.shape, 0, w.dtype)
+    pads = []
+    for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
+        low = padding[s][0]
+        extent = dilated(np.shape(x)[p], lhs_dilation[s])
+        pads.append(
+            (low, (w.shape[k] - 1) * rhs_dilation[s] + dilated(np.shape(y_bar)[q], window_strides[s]) - extent - low)
+        )
+    exchanged = ConvDimensionNumbers((lhs[1], lhs[0], *lhs[2:]), (out[1], out[0], *out[2:]), (rhs[1], rhs[0], *rhs[2:]))
+    return conv_general_dilated_p(
+        x,
+        y_bar,
+        window_strides=rhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=window_strides,
+        dimension_numbers=exchanged,
+        feature_group_count=batch_group_count,
+        batch_group_count=feature_group_count,
+        precision=precision,
+        preferred_element_type=w.dtype,
+    )
+
+
+def _merge(x: Any, src: int, dst: int, minor: bool) -> Any:
+    """Merge dimension `src` into the one that is `dst` without it, as its fast part (`minor`) or slow part."""
+    x = move_dim(x, src, dst + minor)
+    shape = np.shape(x)
+    return reshape(x, (*shape[:dst], shape[dst] * shape[dst + 1], *shape[dst + 2 :]))
+
+
+def _split(x: Any, dim: int, size: Any, minor: bool) -> Any:
+    """Split `dim` in two: its fast part (`minor`) or its slow part has `size`, and the slow part comes first."""
+    shape = np.shape(x)
+    rest = shape[dim] // size
+    return reshape(x, (*shape[:dim], *((rest, size) if minor else (size, rest)), *shape[dim + 1 :]))
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Convolution of any number of dimensions, with strides, padding, dilation and groups.
+
+    As the field has it the kernel is not reversed: `y[s] = sum over k of x[s * stride + k * dilation - low] w[k]`.
+
+    Args:
+      lhs: the input.
+      rhs: the kernel, of the same rank.
+      window_strides: the step of the window along each spatial dimension.
+      padding: `"SAME"`, `"SAME_LOWER"`, `"VALID"`, or a pair (low, high) for each spatial dimension, negative to crop.
+      lhs_dilation: the step at which input elements are laid out (holes are zeros); 1 when left out.
+      rhs_dilation: the same for the kernel.
+      dimension_numbers: as in `conv_dimension_numbers`.
+      feature_group_count: number of groups that the input features and output features fall into.
+      batch_group_count: number of groups that the batch and the output features fall into.
+      precision, preferred_element_type, out_sharding: as in `dot_general`.
+
+    Returns:
+      The convolution.
+
+    Raises:
+      ShapeError: ranks, features or groups do not fit.
+      DTypeError: the dtypes do not mix.
+      ArgumentError: the padding or the dimension numbers cannot be read.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> x, w = np.ones((1, 8, 8, 3), np.float32), np.ones((3, 3, 3, 16), np.float32)
+      >>> lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
+      (1, 4, 4, 16)
+    """
+    refuse_sharding("lax.conv_general_dilated", out_sharding)
+    x, w = aval_of(lhs), aval_of(rhs)
+    specs = tuple(map(tuple, conv_dimension_numbers(x.shape, w.shape, dimension_numbers)))
+    numbers = ConvDimensionNumbers(*specs)
+    space = x.ndim - 2
+    window_strides, lhs_dilation, rhs_dilation = (
+        (1,) * space if v is None else tuple(map(int, v)) for v in (window_strides, lhs_dilation, rhs_dilation)
+    )
+    if isinstance(padding, str):
+        window = [dilated(w.shape[k], r) for k, r in zip(numbers.rhs_spec[2:], rhs_dilation, strict=True)]
+        extent = [dilated(x.shape[p], r) for p, r in zip(numbers.lhs_spec[2:], lhs_dilation, strict=True)]
+        padding = padtype_to_pads(extent, window, window_strides, padding)
+    if preferred_element_type is not None:
+        preferred_element_type = dtypes.canonicalize_dtype(preferred_element_type)
+    return conv_general_dilated_p(
+        lhs,
+        rhs,
+        window_strides=window_strides,
+        padding=tuple((int(lo), int(hi)) for lo, hi in padding),
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=numbers,
+        feature_group_count=int(feature_group_count),
+        batch_group_count=int(batch_group_count),
+        precision=canonical_precision(precision),
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """Convolution in the standard layout: num[n, i, *p], num[o, i, *k] -> num[n, o, *s].
+
+    Args:
+      lhs, rhs, window_strides, padding, precision, preferred_element_type: as in `conv_general_dilated`.
+
+    Returns:
+      The convolution.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.conv(np.ones((1, 3, 8)), np.ones((4, 3, 3)), (1,), "VALID").shape
+      (1, 4, 6)
+    """
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """Convolution in the standard layout with dilation.
+
+    Args:
+      lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision, preferred_element_type: as in
+        `conv_general_dilated`.
+
+    Returns:
+      The convolution.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.conv_with_general_padding(
+      ...     np.ones((1, 3, 8)), np.ones((4, 3, 3)), (1,), [(1, 1)], (1,), (2,)
+      ... ).shape
+      (1, 4, 6)
+    """
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_transpose(
+    lhs: Any,
+    rhs: Any,
+    strides: Sequence[int],
+    padding: Padding,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
+) -> Any:
+    """Transposed convolution: the input is laid out `strides` apart and convolved with steps of 1.
+
+    Args:
+      lhs: the input.
+      rhs: the kernel.
+      strides: the distance of input elements; those of the convolution that this one undoes.
+      padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial dimension of the dilated input.
+      rhs_dilation: the step at which kernel elements are laid out.
+      dimension_numbers: as in `conv_dimension_numbers`; channels last when left out (`"NHC"`, `"HIO"` and so on).
+      transpose_kernel: reverse the kernel and exchange its features, so that this is the gradient of the convolution.
+      precision, preferred_element_type: as in `dot_general`.
+      use_consistent_padding: read given pairs as the padding of the convolution that this one undoes.
+
+    Returns:
+      The transposed convolution.
+
+    Raises:
+      ArgumentError: the padding cannot be read.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.conv_transpose(np.ones((1, 4, 3)), np.ones((3, 3, 8)), (2,), "SAME").shape
+      (1, 8, 8)
+    """
+    x, w = aval_of(lhs), aval_of(rhs)
+    if dimension_numbers is None:
+        space = tuple(range(1, x.ndim - 1))
+        last = x.ndim - 1
+        dimension_numbers = ConvDimensionNumbers(
+            (0, last, *space), (last, last - 1, *range(x.ndim - 2)), (0, last, *space)
+        )
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    rhs_spec = tuple(numbers.rhs_spec)
+    dilation = (1,) * (x.ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
+    window = [dilated(w.shape[k], r) for k, r in zip(rhs_spec[2:], dilation, strict=True)]
+    if isinstance(padding, str):
+        pads = [transposed_pads(k, s, padding) for k, s in zip(window, strides, strict=True)]
+    elif use_consistent_padding:
+        pads = [(k - 1 - lo, k - 1 - hi) for k, (lo, hi) in zip(window, padding, strict=True)]
+    else:
+        pads = list(padding)
+    if transpose_kernel:
+        rhs = rev(rhs, rhs_spec[2:])
+        numbers = numbers._replace(rhs_spec=(rhs_spec[1], rhs_spec[0], *rhs_spec[2:]))
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        (1,) * (x.ndim - 2),
+        pads,
+        strides,
+        dilation,
+        numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """The patches that a convolution's window sees, as features of the result.
+
+    Args:
+      lhs: the input.
+      filter_shape: the spatial sizes of the window.
+      window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, precision, preferred_element_type: as in
+        `conv_general_dilated`.
+
+    Returns:
+      An array like the convolution's result whose feature dimension holds, for each input feature, the elements of its
+      patch in row-major order.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.conv_general_dilated_patches(np.ones((1, 3, 8, 8)), (2, 2), (1, 1), "VALID").shape
+      (1, 12, 7, 7)
+    """
+    x = aval_of(lhs)
+    filter_shape = tuple(map(int, filter_shape))
+    numbers = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
+    features, patch = x.shape[numbers.lhs_spec[1]], int(np.prod(filter_shape))
+    # A kernel of one-hot windows, the same for each feature.
+    kernel = np.tile(np.eye(patch).reshape(patch, 1, *filter_shape), (features, 1, *[1] * len(filter_shape)))
+    kernel = convert_element_type(np.moveaxis(kernel, range(x.ndim), numbers.rhs_spec), x.dtype)
+    return conv_general_dilated(
+        lhs,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        numbers,
+        feature_group_count=features,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_local(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: PrecisionLike = None,
+) -> Any:
+    """A convolution whose kernel is another one at each position.
+
+    Args:
+      lhs: the input.
+      rhs: the kernels; where a kernel has its spatial dimensions, this has those of the result, and its input feature
+        dimension runs over feature and window positions, row-major.
+      window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, precision: as in `conv_general_dilated`.
+      filter_shape: the spatial sizes of the window.
+
+    Returns:
+      The result, laid out as that of a convolution.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.conv_general_dilated_local(np.ones((2, 3, 8)), np.ones((4, 6, 7)), (1,), "VALID", (2,)).shape
+      (2, 4, 7)
+    """
+    numbers = conv_dimension_numbers(aval_of(lhs).shape, aval_of(rhs).shape, dimension_numbers)
+    lhs_spec, rhs_spec, out_spec = map(tuple, numbers)
+    patches = conv_general_dilated_patches(
+        lhs,
+        filter_shape,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        ConvDimensionNumbers(lhs_spec, rhs_spec, lhs_spec),
+        precision,
+    )
+    products = dot_general(
+        patches, rhs, (((lhs_spec[1],), (rhs_spec[1],)), (lhs_spec[2:], rhs_spec[2:])), precision
+    )  # [*space, n, o]
+    space = len(out_spec) - 2
+    order = [0] * len(out_spec)
+    for d, source in zip(out_spec, (space, space + 1, *range(space)), strict=True):
+        order[d] = source
+    return transpose(products, order)
