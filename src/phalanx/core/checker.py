@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx.core.effects import no_effects
 from phalanx.core.errors import PhalanxError
-from phalanx.core.jaxpr import Jaxpr, Literal, Var, subprograms
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, subprograms
 from phalanx.core.primitive import Primitive, result_of
 
 
@@ -45,14 +45,9 @@ def _check(program: Jaxpr) -> None:
         where = f"equation {i}, {eqn.primitive.name}"
         for atom in eqn.invars:
             _read(program, defined, atom, where)
-        avals = [a.aval for a in eqn.invars]
-        results = result_of(eqn.primitive, tuple(avals), eqn.params)
-        results = results if eqn.primitive.multiple else [results]
-        if len(results) != len(eqn.outvars):
-            raise _wrong(program, where, f"{len(results)} results", str(len(eqn.outvars)))
-        for v, aval in zip(eqn.outvars, results, strict=True):
-            if not v.aval.matches(aval):
-                raise _wrong(program, where, f"a result of type {aval}", str(v.aval))
+        avals = tuple(a.aval for a in eqn.invars)
+        _check_results(program, eqn, avals, where)
+        for v in eqn.outvars:
             _define(program, defined, v, where)
         if type(eqn.primitive).effects is not Primitive.effects:
             effects |= eqn.primitive.effects(*avals, **eqn.params)
@@ -62,6 +57,17 @@ def _check(program: Jaxpr) -> None:
         raise _wrong(
             program, "effects", f"at least {sorted(map(str, effects))}", str(sorted(map(str, program.effects)))
         )
+
+
+def _check_results(program: Jaxpr, eqn: Eqn, avals: tuple[Any, ...], where: str) -> None:
+    """Compare the types of an equation's results with those that its primitive's rule gives."""
+    results = result_of(eqn.primitive, avals, eqn.params)
+    results = results if eqn.primitive.multiple else [results]
+    if len(results) != len(eqn.outvars):
+        raise _wrong(program, where, f"{len(results)} results", str(len(eqn.outvars)))
+    for v, aval in zip(eqn.outvars, results, strict=True):
+        if not v.aval.matches(aval):
+            raise _wrong(program, where, f"a result of type {aval}", str(v.aval))
 
 
 def _define(program: Jaxpr, defined: set, v: Var, where: str) -> None:

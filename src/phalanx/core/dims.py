@@ -1,9 +1,9 @@
 """Symbolic dimensions: sizes that are polynomials in variables, with sound comparison.
 
 A dimension is an `int` or a `Dim`. A `Dim` is an interned polynomial with integer coefficients, whose factors are
-variables or the operations `floordiv`, `mod`, `max` and `min` of other dimensions, kept whole. Two equal polynomials are
-one object, so that shapes that hold them compare and hash like shapes of ints. Built on `core.errors`; type rules in
-`lax` divide, compare and multiply dimensions by the functions at the end, which also take ints.
+variables or the operations `floordiv`, `mod`, `max` and `min` of other dimensions, kept whole. Two equal polynomials
+are one object, so that shapes that hold them compare and hash like shapes of ints. Built on `core.errors`; type rules
+in `lax` divide, compare and multiply dimensions by the functions at the end, which also take ints.
 
 An order comparison is answered when it holds, or fails, for all values the variables may take; otherwise it raises
 `InconclusiveDimensionOperation`. Equality is of polynomials, hence always answered: `b == 1` is False, as for a shape

@@ -1,7 +1,7 @@
 """Lowering: from a program to the StableHLO that the engine compiles.
 
-`lower_program` builds one MLIR module: a `main` whose parameters carry shardings and donation, and one function for each
-inner program, shared by all its calls. Primitives emit their own operations in their `lower` rule, through a
+`lower_program` builds one MLIR module: a `main` whose parameters carry shardings and donation, and one function for
+each inner program, shared by all its calls. Primitives emit their own operations in their `lower` rule, through a
 `LoweringContext`. Typed random keys are lowered by the batching rule over their hidden trailing dimension.
 """
 

@@ -55,7 +55,8 @@ class _Missing:
             f"primitive {self.primitive.name}",
             expected=f"a {self.undefined.rule} rule",
             got="none",
-            mend=f"{self.undefined.reason} (the rules of {self.primitive.name} are in {type(self.primitive).__module__})",
+            mend=f"{self.undefined.reason} "
+            f"(the rules of {self.primitive.name} are in {type(self.primitive).__module__})",
         )
 
 

@@ -105,7 +105,7 @@ def _compile(
 def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue]) -> None:
     """Tell an error about one of the user's options apart from one about the program."""
     found = _OPTION_ERROR.search(str(error))
-    name = found and (found[1] or found[2])
+    name = (found[1] or found[2]) if found else ""
     if name in options:
         raise CompilerOptionError(
             f"compiler_options[{name!r}]",

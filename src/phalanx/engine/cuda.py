@@ -45,11 +45,9 @@ class Plugin:
         if not _jax.pjrt_plugin_initialized(_NAME):
             _jax.initialize_pjrt_plugin(_NAME)
         self._extension = _extension()
-        if self._extension is not None:
-            self._register_own_handlers()
-
-    def _register_own_handlers(self) -> None:
-        """Tell XLA of what the kernels' package brings for Python callbacks and for its kernels' states."""
+        if self._extension is None:
+            return
+        # What the package brings for Python callbacks and for the states of its kernels.
         for name, type_id in self._extension.ffi_types().items():
             self._extension.register_custom_type(self.c_api, name, type_id)
         for name, handler in self._extension.ffi_handlers().items():

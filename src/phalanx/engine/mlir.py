@@ -34,6 +34,8 @@ class _LateDialect:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Asked for by inspect and the like, and no operation.
+            raise AttributeError(name)
         try:
             value = getattr(importlib.import_module(f"jaxlib.mlir.dialects.{self._name}"), name)
         except AttributeError:  # Not every version's module has all attributes of the extension underneath.
@@ -67,6 +69,11 @@ def _unsigned(width: int) -> Callable[[], ir.Type]:
     return lambda: ir.IntegerType.get_unsigned(width)
 
 
+def _float(name: str) -> Callable[[], ir.Type] | None:
+    """Give the maker of a small float type, None where these bindings lack it."""
+    return getattr(getattr(ir, name, None), "get", None)
+
+
 _COMMON_TYPES: dict[Any, Callable[[], ir.Type]] = {
     np.bool_: _signless(1),
     np.int8: _signless(8),
@@ -85,33 +92,32 @@ _COMMON_TYPES: dict[Any, Callable[[], ir.Type]] = {
     ml_dtypes.bfloat16: ir.BF16Type.get,
 }
 # The small types differ between versions of ml_dtypes and of the bindings: what both know is offered.
-_SMALL_TYPES = {
+_SMALL_TYPES: dict[str, Callable[[], ir.Type] | None] = {
     "int1": _signless(1),
     "int2": _signless(2),
     "int4": _signless(4),
     "uint1": _unsigned(1),
     "uint2": _unsigned(2),
     "uint4": _unsigned(4),
-    "float4_e2m1fn": "Float4E2M1FNType",
-    "float6_e2m3fn": "Float6E2M3FNType",
-    "float6_e3m2fn": "Float6E3M2FNType",
-    "float8_e3m4": "Float8E3M4Type",
-    "float8_e4m3": "Float8E4M3Type",
-    "float8_e4m3b11fnuz": "Float8E4M3B11FNUZType",
-    "float8_e4m3fn": "Float8E4M3FNType",
-    "float8_e4m3fnuz": "Float8E4M3FNUZType",
-    "float8_e5m2": "Float8E5M2Type",
-    "float8_e5m2fnuz": "Float8E5M2FNUZType",
-    "float8_e8m0fnu": "Float8E8M0FNUType",
+    "float4_e2m1fn": _float("Float4E2M1FNType"),
+    "float6_e2m3fn": _float("Float6E2M3FNType"),
+    "float6_e3m2fn": _float("Float6E3M2FNType"),
+    "float8_e3m4": _float("Float8E3M4Type"),
+    "float8_e4m3": _float("Float8E4M3Type"),
+    "float8_e4m3b11fnuz": _float("Float8E4M3B11FNUZType"),
+    "float8_e4m3fn": _float("Float8E4M3FNType"),
+    "float8_e4m3fnuz": _float("Float8E4M3FNUZType"),
+    "float8_e5m2": _float("Float8E5M2Type"),
+    "float8_e5m2fnuz": _float("Float8E5M2FNUZType"),
+    "float8_e8m0fnu": _float("Float8E8M0FNUType"),
 }
 
 
 def _type_makers() -> dict[np.dtype, Callable[[], ir.Type]]:
     makers = {np.dtype(scalar): make for scalar, make in _COMMON_TYPES.items()}
     for name, make in _SMALL_TYPES.items():
-        known = getattr(ir, make, None) if isinstance(make, str) else make
-        if hasattr(ml_dtypes, name) and known is not None:
-            makers[np.dtype(getattr(ml_dtypes, name))] = known.get if isinstance(make, str) else make
+        if hasattr(ml_dtypes, name) and make is not None:
+            makers[np.dtype(getattr(ml_dtypes, name))] = make
     # The type of the tangents of integers has no values; a bit stands for it where the program must hold one.
     makers[np.dtype([("float0", np.void, 0)])] = _signless(1)
     return makers

@@ -85,10 +85,15 @@ def deserialize(artifact: bytes, context: ir.Context) -> Any:
       ArtifactError: the bytes are no artifact, or of a version that is not supported.
     """
     said: list[str] = []
+
+    def listen(diagnostic: Any) -> bool:
+        said.append(diagnostic.message)
+        return True
+
     module = None
     if artifact.startswith(_BYTECODE_MAGIC):
         # The dialect's own reader keeps the GIL, which a handler written in Python needs.
-        handler = context.attach_diagnostic_handler(lambda diagnostic: said.append(diagnostic.message) is None)
+        handler = context.attach_diagnostic_handler(listen)
         try:
             module = hlo.deserialize_portable_artifact(context, artifact)
         except ValueError as error:

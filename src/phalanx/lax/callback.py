@@ -1,7 +1,7 @@
 """Callbacks: Python functions of the host, called from compiled programs.
 
-`pure_callback` is a function of its arguments and may be dropped or run again; `io_callback` has an effect. Both are one
-primitive, of which `debug.callback` and `debug.print` are users too. Run at once they still go through a compiled
+`pure_callback` is a function of its arguments and may be dropped or run again; `io_callback` has an effect. Both are
+one primitive, of which `debug.callback` and `debug.print` are users too. Run at once they still go through a compiled
 program, so that the order of effects and the types of results are the same everywhere.
 """
 

@@ -380,9 +380,9 @@ def _outside(program: Jaxpr, inputs: Sequence[Var], outputs: Sequence[Any]) -> J
 def _accumulating(derived: Jaxpr, num_res_consts: int, num_res_xs: int, num_consts: int, num_carry: int) -> Jaxpr:
     """The body of a transposed scan.
 
-    The derived program takes (residual constants, residual xs, carry cotangents, ys cotangents) and gives the cotangents
-    of (linear constants, carry, linear xs). The body takes (constants; sums for the linear constants, carry cotangents;
-    ys cotangents, residual xs), and adds the new cotangents of the constants to the sums.
+    The derived program takes (residual constants, residual xs, carry cotangents, ys cotangents) and gives the
+    cotangents of (linear constants, carry, linear xs). The body takes (constants; sums for the linear constants,
+    carry cotangents; ys cotangents, residual xs), and adds the new cotangents of the constants to the sums.
     """
 
     def make() -> Jaxpr:

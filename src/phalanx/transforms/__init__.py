@@ -11,8 +11,6 @@ from phalanx.transforms.autodiff import linearize as linearize
 from phalanx.transforms.autodiff import value_and_grad as value_and_grad
 from phalanx.transforms.autodiff import vjp as vjp
 from phalanx.transforms.batching import vmap as vmap
-
-jacobian = jacrev
 from phalanx.transforms.custom import closure_convert as closure_convert
 from phalanx.transforms.custom import custom_gradient as custom_gradient
 from phalanx.transforms.custom import custom_jvp as custom_jvp
@@ -22,3 +20,5 @@ from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name
 from phalanx.transforms.remat import checkpoint_policies as checkpoint_policies
 from phalanx.transforms.remat import remat as remat
+
+jacobian = jacrev

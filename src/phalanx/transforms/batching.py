@@ -129,7 +129,7 @@ class BatchTrace(Trace):
 def vmap_flat(
     fun: Callable, args: Sequence[Any], in_dims: Sequence[int | None], axis: Axis, name: str = "vmap"
 ) -> tuple[list, list]:
-    """Map a function of flat arguments and results; returns the results and their mapped dimensions (None: unmapped)."""
+    """Map a function of flat arguments and results; returns the results and their mapped dimensions or None."""
     trace = BatchTrace(state.trace, axis, name)
     inputs = [trace.wrap(x, d) for x, d in zip(args, in_dims, strict=True)]
     before = state.trace

@@ -267,7 +267,7 @@ custom_vjp_call_p = CustomVJPCall()
 
 
 class CustomLinear(Primitive, name="custom_linear", multiple=True):
-    """What a `custom_vjp` call leaves in a linear program: (*residuals, *tangents) -> tangents, known by its transpose."""
+    """What a `custom_vjp` call leaves in a linear program: (*residuals, *tangents) -> tangents; it has a transpose."""
 
     holds_program = True
     roles = _ROLES

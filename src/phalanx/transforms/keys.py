@@ -1,7 +1,7 @@
 """Typed random keys in lowering: an operation on keys is that operation mapped over their hidden trailing dimension.
 
-A key is a short vector of numbers behind one element of an extended dtype. Whatever moves elements about without looking
-into them (reshape, slice, gather, select, ...) therefore needs no rule for keys: its batching rule is the rule.
+A key is a short vector of numbers behind one element of an extended dtype. Whatever moves elements about without
+looking into them (reshape, slice, gather, select, ...) therefore needs no rule for keys: its batching rule is the rule.
 """
 
 from __future__ import annotations

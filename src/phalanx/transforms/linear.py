@@ -53,18 +53,9 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
     before = state.source
     try:
         for eqn in reversed(eqns):
-            primitive = eqn.primitive
-            if primitive.multiple:
-                y_bar: Any = [cotangents.pop(v, None) for v in eqn.outvars]
-                if all(c is None for c in y_bar):
-                    continue
-                y_bar = [Zero(v.aval.to_tangent()) if c is None else c for c, v in zip(y_bar, eqn.outvars, strict=True)]
-                if all(type(c) is Zero for c in y_bar):
-                    continue
-            else:
-                y_bar = cotangents.pop(eqn.outvars[0], None)
-                if y_bar is None or type(y_bar) is Zero:
-                    continue
+            y_bar = _arrived(eqn, cotangents)
+            if y_bar is None:
+                continue
             operands = []
             for atom in eqn.invars:
                 if type(atom) is Literal:
@@ -74,7 +65,7 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
                 else:
                     operands.append(Linear(atom.aval))
             state.source = eqn.source
-            x_bars = primitive.transpose(y_bar, *operands, **eqn.params)
+            x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
                 if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
                     continue
@@ -82,6 +73,17 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
                 cotangents[atom] = x_bar if held is None else add_tangents(held, x_bar)
     finally:
         state.source = before
+
+
+def _arrived(eqn: Eqn, cotangents: dict[Var, Any]) -> Any:
+    """Take the cotangents of an equation's results; None where all are zero."""
+    if not eqn.primitive.multiple:
+        y_bar = cotangents.pop(eqn.outvars[0], None)
+        return None if type(y_bar) is Zero else y_bar
+    y_bars = [cotangents.pop(v, None) for v in eqn.outvars]
+    if all(c is None or type(c) is Zero for c in y_bars):
+        return None
+    return [Zero(v.aval.to_tangent()) if c is None else c for c, v in zip(y_bars, eqn.outvars, strict=True)]
 
 
 def transpose_flat(program: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:

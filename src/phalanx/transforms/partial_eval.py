@@ -1,8 +1,8 @@
 """Partial evaluation: splitting a program into what can run now and what must wait.
 
-`split_program` walks a program once and deals its equations out to a known program and an unknown one; values that cross
-are residuals. It serves the call-like primitives (jit, remat, scan, while, cond), whose inner programs are split once
-for each question and kept on the program.
+`split_program` walks a program once and deals its equations out to a known program and an unknown one; values that
+cross are residuals. It serves the call-like primitives (jit, remat, scan, while, cond), whose inner programs are split
+once for each question and kept on the program.
 """
 
 from __future__ import annotations
