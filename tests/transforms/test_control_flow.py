@@ -1,0 +1,271 @@
+"""Loops and branches under every transformation, against the same loops in Python."""
+
+import functools
+
+import numpy as np
+import phalanx.numpy as jnp
+import pytest
+
+import phalanx
+from phalanx import lax
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TreeError
+
+W = np.linspace(-0.5, 0.7, 9).astype(np.float32).reshape(3, 3)
+XS = np.linspace(0.1, 1.2, 15).astype(np.float32).reshape(5, 3)
+H = np.array([0.1, -0.2, 0.3], np.float32)
+
+
+def cell(w, h, x):
+    h = jnp.tanh(w @ h + x)
+    return h, h * x
+
+
+def by_scan(w, h, xs, **options):
+    return lax.scan(functools.partial(cell, w), h, xs, **options)
+
+
+def by_python(w, h, xs, reverse=False):
+    ys = [None] * len(xs)
+    for i in reversed(range(len(xs))) if reverse else range(len(xs)):
+        h, ys[i] = cell(w, h, xs[i])
+    return h, jnp.stack(ys)
+
+
+def loss(run, w, h, xs, **options):
+    h, ys = run(w, h, xs, **options)
+    return jnp.sum(h**2) + jnp.sum(jnp.sin(ys))
+
+
+OPTIONS = [{}, {"reverse": True}, {"unroll": 2}, {"unroll": 5}, {"unroll": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_scan_is_the_loop(options):
+    for got, want in zip(by_scan(W, H, XS, **options), by_python(W, H, XS, options.get("reverse", False))):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+def test_gradient_of_scan_is_that_of_the_loop(options, compiled):
+    scanned = phalanx.grad(functools.partial(loss, by_scan, **options), (0, 1, 2))
+    scanned = phalanx.jit(scanned) if compiled else scanned
+    looped = phalanx.grad(
+        functools.partial(loss, functools.partial(by_python, reverse="reverse" in options)), (0, 1, 2)
+    )
+    for got, want in zip(scanned(W, H, XS), looped(W, H, XS)):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_second_derivatives_of_scan():
+    def g(run, h):
+        return loss(run, W, h, XS)
+
+    got = phalanx.hessian(functools.partial(g, by_scan))(H)
+    want = phalanx.hessian(functools.partial(g, by_python))(H)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_forward_mode_through_scan():
+    dots = (np.ones_like(W), np.ones_like(H), np.zeros_like(XS))
+    got = phalanx.jvp(functools.partial(loss, by_scan), (W, H, XS), dots)
+    want = phalanx.jvp(functools.partial(loss, by_python), (W, H, XS), dots)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [(None, 0, None), (0, None, None), (None, None, 1), (0, 1, 2)], ids=str)
+def test_vmap_of_scan_is_a_loop(dims):
+    args = [W, H, XS]
+    batched = [a if d is None else np.stack([a, 2 * a, -a], d) for a, d in zip(args, dims)]
+    run = phalanx.vmap(by_scan, in_axes=dims)
+    grads = phalanx.vmap(phalanx.grad(functools.partial(loss, by_scan)), in_axes=dims)
+    got, got_grads = run(*batched), grads(*batched)
+    for i in range(3):
+        one = [a if d is None else np.take(a, i, d) for a, d in zip(batched, dims)]
+        for g, w in zip(got, by_python(*one)):
+            np.testing.assert_allclose(g[i], w, rtol=1e-5, atol=1e-6)
+        want = phalanx.grad(functools.partial(loss, by_python))(*one)
+        np.testing.assert_allclose(got_grads[i], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", [None, phalanx.checkpoint_policies.dots_saveable], ids=["nothing", "dots"])
+def test_checkpointed_body_has_the_same_gradient(policy):
+    def scanned(w, h, xs):
+        body = phalanx.checkpoint(functools.partial(cell, w), policy=policy, prevent_cse=False)
+        return lax.scan(body, h, xs)
+
+    def whole(w, h, xs):
+        return phalanx.checkpoint(by_scan, policy=policy)(w, h, xs)
+
+    want = phalanx.grad(functools.partial(loss, by_scan), (0, 1))(W, H, XS)
+    for run in (scanned, whole):
+        for transform in (lambda f: f, phalanx.jit):
+            got = transform(phalanx.grad(functools.partial(loss, run), (0, 1)))(W, H, XS)
+            for g, w in zip(got, want):
+                np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
+
+
+def test_loop_invariant_residuals_are_not_stacked():
+    def f(w, h):
+        return jnp.sum(lax.scan(lambda h, _: (jnp.sin(w) * h, None), h, None, length=7)[0])
+
+    text = str(phalanx.make_jaxpr(phalanx.grad(f, 1))(H, H))
+    # Only the cosine-free linear body remains: sin(w) is computed once, and nothing has a leading 7.
+    assert "f32[7,3]" not in text
+
+
+def test_while_loop_runs_until_the_condition_fails():
+    collatz = phalanx.jit(
+        lambda n: lax.while_loop(
+            lambda c: c[0] != 1, lambda c: (jnp.where(c[0] % 2, 3 * c[0] + 1, c[0] // 2), c[1] + 1), (n, 0)
+        )[1]
+    )
+    assert int(collatz(27)) == 111
+    np.testing.assert_array_equal(phalanx.vmap(collatz)(jnp.array([1, 2, 6, 27])), [0, 1, 8, 111])
+
+
+def test_forward_mode_through_while_loop():
+    def f(x):
+        return lax.while_loop(lambda c: c < 100.0, lambda c: c * c, x)
+
+    y, y_dot = phalanx.jvp(f, (2.0,), (1.0,))
+    assert (float(y), float(y_dot)) == (256.0, 8 * 2.0**7)
+    np.testing.assert_allclose(phalanx.jacfwd(f)(2.0), 1024.0)
+
+
+def test_reverse_mode_through_while_loop_is_refused():
+    with pytest.raises(RuleError) as e:
+        phalanx.grad(lambda x: lax.while_loop(lambda c: c < 100.0, lambda c: c * c, x))(2.0)
+    assert str(e.value) == (
+        "reverse-mode differentiation of while_loop (or fori_loop with traced bounds): expected a loop whose length is "
+        "known while tracing, got one that ends when its condition says so.\n"
+        "  To mend: use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)."
+    )
+
+
+def test_fori_loop_with_static_bounds_has_a_gradient():
+    def f(x):
+        return lax.fori_loop(2, 5, lambda i, c: c * x + i, 1.0)
+
+    want = phalanx.grad(lambda x: ((x + 2) * x + 3) * x + 4.0)(1.5)
+    np.testing.assert_allclose(phalanx.grad(f)(1.5), want, rtol=1e-6)
+    assert int(phalanx.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0))(5)) == 10
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_cond_chooses_and_differentiates(compiled):
+    def f(x):
+        return lax.cond(x > 1.0, lambda a: jnp.sin(a) * a, lambda a: a**3, x)
+
+    transform = phalanx.jit if compiled else lambda g: g
+    for x in (0.5, 2.0):
+        want = (np.sin(x) * x, np.sin(x) + x * np.cos(x)) if x > 1 else (x**3, 3 * x * x)
+        np.testing.assert_allclose(transform(f)(x), want[0], rtol=1e-5)
+        np.testing.assert_allclose(transform(phalanx.grad(f))(x), want[1], rtol=1e-5)
+        np.testing.assert_allclose(
+            transform(phalanx.jvp)(f, (x,), (1.0,))[1]
+            if not compiled
+            else phalanx.jvp(phalanx.jit(f), (x,), (1.0,))[1],
+            want[1],
+            rtol=1e-5,
+        )
+    xs = np.array([0.5, 2.0], np.float32)
+    np.testing.assert_allclose(transform(phalanx.vmap(f))(xs), [0.125, np.sin(2) * 2], rtol=1e-5)
+    np.testing.assert_allclose(
+        transform(phalanx.vmap(phalanx.grad(f)))(xs), [0.75, np.sin(2) + 2 * np.cos(2)], rtol=1e-5
+    )
+
+
+def test_cond_with_captured_values_has_their_gradient():
+    def f(w, p):
+        return jnp.sum(lax.cond(p, lambda x: w * x, lambda x: jnp.exp(w) + x, H))
+
+    np.testing.assert_allclose(phalanx.grad(f)(2.0, True), H.sum(), rtol=1e-6)
+    np.testing.assert_allclose(phalanx.jit(phalanx.grad(f))(2.0, False), 3 * np.exp(2.0), rtol=1e-6)
+
+
+def test_switch_clamps_its_index():
+    branches = [lambda x: x, lambda x: 2 * x, lambda x: x * x]
+    f = phalanx.jit(lambda i, x: lax.switch(i, branches, x))
+    assert [float(f(i, 3.0)) for i in (-4, 0, 1, 2, 9)] == [3.0, 3.0, 6.0, 9.0, 9.0]
+    np.testing.assert_allclose(phalanx.vmap(lambda i: lax.switch(i, branches, 3.0))(jnp.arange(3)), [3, 6, 9])
+    assert float(phalanx.grad(f, 1)(2, 3.0)) == 6.0
+
+
+def test_map_and_associative_scan():
+    np.testing.assert_allclose(lax.map(lambda x: x**2, XS), XS**2, rtol=1e-6)
+    np.testing.assert_allclose(lax.map(lambda x: x**2, XS, batch_size=2), XS**2, rtol=1e-6)
+    for size in range(1, 10):
+        x = np.random.RandomState(size).randn(size, 2).astype(np.float32)
+        np.testing.assert_allclose(lax.associative_scan(jnp.add, x), np.cumsum(x, 0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            lax.associative_scan(jnp.add, x, reverse=True), np.cumsum(x[::-1], 0)[::-1], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_an_eager_loop_over_the_same_function_compiles_once():
+    body = functools.partial(cell, W)
+    lax.scan(body, H, XS)
+    program = next(iter(__import__("phalanx.lax.bodies", fromlist=["_staged"])._staged[body].values())).program
+    before = len(program.cache)
+    lax.scan(body, H, XS)
+    assert len(program.cache) == before
+
+
+def test_programs_of_loops_are_well_formed():
+    from phalanx.core import check_jaxpr
+
+    check_jaxpr(phalanx.make_jaxpr(phalanx.grad(functools.partial(loss, by_scan), (0, 1, 2)))(W, H, XS))
+    check_jaxpr(phalanx.make_jaxpr(phalanx.vmap(functools.partial(by_scan, W), (0, None)))(np.stack([H, H]), XS))
+
+
+def test_errors_name_what_disagrees():
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.scan(lambda c, x: (jnp.stack([c, c]), None), np.float32(0), XS)
+    assert str(e.value) == (
+        "scan, the carry that f returns: expected type f32[], that of init, got f32[2].\n"
+        "  To mend: convert it with .astype or reshape it, or change init."
+    )
+    with pytest.raises(TreeError) as e:
+        lax.scan(lambda c, x: ((c, c), None), np.float32(0), XS)
+    assert str(e.value).startswith("scan, the carry that f returns: expected the structure of init, ")
+    with pytest.raises(ArgumentError) as e:
+        lax.scan(lambda c, x: (c, None), 0.0, (np.ones(3), np.ones(4)))
+    assert str(e.value) == (
+        "scan, argument xs: expected leading dimensions of one size, got 3 (leaf 0), 4 (leaf 1).\n"
+        "  To mend: make the leading dimensions agree."
+    )
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.while_loop(lambda c: c, lambda c: c, 1.0)
+    assert str(e.value).startswith("while_loop, the result of cond_fun: expected a boolean scalar, got ~f32[].")
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.cond(True, lambda x: x, lambda x: jnp.stack([x, x]), np.float32(1))
+    assert str(e.value).startswith("cond, the result of false_fun: expected type f32[], that of the result of true_fun")
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.cond(H, lambda: 1, lambda: 2)
+    assert "expected a boolean scalar, got f32[3]." in str(e.value)
+
+
+def test_custom_linear_solve_and_root():
+    a = np.array([[3.0, 1.0], [0.5, 2.0]], np.float32)
+    b = np.array([1.0, 2.0], np.float32)
+
+    def solve(a, b):
+        return lax.custom_linear_solve(
+            lambda x: a @ x, b, lambda _, c: jnp.linalg.solve(a, c), lambda _, c: jnp.linalg.solve(a.T, c)
+        )
+
+    np.testing.assert_allclose(solve(a, b), np.linalg.solve(a, b), rtol=1e-5)
+    got = phalanx.jacrev(solve, (0, 1))(a, b)
+    want = phalanx.jacfwd(jnp.linalg.solve, (0, 1))(a, b)
+    for g, w in zip(got, want):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
+
+    def root(c):
+        def newton(f, x):
+            return lax.fori_loop(0, 20, lambda _, v: v - f(v) / phalanx.jvp(f, (v,), (1.0,))[1], x)
+
+        return lax.custom_root(lambda x: x**3 - c, 1.0, newton, lambda g, y: y / g(1.0))
+
+    np.testing.assert_allclose(root(8.0), 2.0, rtol=1e-5)
+    np.testing.assert_allclose(phalanx.grad(root)(8.0), 1 / 12, rtol=1e-4)

@@ -1,0 +1,179 @@
+"""Functions that bring their own derivative or batching rules."""
+
+import functools
+
+import numpy as np
+import phalanx.numpy as jnp
+import pytest
+
+import phalanx
+from phalanx import lax
+from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+
+X = np.array([0.5, -1.0, 2.0], np.float32)
+
+
+def make_jvp():
+    @phalanx.custom_jvp
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        (x, y), (x_dot, y_dot) = primals, tangents
+        return f(x, y), 10 * x_dot * jnp.cos(x) * y + 100 * y_dot * jnp.sin(x)
+
+    return f
+
+
+def make_vjp():
+    @phalanx.custom_vjp
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    def bwd(residuals, ct):
+        x, y = residuals
+        return 10 * ct * jnp.cos(x) * y, 100 * ct * jnp.sin(x)
+
+    f.defvjp(lambda x, y: (f(x, y), (x, y)), bwd)
+    return f
+
+
+MAKERS = [make_jvp, make_vjp]
+WANT = (10 * np.cos(0.5) * 3, 100 * np.sin(0.5))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    "around",
+    [lambda g: g, phalanx.jit, lambda f: phalanx.jit(phalanx.jit(f)), phalanx.checkpoint],
+    ids=["eager", "jit", "nested", "checkpoint"],
+)
+def test_the_rule_is_used(make, around):
+    f = around(make())
+    for transform in (lambda g: g, phalanx.jit):
+        np.testing.assert_allclose(transform(phalanx.grad(f, (0, 1)))(0.5, 3.0), WANT, rtol=1e-5)
+    np.testing.assert_allclose(f(0.5, 3.0), np.sin(0.5) * 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_rule_is_used_in_loops_and_branches(make):
+    f = make()
+
+    def looped(x):
+        return lax.scan(lambda c, _: (f(c, 1.0), None), x, None, length=2)[0]
+
+    want = 10 * np.cos(np.sin(0.5)) * 10 * np.cos(0.5)
+    np.testing.assert_allclose(phalanx.grad(looped)(0.5), want, rtol=1e-5)
+    np.testing.assert_allclose(phalanx.jit(phalanx.grad(looped))(0.5), want, rtol=1e-5)
+    branched = phalanx.grad(lambda x: lax.cond(x > 0, lambda v: f(v, 3.0), lambda v: v, x))
+    np.testing.assert_allclose(branched(0.5), WANT[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_rule_is_mapped(make):
+    f = make()
+    got = phalanx.vmap(phalanx.grad(f), (0, None))(X, 3.0)
+    np.testing.assert_allclose(got, 10 * np.cos(X) * 3, rtol=1e-5)
+    summed = phalanx.grad(lambda x, y: jnp.sum(phalanx.vmap(f, (0, None))(x, y)), (0, 1))
+    for transform in (lambda g: g, phalanx.jit):
+        gx, gy = transform(summed)(X, 3.0)
+        np.testing.assert_allclose(gx, 10 * np.cos(X) * 3, rtol=1e-5)
+        np.testing.assert_allclose(gy, 100 * np.sin(X).sum(), rtol=1e-4)
+
+
+def test_forward_mode_of_custom_vjp_is_refused():
+    with pytest.raises(TraceError) as e:
+        phalanx.jvp(make_vjp(), (0.5, 3.0), (1.0, 0.0))
+    assert str(e.value) == (
+        "forward-mode differentiation (jvp): expected functions with a forward derivative, got a custom_vjp function, "
+        "which has a reverse one only.\n"
+        "  To mend: give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)."
+    )
+
+
+def test_nondiff_arguments_come_first():
+    @functools.partial(phalanx.custom_jvp, nondiff_argnums=(0,))
+    def apply(fun, x):
+        return fun(x)
+
+    apply.defjvp(lambda fun, primals, tangents: (apply(fun, *primals), 7 * tangents[0]))
+    assert float(phalanx.grad(lambda x: apply(jnp.sin, x))(1.0)) == 7.0
+
+    @functools.partial(phalanx.custom_vjp, nondiff_argnums=(1,))
+    def power(x, n):
+        return x**n
+
+    power.defvjp(lambda x, n: (power(x, n), x), lambda n, x, ct: (ct * n * 1000,))
+    assert float(phalanx.grad(lambda x: power(x, 2))(1.0)) == 2000.0
+
+
+def test_defjvps_gives_one_rule_an_argument():
+    @phalanx.custom_jvp
+    def f(x, y):
+        return x * y
+
+    f.defjvps(lambda t, out, x, y: 2 * t * y, None)
+    assert [float(g) for g in phalanx.grad(f, (0, 1))(3.0, 5.0)] == [10.0, 0.0]
+
+
+def test_symbolic_zeros_reach_the_rule():
+    seen = []
+
+    @phalanx.custom_jvp
+    def f(x, y):
+        return x * y
+
+    def rule(primals, tangents):
+        seen.append([type(t).__name__ for t in tangents])
+        return f(*primals), tangents[0]
+
+    f.defjvp(rule, symbolic_zeros=True)
+    phalanx.grad(f)(3.0, 5.0)
+    assert seen[0][1] == "SymbolicZero"
+
+
+def test_custom_gradient_and_closure_convert():
+    f = phalanx.custom_gradient(lambda x: (jnp.sin(x), lambda g: 5 * g * jnp.cos(x)))
+    np.testing.assert_allclose(phalanx.grad(f)(0.3), 5 * np.cos(0.3), rtol=1e-6)
+
+    def outer(y):
+        g, consts = phalanx.closure_convert(lambda x: x * y, 1.0)
+        assert len(consts) == 1
+        return g(3.0, *consts)
+
+    assert float(phalanx.grad(outer)(2.0)) == 3.0
+
+
+def test_custom_vmap_rule_and_its_derivatives():
+    @phalanx.custom_batching.custom_vmap
+    def f(x, y):
+        return x * y
+
+    @f.def_vmap
+    def rule(size, batched, x, y):
+        assert size == 3 and batched == [True, False]
+        return x * y + 100, True
+
+    np.testing.assert_allclose(phalanx.vmap(f, (0, None))(X, 2.0), X * 2 + 100)
+    assert float(phalanx.grad(f)(3.0, 2.0)) == 2.0
+
+
+def test_errors_name_the_rule():
+    @phalanx.custom_jvp
+    def f(x):
+        return x
+
+    with pytest.raises(TraceError, match="a custom_jvp function with a rule, got none"):
+        f(1.0)
+    f.defjvp(lambda p, t: p[0])
+    with pytest.raises(ArgumentTypeError, match=r"expected a pair \(result, tangent\)"):
+        phalanx.grad(f)(1.0)
+
+    @phalanx.custom_vjp
+    def g(x, y):
+        return x * y
+
+    g.defvjp(lambda x, y: (g(x, y), None), lambda res, ct: (ct,))
+    with pytest.raises(TreeError, match="a tuple of 2 cotangents"):
+        phalanx.grad(g)(1.0, 2.0)

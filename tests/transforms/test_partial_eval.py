@@ -1,0 +1,101 @@
+"""Splitting programs into known and unknown parts, and keeping less for the backward pass."""
+
+import numpy as np
+import phalanx.numpy as jnp
+
+import phalanx
+from phalanx.ad_checkpoint import checkpoint_name
+from phalanx.core import check_jaxpr
+from phalanx.core.jaxpr import run_program
+from phalanx.transforms.partial_eval import split_program
+
+
+def program():
+    def f(a, b, c):
+        d = jnp.sin(a) * 2.0
+        e = phalanx.jit(lambda x, y: (jnp.cos(x), x * y))(d, b)
+        return d, e[1] + c, e[0]
+
+    return phalanx.make_jaxpr(f)(1.0, 2.0, 3.0)
+
+
+def rejoin(whole, unknown, **options):
+    parts = split_program(whole, unknown, **options)
+    check_jaxpr(parts.known)
+    check_jaxpr(parts.unknown)
+    args = [np.float32(0.3), np.float32(0.7), np.float32(-1.1)]
+    out = run_program(parts.known, *(x for x, u in zip(args, unknown) if not u))
+    ready, residuals = out[: sum(parts.known_outputs)], out[sum(parts.known_outputs) :]
+    later = run_program(parts.unknown, *residuals, *(x for x, t in zip(args, parts.unknown_inputs) if t))
+    ready, later = iter(ready), iter(later)
+    joined = []
+    for known, late in zip(parts.known_outputs, parts.unknown_outputs):
+        value = next(ready) if known else None
+        value = next(later) if late else value
+        joined.append(float(value))
+    np.testing.assert_allclose(joined, [float(x) for x in run_program(whole, *args)], rtol=1e-6)
+    return parts
+
+
+def test_the_parts_together_are_the_whole():
+    whole = program()
+    for mask in range(8):
+        unknown = [bool(mask & 1), bool(mask & 2), bool(mask & 4)]
+        rejoin(whole, unknown)
+        rejoin(whole, unknown, unknown_outputs=True)
+        rejoin(whole, unknown, instantiated_outputs=True)
+        rejoin(whole, unknown, instantiated_inputs=True, policy=lambda *_, **__: False)
+
+
+def test_a_split_is_made_once():
+    whole = program()
+    assert split_program(whole, [False, True, False]) is split_program(whole, [False, True, False])
+
+
+def test_inner_programs_are_split_too():
+    parts = rejoin(program(), [False, True, False])
+    assert parts.known_outputs == [True, False, True]
+    assert "cos" in str(parts.known) and "cos" not in str(parts.unknown)
+
+
+def saved(f, *args):
+    """The types of what the backward pass keeps."""
+    _, pull = phalanx.vjp(f, *args)
+    return sorted(x.aval.str_short() for x in phalanx.tree.leaves(pull) if hasattr(x, "aval"))
+
+
+def test_policies_choose_what_is_kept():
+    w = np.ones((4, 4), np.float32)
+    x = np.ones((2, 4), np.float32)
+
+    def f(x, w):
+        h = checkpoint_name(jnp.sin(x @ w), "hidden")
+        return jnp.sum(jnp.cos(h @ w))
+
+    policies = phalanx.checkpoint_policies
+    everything = saved(f, x, w)
+    nothing = saved(phalanx.checkpoint(f), x, w)
+    assert nothing == ["f32[2,4]", "f32[4,4]"]
+    assert len(nothing) < len(everything)
+    named = saved(phalanx.checkpoint(f, policy=policies.save_only_these_names("hidden")), x, w)
+    assert named == ["f32[2,4]", "f32[2,4]", "f32[4,4]"]
+    dots = saved(phalanx.checkpoint(f, policy=policies.dots_saveable), x, w)
+    assert len(dots) == 4
+    want = phalanx.grad(f, (0, 1))(x, w)
+    for policy in (
+        None,
+        policies.dots_saveable,
+        policies.everything_saveable,
+        policies.save_only_these_names("hidden"),
+    ):
+        for g, e in zip(phalanx.jit(phalanx.grad(phalanx.checkpoint(f, policy=policy), (0, 1)))(x, w), want):
+            np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6)
+
+
+def test_dead_code_goes_through_calls():
+    from phalanx.core.jaxpr import eliminate_dead_code
+
+    smaller, used = eliminate_dead_code(program(), [False, False, True])
+    assert used == [True, False, False]
+    assert "mul b" not in str(smaller)
+    check_jaxpr(smaller)
