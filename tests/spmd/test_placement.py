@@ -17,6 +17,7 @@ from phalanx.core.primitive import registry
 from phalanx.engine import compiler
 from phalanx.engine.client import devices as all_devices
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, make_mesh
+from phalanx.spmd import reshard
 from phalanx.spmd.placement import (
     copy_to_host_async,
     device_get,
@@ -137,6 +138,37 @@ def test_any_sharding_reaches_any_other(mesh):
         assert is_placed(moved, x, target), (source, target)
         assert moved.sharding is target and moved.committed
         assert is_placed(placed[i], x, source)
+
+
+def test_the_compiled_exchange_reaches_any_sharding_of_the_same_devices(mesh):
+    """On CPU devices the host's road comes first, so the compiled one is taken by name."""
+    x = values(16, 8)
+    shardings = [s for s in shardings_of(mesh, DEVICES[:8]) if s.num_devices == 8]
+    placed = [device_put(x, sharding) for sharding in shardings]
+    for (i, source), target in itertools.product(enumerate(shardings), shardings):
+        (moved,) = reshard._exchange([placed[i]], [ArrayType(placed[i].aval, target, True)], [False])
+        assert is_placed(moved, x, target), (source, target)
+    held = device_put([x, x + 1], shardings[1])
+    both = [ArrayType(held[0].aval, shardings[2], True)] * 2
+    moved = reshard._exchange(held, both, [True, False])
+    assert is_placed(moved[0], x, shardings[2]) and is_placed(moved[1], x + 1, shardings[2])
+    assert held[0].is_deleted() and not held[1].is_deleted()
+
+
+def test_the_compiled_exchange_goes_by_the_default_memory(mesh):
+    x = values(8, 8)
+    held = device_put(x, NamedSharding(mesh, P("x"), memory_kind="pinned_host"))
+    target = NamedSharding(mesh, P("y", "x"), memory_kind="unpinned_host")
+    (moved,) = reshard._exchange_and_send([held], [ArrayType(held.aval, target, True)], [False])
+    assert is_placed(moved, x, target) and not held.is_deleted()
+
+
+def test_a_program_that_takes_too_much_memory_is_not_used(mesh, monkeypatch):
+    monkeypatch.setattr(reshard, "_is_lean", lambda compiled: False)
+    x = values(8, 8)
+    held, target = device_put([x, x + 1], NamedSharding(mesh, P("x"))), NamedSharding(mesh, P("y", "x"))
+    moved = reshard._exchange(held, [ArrayType(held[0].aval, target, True)] * 2, [False, False])
+    assert is_placed(moved[0], x, target) and is_placed(moved[1], x + 1, target)
 
 
 @st.composite

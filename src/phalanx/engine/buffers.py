@@ -125,6 +125,11 @@ def result_handler(aval: Any, sharding: Any, committed: bool = True) -> Any:
     return _result_handler(aval, sharding, committed=committed, **_HANDLER_OPTIONS)
 
 
+def live(client: Any) -> list[tuple[Buffer, Any, bool]]:
+    """List the arrays that hold memory on the devices of a client, each with its sharding and whether it is committed."""
+    return [(b, b._sharding, b._committed) for b in client.live_arrays() if not b.is_deleted()]
+
+
 def with_sharding(buffer: Buffer, aval: Any, sharding: Any) -> Buffer:
     """Give the same data under another aval and sharding that mean the same pieces on the same devices."""
     return buffer._rewrap_with_aval_and_sharding(aval, sharding)
@@ -183,15 +188,17 @@ def to_host(buffer: Buffer) -> np.ndarray:
 
 def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     """Read what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
-    dtype = np.dtype(buffer.aval.dtype)
-    if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not buffer.aval.size:
+    aval = buffer.aval
+    # A piece of a larger array has no abstract value where jax is not installed; jaxlib's conversion needs neither.
+    dtype = None if aval is None else np.dtype(aval.dtype)
+    if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not aval.size:
         return buffer._single_device_array_to_np_array_did_copy()[0]
     # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
     capsule = to_dlpack(buffer)
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    memory = (ctypes.c_byte * (buffer.aval.size * dtype.itemsize)).from_address(tensor.data + tensor.byte_offset)
+    memory = (ctypes.c_byte * (aval.size * dtype.itemsize)).from_address(tensor.data + tensor.byte_offset)
     memory.owner = capsule  # The array below refers to `memory`, which keeps the buffer's memory alive.
-    return np.frombuffer(memory, dtype).reshape(buffer.aval.shape)
+    return np.frombuffer(memory, dtype).reshape(aval.shape)
 
 
 class _DLTensor(ctypes.Structure):

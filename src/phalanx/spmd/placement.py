@@ -274,7 +274,9 @@ def copy_to_host_async(x: Any) -> Any:
 
 def _start_copy(x: Array) -> None:
     """Start the transfer of each piece that the host's copy will be assembled from."""
-    pieces = buffers.shards(x._live())
+    if x._live().platform() == "cpu":
+        return  # It is there already.
+    pieces = buffers.shards(x._buffer)
     local = x.sharding.addressable_devices
     replicas = [s.replica_id for s in x.sharding.shards(physical_aval(x.aval).shape) if s.device in local]
     for replica, piece in zip(replicas, pieces, strict=True):
@@ -291,8 +293,8 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     Returns:
       Arrays that share the memory of those; random keys are among them as their numbers.
     """
-    live = [x for x in client.client(platform).live_arrays() if isinstance(x.sharding, Sharding)]
-    return [Array(x, ArrayType(x.aval, x.sharding, x._committed)) for x in live if not x.is_deleted()]
+    found = buffers.live(client.client(platform))
+    return [Array(x, ArrayType(x.aval, s, c)) for x, s, c in found if isinstance(s, Sharding)]
 
 
 def make_array_from_callback(

@@ -1,9 +1,9 @@
 """Resharding: arrays that are on devices already, brought to other shardings.
 
-Four roads, the first that fits: the buffers are right as they are; the same pieces go to other devices or memories; one
-compiled program moves what must move between the devices that hold the array; pieces are put together anew where the
-devices differ. None builds a whole array on a device that will not keep it. `placement` and, by its seat,
-`core.placement` call `reshard`.
+Four roads, the first that fits: the buffers are right as they are; the same pieces go to other devices or memories;
+pieces are put together anew by the host, where the devices differ or where their memory is the host's; one compiled
+program moves what must move between the devices that hold the array. None builds a whole array on a device that will
+not keep it. `placement` and, by its seat, `core.placement` call `reshard`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import sharding_constraint_p
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling
-from phalanx.sharding.tiling import Tiling
+from phalanx.sharding.tiling import Index, Tiling
 
 # A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
 TEMPORARY_BYTES = 2
@@ -72,10 +72,10 @@ def _road(x: Array, sharding: Sharding) -> tuple:
         return (_rename,)
     if _has_same_pieces(held, sharding, ndim):
         return (_send,)
-    if held.device_set == sharding.device_set:
-        in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
-        return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_send,)
-    return (_assemble,)
+    if held.device_set != sharding.device_set or (x.is_fully_addressable and x._buffer.platform() == "cpu"):
+        return (_assemble,)
+    in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
+    return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_send,)
 
 
 def _has_same_pieces(held: Sharding, wanted: Sharding, ndim: int) -> bool:
@@ -308,40 +308,83 @@ def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
 
 def _assembled(x: Array, wanted: ArrayType) -> Array:
     aval = physical_aval(x.aval)
-    held = x.sharding.shards(aval.shape)
-    pairs = zip(held, buffers.shards(x._live()), strict=True)
-    sources = [(_box(shard.index, aval.shape), piece) for shard, piece in pairs if shard.replica_id == 0]
-    views: dict[int, np.ndarray] = {}
-    made: dict[tuple, np.ndarray] = {}
-    pieces = []
-    targets = wanted.sharding.shards(aval.shape)
-    for shard in targets:
-        box = _box(shard.index, aval.shape)
-        if box not in made:
-            made[box] = _piece(box, sources, views, aval.dtype)
-        pieces.append(made[box])
-    devices = [shard.device for shard in targets]
-    return Array(buffers.put_shards(aval, wanted.sharding, pieces, devices, wanted.committed), wanted)
-
-
-def _piece(box: tuple, sources: list, views: dict[int, np.ndarray], dtype: Any) -> np.ndarray:
-    """The part of the array within `box`, from the parts that overlap it; a view where one of them holds all of it."""
-    shape = tuple(stop - start for start, stop in box)
-    whole = np.empty(shape, dtype) if len(sources) > 1 else None
-    for number, (source, buffer) in enumerate(sources):
-        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, source, strict=True)]
-        if any(start >= stop for start, stop in common) and math.prod(shape):
+    plan = _plan(x.sharding, wanted.sharding, aval.shape)
+    held = buffers.shards(x._live())
+    views = {number: buffers.to_host(held[number]) for number in plan.sources}
+    made = []
+    for part in plan.parts:
+        if len(part) == 1:
+            ((number, source, _),) = part
+            made.append(views[number][source])
             continue
-        if number not in views:
-            views[number] = buffers.to_host(buffer)
-        part = views[number][tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, source, strict=True)])]
-        if part.shape == shape:
-            return part
-        whole[tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, box, strict=True)])] = part
-    return whole
+        whole = _aligned(plan.part_shape, aval.dtype)
+        for number, source, target in part:
+            whole[target] = views[number][source]
+        made.append(whole)
+    pieces = [made[number] for number in plan.order]
+    fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
+    buffer = buffers.put_shards(aval, wanted.sharding, pieces, plan.devices, wanted.committed, may_alias=fresh)
+    return Array(buffer, wanted)
 
 
-def _box(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+class _Plan(NamedTuple):
+    """How parts are put together.
+
+    sources: numbers of the pieces that are read.
+    parts: for each different part, the piece's number, what to read of it and where to write that.
+    part_shape: the shape of each.
+    order, devices: for each device the number of its part.
+    """
+
+    sources: list[int]
+    parts: list[list[tuple[int, Index, Index]]]
+    part_shape: tuple[int, ...]
+    order: list[int]
+    devices: list[Any]
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> _Plan:
+    pieces = [(i, _box(s.index, shape)) for i, s in enumerate(held.shards(shape)) if s.replica_id == 0]
+    boxes: dict[tuple, int] = {}
+    order, parts, devices = [], [], []
+    for shard in wanted.shards(shape):
+        box = _box(shard.index, shape)
+        if box not in boxes:
+            boxes[box] = len(parts)
+            parts.append(_overlaps(box, pieces))
+        order.append(boxes[box])
+        devices.append(shard.device)
+    sources = sorted({number for part in parts for number, _, _ in part})
+    return _Plan(sources, parts, wanted.shard_shape(shape), order, devices)
+
+
+def _overlaps(box: tuple, pieces: list) -> list[tuple[int, Index, Index]]:
+    """What to copy of which piece, and where to in the part within `box`; one piece where it holds all of it."""
+    found = []
+    for number, piece in pieces:
+        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, piece, strict=True)]
+        if common == list(box) or all(start < stop for start, stop in common):
+            source = tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, piece, strict=True)])
+            target = tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, box, strict=True)])
+            if common == list(box):
+                return [(number, source, target)]
+            found.append((number, source, target))
+    return found
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """New memory that starts where XLA's CPU devices want it, so that they take it as it is."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+_ALIGNMENT = 64
+
+
+def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple([s.indices(size)[:2] for s, size in zip(index, shape, strict=True)])
 
 
