@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # As type checkers know it; importing typing would take m
 if TYPE_CHECKING:
     from phalanx import ad_checkpoint as ad_checkpoint
     from phalanx import core as core
+    from phalanx import custom_batching as custom_batching
     from phalanx import debug as debug
     from phalanx import engine as engine
     from phalanx import experimental as experimental

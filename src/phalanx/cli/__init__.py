@@ -20,11 +20,11 @@ class Command:
     run: Callable[[Sequence[str]], int | None]
 
 
-def _demo(argv: Sequence[str]) -> int | None:
+def _demo(argv: Sequence[str]) -> None:
     """Train the example language model."""
     from phalanx.cli.demo import run
 
-    return run(argv)
+    run(argv)
 
 
 COMMANDS = {"demo": Command("train a small language model over a mesh of devices (--help lists its options)", _demo)}

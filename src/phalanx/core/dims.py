@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -424,14 +424,14 @@ def _shifted_bounds(x: Dim) -> tuple[float, float]:
     If then all coefficients but the constant are positive, the constant is the least size of the whole; if all
     are negative, the greatest.
     """
-    shifted: Counter[Monomial] = Counter()
+    shifted: dict[Monomial, float] = defaultdict(float)
     for monomial, coefficient in x.terms:
         expanded: dict[Monomial, float] = {(): coefficient}
         for factor, power in monomial:
             if not math.isfinite(factor.lower):
                 return -_INF, _INF
             for _ in range(power):
-                grown: Counter[Monomial] = Counter()
+                grown: dict[Monomial, float] = defaultdict(float)
                 for m, c in expanded.items():
                     grown[_times(m, ((factor, 1),))] += c
                     grown[m] += c * int(factor.lower)

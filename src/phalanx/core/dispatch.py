@@ -235,8 +235,10 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
         return [here] * len(lowered.program.outvars)
-    found = compiler.executable_shardings(executable)[1]
-    mesh = next((s.mesh for s in (*lowered.in_shardings, *lowered.out_shardings) if isinstance(s, NamedSharding)), None)
+    found: Any = compiler.executable_shardings(executable)[1]
+    mesh: Any = next(
+        (s.mesh for s in (*lowered.in_shardings, *lowered.out_shardings) if isinstance(s, NamedSharding)), None
+    )
     out = []
     for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         aval = physical_aval(v.aval)

@@ -152,7 +152,7 @@ def as_dtype(spec: Any) -> Any:
         dtype = inner if isinstance(inner, (np.dtype, KeyDtype)) else np.dtype(spec)
     except (TypeError, ValueError):
         raise _unsupported(spec) from None
-    if not dtype.isnative:
+    if isinstance(dtype, np.dtype) and not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if dtype in _categories or type(dtype) is KeyDtype or dtype == float0:
         return dtype
@@ -267,7 +267,7 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
       ((dtype('float32'), True), (dtype('float32'), False))
     """
     x64 = state.context.enable_x64
-    kind = type(x)
+    kind: Any = type(x)
     if kind in _python_scalars:
         return _canonical(kind, x64), kind is not bool
     if kind is type and x in _python_scalars:

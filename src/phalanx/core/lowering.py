@@ -55,7 +55,7 @@ class ModuleContext:
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
 
-    def type(self, aval: ShapedArray) -> Any:
+    def type(self, aval: Any) -> Any:
         """The tensor type of an abstract value."""
         try:
             return self.types[aval]
@@ -381,8 +381,8 @@ def _has_keys(eqn: Any) -> bool:
 def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool = False) -> Any:
     """Emit a program as a function of the module: tokens, constants, inputs in; tokens, outputs out.
 
-    The public `main` has no tokens, since the order of effects across calls is kept by `dispatch`, which waits; and what
-    constants it has left are small, and stand in its text.
+    The public `main` has no tokens, since the order of effects across calls is kept by `dispatch`, which waits; and
+    what constants it has left are small, and stand in its text.
     """
     ordered = [] if public else effects.ordered(program.effects)
     token = module.type(token_aval) if ordered else None

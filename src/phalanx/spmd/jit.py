@@ -42,7 +42,7 @@ class _Entry:
 
     __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run", "unflatten")
 
-    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
+    def __init__(self, compiled: dispatch.CompiledProgram, moves: list | None, out_tree: Any):
         self.compiled = compiled
         self.moves = moves
         self.unflatten = out_tree.unflatten
@@ -111,7 +111,7 @@ class Jit:
             out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
         types = tuple([concrete_type(x) for x in call.leaves])
-        key = (call.key_tree, types, state.context)
+        key: tuple[Any, ...] = (call.key_tree, types, state.context)
         if call.statics:
             key = (*key, call.statics)
         entry = self._calls.get(key)

@@ -342,4 +342,5 @@ def _place(x: Any, d: int | None, want: Any, size: Any, where: Callable[[], str]
             )
         return x
     ndim = np.ndim(x) + (d is None)
-    return to_dim(x, d, size, _canonical_dim(want, ndim, where))
+    target: Any = _canonical_dim(want, ndim, where)
+    return to_dim(x, d, size, target)

@@ -243,7 +243,7 @@ def _batch_bwd(
 
     def one(*xs: Any) -> list:
         given = iter(xs[count:])
-        full = [next(given) if p else Zero(a) for p, a in zip(present, shapes, strict=True)]
+        full = [next(given) if a is None else Zero(a) for a in shapes]
         out = bwd(list(xs[:count]), full, perturbed)
         shown[:] = [type(x) is not Zero for x in out]
         return [x for x in out if type(x) is not Zero]
@@ -354,6 +354,8 @@ def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
 
 class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` objects share: the function and its arguments without derivatives."""
+
+    __call__: Callable
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
         if not callable(fun):

@@ -1,7 +1,7 @@
 """Custom batching: functions that say themselves how they are mapped over many examples.
 
-A `custom_vmap` call is a primitive that holds the function's program and the user's rule; only its batching rule differs
-from an ordinary call. `sequential_vmap` is the rule that runs one example after the other.
+A `custom_vmap` call is a primitive that holds the function's program and the user's rule; only its batching rule
+differs from an ordinary call. `sequential_vmap` is the rule that runs one example after the other.
 """
 
 from __future__ import annotations
