@@ -216,7 +216,7 @@ class Clamp(Primitive, name="clamp"):
 
     def batch(self, *args: Any) -> tuple:
         (low, x, high), mapped = args[:3], args[3:]
-        if mapped[0] is None and mapped[2] is None:
+        if mapped[0] is None and mapped[2] is None and not aval_of(low).ndim and not aval_of(high).ndim:
             return self(low, x, high), mapped[1]
         limits = [[v, d] for v, d in ((low, mapped[0]), (high, mapped[2]))]
         size = next(v.shape[d] for v, d in zip(args[:3], mapped, strict=True) if d is not None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core import tangent
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError
+from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.core.primitive import LINEAR, ZERO, Undefined
 from phalanx.engine.mlir import chlo, hlo
 from phalanx.lax.broadcast import zeros
@@ -84,7 +84,14 @@ def real_dtype(dtype: Any) -> Any:
 
 
 def complex_dtype(dtype: Any) -> Any:
-    """The dtype of complex numbers with parts of `dtype`."""
+    """The dtype of complex numbers with parts of `dtype`.
+
+    Raises:
+      DTypeError: there is none.
+    """
+    if dtype not in (np.float32, np.float64):
+        raise DTypeError("lax.complex", expected="parts of float32 or float64", got=dtype,
+                         mend="convert them with lax.convert_element_type(x, 'float32')")  # fmt: skip
     return np.dtype("complex128" if dtype == np.float64 else "complex64")
 
 

@@ -1,0 +1,20 @@
+"""For every case: mapping over any combination of dimensions is the loop over the examples."""
+
+from __future__ import annotations
+
+import pytest
+
+import phalanx
+from tests.lax import laws
+from tests.lax.cases import CASES, with_law
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with phalanx.enable_x64(True):
+        yield
+
+
+@with_law("batch", [c for c in CASES if c.args and c.name != "low"])
+def test_mapping_is_the_loop(case):
+    laws.check_batch(case)

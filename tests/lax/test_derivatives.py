@@ -1,0 +1,20 @@
+"""For every smooth case: derivatives are numerical differences, and reverse mode is the adjoint."""
+
+from __future__ import annotations
+
+import pytest
+
+import phalanx
+from tests.lax import laws
+from tests.lax.cases import CASES, with_law
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with phalanx.enable_x64(True):
+        yield
+
+
+@with_law("derivatives", [c for c in CASES if c.order])
+def test_derivatives_are_differences(case):
+    laws.check_derivatives(case)

@@ -1,0 +1,20 @@
+"""For every case: the pieces along each dimension role make the whole."""
+
+from __future__ import annotations
+
+import pytest
+
+import phalanx
+from tests.lax import laws
+from tests.lax.cases import CASES, with_law
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with phalanx.enable_x64(True):
+        yield
+
+
+@with_law("roles", [c for c in CASES if c.name != "low"])
+def test_pieces_along_a_role_make_the_whole(case):
+    laws.check_roles(case)

@@ -1,0 +1,30 @@
+"""For every case: the type rule is true, the value is that of NumPy or SciPy, compiled is eager."""
+
+from __future__ import annotations
+
+import pytest
+
+import phalanx
+from tests.lax import laws
+from tests.lax.cases import CASES, with_law
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with phalanx.enable_x64(True):
+        yield
+
+
+@with_law("result", CASES)
+def test_the_type_rule_is_true(case):
+    laws.check_result(case)
+
+
+@with_law("oracle", [c for c in CASES if c.oracle is not None])
+def test_values_are_those_of_numpy_and_scipy(case):
+    laws.check_oracle(case)
+
+
+@with_law("compiled", CASES)
+def test_compiled_is_eager(case):
+    laws.check_compiled(case)
