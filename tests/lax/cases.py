@@ -335,4 +335,41 @@ def reductions() -> list[Case]:
     return found
 
 
-CASES: list[Case] = [*elementwise(), *low_precision(), *others(), *shapes(), *reductions()]
+def order() -> list[Case]:
+    """Sorting and the largest elements."""
+    x, i, b = sample("o", (2, 4), F), sample("o", (2, 4), I), sample("o", (2, 4), B)
+    z, v = sample("o", (2, 4), C), sample("v", (2, 4), F)
+    one = {"dim": 1, "is_stable": True, "num_keys": 1}
+    ranks = {"dim": 0, "k": 1}
+    return [
+        Case(lax.sort_p, (x,), one, lambda x: [np.sort(x, 1)], order=2),
+        Case(lax.sort_p, (x,), one | {"dim": 0, "is_stable": False}, lambda x: [np.sort(x, 0)], "dim 0", 2),
+        Case(lax.sort_p, (i,), one, lambda x: [np.sort(x, 1)]),
+        Case(lax.sort_p, (b,), one, lambda x: [np.sort(x, 1)]),
+        Case(lax.sort_p, (z,), one, lambda x: [np.sort(x, 1)], order=2),
+        Case(lax.sort_p, (i, v), one, _by_first, "key and value", 2),
+        Case(lax.sort_p, (i // 4, x, v), one | {"num_keys": 2}, _by_two, "two keys", 2),
+        Case(lax.sort_p, (np.array([np.nan, -0.0, 1, 0, -np.inf, -np.nan]), np.arange(6)), one | {"dim": 0},
+             lambda x, n: [np.array([-np.inf, 0, 0, 1, np.nan, np.nan]), np.array([4, 1, 3, 2, 0, 5])], "special"),
+        Case(lax.top_k_p, (x,), {"dim": 1, "k": 2}, lambda x: _largest(x, 2), order=2),
+        Case(lax.top_k_p, (i,), {"dim": 1, "k": 3}, lambda x: _largest(x, 3)),
+        Case(lax.top_k_p, (x,), ranks, lambda x: [x.max(0)[None], x.argmax(0)[None]], "dim 0", 2),
+    ]  # fmt: skip
+
+
+def _by_first(key: np.ndarray, value: np.ndarray) -> list:
+    index = np.argsort(key, 1, kind="stable")
+    return [np.take_along_axis(a, index, 1) for a in (key, value)]
+
+
+def _by_two(first: np.ndarray, second: np.ndarray, value: np.ndarray) -> list:
+    index = np.stack([np.lexsort((s, f)) for f, s in zip(first, second, strict=True)])
+    return [np.take_along_axis(a, index, 1) for a in (first, second, value)]
+
+
+def _largest(x: np.ndarray, k: int) -> list:
+    index = np.argsort(-x, 1, kind="stable")[:, :k]
+    return [np.take_along_axis(x, index, 1), index]
+
+
+CASES: list[Case] = [*elementwise(), *low_precision(), *others(), *shapes(), *reductions(), *order()]

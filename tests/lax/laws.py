@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tests.lax.cases import Case
 
 import phalanx
 from phalanx.core.aval import aval_of
 from phalanx.core.primitive import REQUIRED, Undefined, result_of
 from phalanx.transforms.numerical import check_grads
-from tests.lax.cases import Case
 
 COMBINE = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply, "and": np.bitwise_and,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.lax import laws
+from tests.lax.cases import Case
 
 import phalanx
 from phalanx import lax
@@ -11,8 +13,6 @@ from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names
 from phalanx.transforms.numerical import check_grads
-from tests.lax import laws
-from tests.lax.cases import Case
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]])
 
@@ -74,7 +74,7 @@ def test_a_compiled_program_that_differs_is_found():
 
 
 def test_a_wrong_derivative_is_found():
-    jvp = lambda self, primals, tangents: (self(*primals), lax.mul(tangents[0], 3.0))  # noqa: E731
+    jvp = lambda self, primals, tangents: (self(*primals), lax.mul(tangents[0], 3.0))
     with pytest.raises(AssertionError, match="forward derivative of result 0, beside differences"):
         laws.check_derivatives(broken("jvp", jvp=jvp))
 
@@ -99,14 +99,14 @@ def test_a_wrong_batching_rule_is_found():
 
 
 def test_a_wrong_role_is_found():
-    roles = lambda self, x, *, dim, reverse: Roles([dim_names(x.ndim)], [dim_names(x.ndim)])  # noqa: E731
+    roles = lambda self, x, *, dim, reverse: Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
     primitive = type("BrokenRoles", (type(lax.cumsum_p),), {"name": "test_broken_roles", "roles": roles})()
     with pytest.raises(AssertionError, match="split along 'd0'"):
         laws.check_roles(Case(primitive, (X,), {"dim": 0, "reverse": False}))
 
 
 def test_a_lost_dimension_is_found():
-    roles = lambda self, x, *, dims: Roles([dim_names(x.ndim)], [["d1"]])  # noqa: E731
+    roles = lambda self, x, *, dims: Roles([dim_names(x.ndim)], [["d1"]])
     primitive = type("BrokenSum", (type(lax.reduce_sum_p),), {"name": "test_broken_sum", "roles": roles})()
     with pytest.raises(AssertionError, match="'d0' is lost, and neither reduced nor whole"):
         laws.check_roles(Case(primitive, (X,), {"dims": (0,)}))
@@ -116,5 +116,3 @@ def test_an_empty_reason_is_found():
     case = broken("reason", transpose=Undefined("no"))
     with pytest.raises(AssertionError, match="says nothing"):
         laws.check_rules(case.primitive)
-
-

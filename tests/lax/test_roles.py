@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-import phalanx
 from tests.lax import laws
 from tests.lax.cases import CASES, with_law
+
+import phalanx
 
 
 @pytest.fixture(autouse=True)

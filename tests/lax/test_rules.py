@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.lax import laws
+from tests.lax.cases import CASES
 
 from phalanx import lax
 from phalanx.core.primitive import registry
-from tests.lax import laws
-from tests.lax.cases import CASES
 
 # Primitives whose laws are checked elsewhere, each with the reason and the place.
 ELSEWHERE = {

@@ -278,6 +278,13 @@ from phalanx.lax.slicing import slice_in_dim as slice_in_dim
 from phalanx.lax.slicing import slice_p as slice_p
 from phalanx.lax.solvers import custom_linear_solve as custom_linear_solve
 from phalanx.lax.solvers import custom_root as custom_root
+from phalanx.lax.sorting import approx_max_k as approx_max_k
+from phalanx.lax.sorting import approx_min_k as approx_min_k
+from phalanx.lax.sorting import sort as sort
+from phalanx.lax.sorting import sort_key_val as sort_key_val
+from phalanx.lax.sorting import sort_p as sort_p
+from phalanx.lax.sorting import top_k as top_k
+from phalanx.lax.sorting import top_k_p as top_k_p
 from phalanx.lax.special import bessel_i0e as bessel_i0e
 from phalanx.lax.special import bessel_i0e_p as bessel_i0e_p
 from phalanx.lax.special import bessel_i1e as bessel_i1e

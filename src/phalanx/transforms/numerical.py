@@ -58,7 +58,10 @@ def check_grads(
     varied = [i for i, x in enumerate(leaves) if _is_inexact(x)]
     if not varied:
         raise ArgumentError(
-            "check_grads args", expected="a floating or complex leaf", got=args, mend="pass what the function varies with"
+            "check_grads args",
+            expected="a floating or complex leaf",
+            got=args,
+            mend="pass what the function varies with",
         )
 
     def flat(*xs: Any) -> list:
@@ -107,7 +110,9 @@ class _Checker:
             forward = sum(np.sum(_wide(b) * _wide(t)).real for b, t in zip(y_bars, y_dots, strict=True))
             reverse = sum(np.sum(_wide(b) * _wide(t)).real for b, t in zip(x_bars, v, strict=True))
             scale = sum(np.sum(np.abs(_wide(b) * _wide(t))) for b, t in zip(y_bars, y_dots, strict=True))
-            _compare(f"{path}reverse derivative, beside the forward one", reverse, forward, rtol, atol * max(1.0, scale))
+            _compare(
+                f"{path}reverse derivative, beside the forward one", reverse, forward, rtol, atol * max(1.0, scale)
+            )
         if order > 1:
             if "fwd" in self.modes:
                 self.check(lambda *p: jvp(fun, p, v)[1], xs, order - 1, f"{path}derivative of the ")
