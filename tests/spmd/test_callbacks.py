@@ -1,0 +1,107 @@
+"""Host functions called from compiled programs."""
+
+import numpy as np
+import phalanx.numpy as jnp
+import pytest
+
+import phalanx
+from phalanx import lax
+from phalanx.core.errors import ArgumentError, RuleError
+from phalanx.experimental import io_callback
+
+X = np.array([3.0, 1.0, 2.0], np.float32)
+SHAPE = phalanx.ShapeDtypeStruct((3,), "float32")
+
+
+def sort(x):
+    return phalanx.pure_callback(np.sort, SHAPE, x)
+
+
+def test_pure_callback_under_every_transformation():
+    np.testing.assert_array_equal(sort(X), np.sort(X))
+    np.testing.assert_array_equal(phalanx.jit(sort)(X), np.sort(X))
+    np.testing.assert_array_equal(lax.scan(lambda c, _: (sort(c) + 1, None), X, None, length=2)[0], np.sort(X) + 2)
+    batch = np.stack([X, -X])
+    for method in ("sequential", "expand_dims", "broadcast_all"):
+        f = lambda x: phalanx.pure_callback(lambda v: np.sort(v, -1), SHAPE, x, vmap_method=method)  # noqa: B023
+        np.testing.assert_array_equal(phalanx.jit(phalanx.vmap(f))(batch), np.sort(batch, -1))
+    with pytest.raises(RuleError, match="vmap_method"):
+        phalanx.vmap(sort)(batch)
+    with pytest.raises(RuleError, match="differentiation of pure_callback"):
+        phalanx.grad(lambda x: sort(x).sum())(X)
+
+
+def test_callbacks_keep_their_order():
+    seen = []
+
+    @phalanx.jit
+    def f(x):
+        io_callback(lambda v: seen.append(("first", float(v))), None, x, ordered=True)
+        lax.fori_loop(
+            0, 3, lambda i, c: (io_callback(lambda v: seen.append(("loop", int(v))), None, i, ordered=True), c)[1], 0
+        )
+        lax.cond(x > 0, lambda: io_callback(lambda: seen.append("positive"), None, ordered=True), lambda: None)
+        io_callback(lambda: seen.append("last"), None, ordered=True)
+        return x
+
+    f(1.0)
+    f(2.0)
+    phalanx.effects_barrier()
+    once = [("loop", 0), ("loop", 1), ("loop", 2), "positive", "last"]
+    assert seen == [("first", 1.0), *once, ("first", 2.0), *once]
+
+
+def test_exceptions_reach_the_caller():
+    def fail(x):
+        raise KeyError("from the host")
+
+    with pytest.raises(KeyError, match="from the host"):
+        phalanx.block_until_ready(phalanx.jit(lambda x: phalanx.pure_callback(fail, SHAPE, x))(X))
+
+
+def test_wrong_results_are_refused():
+    with pytest.raises(ValueError, match="declared result shapes"):
+        phalanx.block_until_ready(phalanx.pure_callback(lambda x: x[:2], SHAPE, X))
+
+
+def test_debug_print_shows_values(capfd):
+    @phalanx.jit
+    def f(x):
+        phalanx.debug.print("sum {s} of {}", x, s=x.sum(), ordered=True)
+        return x
+
+    f(X)
+    phalanx.grad(lambda x: f(x).sum())(X)
+    phalanx.effects_barrier()
+    assert capfd.readouterr().out == "sum 6.0 of [3. 1. 2.]\n" * 2
+    with pytest.raises(ArgumentError) as e:
+        phalanx.debug.print("{missing}")
+    assert "no f-strings" in str(e.value)
+
+
+def test_debug_callbacks_survive_gradients_and_dead_code():
+    seen = []
+
+    def f(x):
+        phalanx.debug.callback(lambda v: seen.append(np.asarray(v).shape), x)
+        return jnp.sin(x).sum()
+
+    phalanx.jit(phalanx.grad(f))(X)
+    phalanx.effects_barrier()
+    assert seen == [(3,)]
+    phalanx.vmap(f)(np.stack([X, X]))
+    phalanx.effects_barrier()
+    assert seen == [(3,)] * 3
+
+
+def test_callbacks_on_a_mesh_see_whole_arrays():
+    mesh = phalanx.make_mesh((8,), ("d",))
+    x = phalanx.device_put(np.arange(8, dtype=np.float32), phalanx.sharding.NamedSharding(mesh, phalanx.P("d")))
+    seen = []
+    f = phalanx.jit(
+        lambda v: phalanx.pure_callback(
+            lambda a: (seen.append(a.shape), a * 2)[1], phalanx.ShapeDtypeStruct((8,), "float32"), v
+        )
+    )
+    np.testing.assert_array_equal(f(x), np.arange(8) * 2)
+    assert seen == [(8,)]

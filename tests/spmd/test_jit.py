@@ -1,0 +1,253 @@
+"""Compiled functions: what is traced when, static and donated arguments, constants, errors."""
+
+import gc
+import weakref
+
+import numpy as np
+import phalanx.numpy as jnp
+import pytest
+
+import phalanx
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConcretizationTypeError,
+    TraceError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def counted():
+    """A compiled function and the list of its traces."""
+    traces = []
+
+    @phalanx.jit
+    def f(x, *rest, **named):
+        traces.append(1)
+        return x * 2 + sum(rest) + sum(named.values())
+
+    return f, traces
+
+
+def test_a_call_alike_is_not_traced_again():
+    f, traces = counted()
+    for x in (X, X + 1, jnp.asarray(X)):
+        np.testing.assert_allclose(f(x), np.asarray(x) * 2)
+    assert len(traces) == 1
+    f(X.astype(np.int32))
+    f(X[0])
+    assert len(traces) == 3
+
+
+def test_python_scalars_are_weak_and_do_not_retrace():
+    f, traces = counted()
+    assert f(1).dtype == np.int32 and f(2.0).dtype == np.float32
+    f(3)
+    f(4.5)
+    assert len(traces) == 2
+
+
+def test_keyword_arguments_and_positions_are_told_apart():
+    @phalanx.jit
+    def f(a, b=1.0):
+        return a - (b["k"] if isinstance(b, dict) else b)
+
+    assert float(f(3.0, b=2.0)) == 1.0
+    assert float(f(3.0, {"k": 2.0})) == 1.0
+    assert float(f(a=3.0, b=2.0)) == 1.0
+    assert float(f((5.0), 1.0)) == 4.0
+
+
+def test_options_are_part_of_the_key():
+    f, traces = counted()
+    assert f(np.ones(2)).dtype == np.float32
+    with phalanx.enable_x64(True):
+        assert f(np.ones(2)).dtype == np.float64
+    assert f(np.ones(2)).dtype == np.float32
+    assert len(traces) == 2
+
+
+def test_static_arguments_are_values():
+    f = phalanx.jit(lambda x, n, *, mode: x**n if mode == "power" else x * n, static_argnums=1, static_argnames="mode")
+    np.testing.assert_allclose(f(X, 3, mode="power"), X**3)
+    np.testing.assert_allclose(f(X, 3, mode="times"), X * 3)
+    g = phalanx.jit(lambda x, n: [x] * n, static_argnames="n")
+    assert len(g(X, 2)) == 2 and len(g(X, n=3)) == 3
+
+
+def test_static_arguments_must_be_hashable():
+    def scale(x, factors):
+        return x * len(factors)
+
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.jit(scale, static_argnums=1)(X, [1, 2])
+    assert str(e.value).startswith("jit of scale at ")
+    assert ", static argument factors: expected a hashable value, since it is part of the key under which" in str(
+        e.value
+    )
+    assert str(e.value).endswith("give a tuple instead of a list, or do not mark the argument as static.")
+
+
+def test_donated_buffers_are_reused_and_then_gone():
+    f = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
+    x, y = jnp.ones(1000), jnp.ones(1000)
+    pointer = x.unsafe_buffer_pointer()
+    z = f(x, y)
+    assert z.unsafe_buffer_pointer() == pointer
+    assert x.is_deleted() and not y.is_deleted()
+    with pytest.raises(ArgumentError) as e:
+        f(x, y)
+    assert str(e.value) == (
+        "use of an array: expected an array with live buffers, got f32[1000], deleted or donated.\n"
+        "  To mend: use the result of the call it was donated to, or leave that argument out of donate_argnums."
+    )
+    with pytest.raises(ArgumentError, match="deleted or donated"):
+        np.asarray(x)
+    assert repr(x) == "Array(f32[1000], deleted)"
+
+
+def test_large_constants_are_arguments_of_the_program():
+    big = np.arange(5000, dtype=np.float32)
+    lowered = phalanx.jit(lambda x: x + big).lower(big)
+    assert len(lowered.as_text()) < 2000
+    np.testing.assert_allclose(phalanx.jit(lambda x: x + big)(big), 2 * big)
+    np.testing.assert_allclose(phalanx.jit(lambda x: x + jnp.asarray(big))(big), 2 * big)
+
+
+def test_methods_and_decorators():
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+        @phalanx.jit
+        def double(x):
+            return 2 * x
+
+        @phalanx.jit
+        def fixed():
+            return jnp.ones(2)
+
+    assert float(Model.double(2.0)) == 4.0
+    f = phalanx.jit(static_argnums=0)(lambda n, x: x + n)
+    assert float(f(2, 1.0)) == 3.0
+
+    class Layer:
+        scale = 3.0
+
+        def plain(self, x):
+            return x * self.scale
+
+        apply = phalanx.jit(plain, static_argnums=0)
+
+    assert float(Layer().apply(2.0)) == 6.0
+
+
+def test_programs_go_with_their_function():
+    class Held:
+        pass
+
+    def make():
+        held = Held()
+        f = phalanx.jit(lambda x: (held, x * 2)[1])
+        f(1.0)
+        return weakref.ref(held)
+
+    ref = make()
+    gc.collect()
+    assert ref() is None
+
+
+def test_nested_functions_share_their_program():
+    inner = phalanx.jit(lambda x: jnp.sin(x) * 2)
+    text = phalanx.jit(lambda x: inner(inner(x))).lower(X).as_text()
+    assert text.count("stablehlo.sine") == 1 and text.count("call @") == 2
+
+
+def test_disable_jit_runs_the_python_function():
+    f, traces = counted()
+    with phalanx.disable_jit(True):
+        f(X)
+        f(X)
+    assert len(traces) == 2
+
+
+def test_debug_nans_names_the_operation():
+    with phalanx.debug_nans(True), pytest.raises(FloatingPointError) as e:
+        phalanx.jit(lambda x: jnp.log(x) * 2)(-1.0)
+    assert str(e.value) == "invalid value (nan) encountered in log"
+    with phalanx.debug_infs(True), pytest.raises(FloatingPointError, match=r"invalid value \(inf\) encountered in div"):
+        jnp.ones(2) / jnp.zeros(2)
+
+
+def test_conversions_of_traced_values_say_what_to_do():
+    cases = [
+        (lambda x: 1 if x.sum() > 0 else 2, TracerBoolConversionError, "choose with phalanx.numpy.where, lax.cond"),
+        (lambda x: np.sin(x), TracerArrayConversionError, "call the phalanx.numpy function instead of the numpy one"),
+        (lambda x: range(x[0, 0].astype(int)), TracerIntegerConversionError, "loop with lax.fori_loop"),
+        (lambda x: float(x.sum()), ConcretizationTypeError, "keep the computation in phalanx.numpy"),
+        (lambda x: x.sum().item(), ConcretizationTypeError, "keep the computation in phalanx.numpy"),
+    ]
+    for f, error, mend in cases:
+        with pytest.raises(error) as e:
+            phalanx.jit(f)(X)
+        assert mend in str(e.value)
+        assert "traced by <lambda>" in str(e.value)
+        assert "test_jit.py" in str(e.value) or error is TracerArrayConversionError
+
+
+def test_leaked_tracers_name_the_line_that_made_them():
+    leaked = []
+
+    @phalanx.jit
+    def leak(x):
+        leaked.append(jnp.sin(x))
+        return x
+
+    leak(X)
+    for use in (lambda v: v + 1, lambda v: phalanx.jit(lambda y: y + v)(X), bool):
+        with pytest.raises(UnexpectedTracerError) as e:
+            use(leaked[0])
+        assert "since the tracing of leak has ended" in str(e.value)
+        assert "test_jit.py" in str(e.value) and "(leak)" in str(e.value)
+    with phalanx.checking_leaks(), pytest.raises(UnexpectedTracerError):
+        phalanx.jit(lambda x: (leaked.append(jnp.cos(x)), x)[1])(X)
+
+
+def test_bad_results_are_named_by_path():
+    with pytest.raises(TraceError) as e:
+        phalanx.jit(lambda x: {"a": x, "b": "text"})(X)
+    assert str(e.value) == (
+        "output['b']: expected an array or a scalar, got 'text' of type str.\n"
+        "  To mend: return only arrays from a transformed function; pass other results by has_aux or a closure."
+    )
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.jit(lambda x: x)("text")
+    assert "expected an array or a scalar, got 'text' of type str" in str(e.value)
+    with pytest.raises(ArgumentTypeError, match="jit, argument fun: expected a function"):
+        phalanx.jit(3)
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ArgumentError, match=r"static_argnums: expected positions below 1"):
+        phalanx.jit(lambda x: x, static_argnums=3)
+    with pytest.raises(ArgumentError, match=r"static_argnames: expected names of parameters: x, got 'y'"):
+        phalanx.jit(lambda x: x, static_argnames="y")
+    with pytest.raises(ArgumentError, match="which are in static_argnums too"):
+        phalanx.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+def test_a_program_of_many_operations():
+    def f(x):
+        for _ in range(20_000):
+            x = phalanx.lax.sin(x)
+        return x
+
+    traced = phalanx.jit(f).trace(np.float32(1))
+    assert len(traced.jaxpr.eqns) == 20_000
+    assert str(traced.jaxpr).count("sin") == 20_000
+    assert traced.lower().as_text().count("stablehlo.sine") == 20_000

@@ -1,0 +1,93 @@
+"""The stages of a compiled function, and what they show."""
+
+import numpy as np
+import phalanx.numpy as jnp
+import pytest
+
+import phalanx
+from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+from phalanx.sharding import NamedSharding, P
+
+X = np.ones((4, 4), np.float32)
+
+
+def f(x, *, scale):
+    return {"y": jnp.sin(x["a"]) * scale, "n": x["b"].sum()}
+
+
+ARGS = ({"a": X, "b": X[0]},)
+
+
+def test_stages_show_types_and_trees():
+    traced = phalanx.jit(f, donate_argnums=0).trace(*ARGS, scale=2.0)
+    assert [v.aval.str_short() for v in traced.jaxpr.invars] == ["f32[4,4]", "f32[4]", "~f32[]"]
+    assert traced.out_info["y"].shape == (4, 4) and traced.out_info["n"].dtype == np.float32
+    assert traced.args_info[0][0]["a"].donated and not traced.args_info[1]["scale"].donated
+    assert traced.donate_argnums == (0, 1)
+    lowered = traced.lower()
+    assert "stablehlo.sine" in lowered.as_text() and "HloModule" in lowered.as_text("hlo")
+    assert lowered.in_tree == traced.in_tree and lowered.out_tree == traced.out_tree
+    compiled = lowered.compile()
+    assert compiled.memory_analysis().argument_size_in_bytes > 0
+    assert compiled.cost_analysis()["flops"] > 0
+    assert "fusion" in compiled.as_text() or "ENTRY" in compiled.as_text()
+    assert compiled.runtime_executable() is not None
+
+
+def test_the_source_line_is_in_the_program():
+    text = phalanx.jit(f).lower(*ARGS, scale=1.0).as_text(debug_info=True)
+    assert "test_stages.py" in text
+
+
+def test_compiled_stage_runs():
+    compiled = phalanx.jit(f).lower(*ARGS, scale=2.0).compile()
+    out = compiled(*ARGS, scale=3.0)
+    np.testing.assert_allclose(out["y"], np.sin(X) * 3, rtol=1e-6)
+
+
+def test_lowering_from_shapes_with_shardings():
+    mesh = phalanx.make_mesh((4, 2), ("x", "y"))
+    sharding = NamedSharding(mesh, P("x", "y"))
+    shape = phalanx.ShapeDtypeStruct((8, 8), "float32", sharding=sharding)
+    compiled = phalanx.jit(lambda v: v @ v.T).lower(shape).compile()
+    ((got,), _) = compiled.input_shardings
+    assert got == sharding
+    assert len(compiled.output_shardings.device_set) == 8
+    x = phalanx.device_put(np.eye(8, dtype=np.float32), sharding)
+    np.testing.assert_allclose(compiled(x), np.eye(8))
+    with pytest.raises(ArgumentTypeError) as e:
+        compiled(phalanx.device_put(np.eye(8, dtype=np.float32), NamedSharding(mesh, P())))
+    assert "v has sharding NamedSharding(Mesh('x': 4, 'y': 2), PartitionSpec()), compiled for" in str(e.value)
+
+
+def test_calling_with_other_arguments_lists_the_differences():
+    compiled = phalanx.jit(f).lower(*ARGS, scale=2.0).compile()
+    with pytest.raises(ArgumentTypeError) as e:
+        compiled({"a": X[:2], "b": X[0].astype(np.int32)}, scale=1.0)
+    assert str(e.value) == (
+        "call of compiled f: expected the argument types it was compiled for, got x['a'] is f32[2,4], compiled for "
+        "f32[4,4]; x['b'] is i32[4], compiled for f32[4].\n"
+        "  To mend: convert the arguments, or call the jit function, which compiles anew."
+    )
+    with pytest.raises(TreeError, match="call of compiled f: expected arguments of structure"):
+        compiled({"a": X}, scale=1.0)
+    with pytest.raises(TraceError) as e:
+        phalanx.grad(lambda v: compiled({"a": v, "b": v[0]}, scale=1.0)["n"])(X)
+    assert "inside a transformation call the jit function, not its compiled stage" in str(e.value)
+
+
+def test_make_jaxpr_and_eval_shape():
+    text = str(phalanx.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
+    assert text == ("{ lambda ; a:~f32[]. let\n    b:~f32[] = sin a\n    c:~f32[] = mul b 2.0:~f32[]\n  in (c,) }")
+    program, shape = phalanx.make_jaxpr(lambda x: x[None], return_shape=True)(X)
+    assert shape.shape == (1, 4, 4)
+    out = phalanx.eval_shape(f, *ARGS, scale=1.0)
+    assert out["y"] == phalanx.ShapeDtypeStruct((4, 4), "float32")
+
+
+def test_named_scopes_reach_the_program():
+    def g(x):
+        with phalanx.named_scope("attention"):
+            return jnp.sin(x)
+
+    assert "attention/sin" in phalanx.jit(g).lower(X).as_text(debug_info=True)
