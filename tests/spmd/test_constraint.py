@@ -14,7 +14,6 @@ from phalanx.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
 from phalanx.spmd import jit
 from phalanx.spmd.placement import device_put
 
-DEVICES = all_devices("cpu")
 OPEN = P.UNCONSTRAINED
 
 
@@ -138,12 +137,12 @@ def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
 
 
 def test_device_put_is_differentiable_and_its_transpose_goes_back(mesh):
-    x = device_put(values(8), DEVICES[1])
+    x = device_put(values(8), all_devices("cpu")[1])
     sharding = NamedSharding(mesh, P("x"))
     y, pull = ph.vjp(lambda x: device_put(x, sharding), x)
     assert y.sharding is sharding
     (x_bar,) = pull(device_put(np.ones(8, np.float32), sharding))
-    assert x_bar.devices() == {DEVICES[1]}
+    assert x_bar.devices() == {all_devices("cpu")[1]}
     np.testing.assert_array_equal(np.asarray(x_bar), np.ones(8))
 
 
@@ -170,7 +169,7 @@ def test_what_does_not_fit_is_refused(mesh):
         "runs on, got NamedSharding(Mesh('z': 2), PartitionSpec('z')).\n"
         "  To mend: use one mesh for the arguments and for what is inside, or move the array before the call."
     )
-    far = SingleDeviceSharding(DEVICES[0], memory_kind="pinned_host")
+    far = SingleDeviceSharding(all_devices("cpu")[0], memory_kind="pinned_host")
     assert message(lambda: jit(lambda x: device_put(x, far))(values(8))) == (
         "device_put inside a compiled function: expected the default memory of the devices, since programs compute "
         "there, got memory_kind='pinned_host'.\n  To mend: move the array to that memory outside the function."

@@ -31,7 +31,9 @@ from phalanx.spmd.placement import (
 )
 from phalanx.spmd.reshard import compile_exchange
 
-DEVICES = all_devices("cpu")
+
+def cpu():
+    return all_devices("cpu")
 
 
 @pytest.fixture
@@ -59,15 +61,15 @@ def is_placed(x, value, sharding):
 
 def test_a_device_a_sharding_a_spec_or_nothing(mesh):
     x = values(8, 4)
-    placed = device_put(x, DEVICES[3])
-    assert placed.devices() == {DEVICES[3]} and placed.committed
+    placed = device_put(x, cpu()[3])
+    assert placed.devices() == {cpu()[3]} and placed.committed
     sharding = NamedSharding(mesh, P("x", "y"))
     assert is_placed(device_put(x, sharding), x, sharding)
     with mesh:
         assert device_put(x, P("y")).sharding is NamedSharding(mesh, P("y"))
     plain = device_put(x)
-    assert plain.devices() == {DEVICES[0]} and not plain.committed
-    assert device_put(placed) is placed and device_put(placed, DEVICES[3]) is placed
+    assert plain.devices() == {cpu()[0]} and not plain.committed
+    assert device_put(placed) is placed and device_put(placed, cpu()[3]) is placed
 
 
 def test_a_tree_is_placed_at_once_by_a_prefix(mesh):
@@ -76,8 +78,8 @@ def test_a_tree_is_placed_at_once_by_a_prefix(mesh):
     placed = device_put(tree, {"a": rows, "b": whole, "c": None})
     assert is_placed(placed["a"], tree["a"], rows) and is_placed(placed["b"][0], tree["b"][0], whole)
     assert float(placed["b"][1]) == 3.0 and placed["b"][1].weak_type and placed["c"] is None
-    placed = device_put(tree, {"a": DEVICES[1], "b": [rows, None], "c": None})
-    assert placed["a"].devices() == {DEVICES[1]} and is_placed(placed["b"][0], tree["b"][0], rows)
+    placed = device_put(tree, {"a": cpu()[1], "b": [rows, None], "c": None})
+    assert placed["a"].devices() == {cpu()[1]} and is_placed(placed["b"][0], tree["b"][0], rows)
     with mesh:
         placed = device_put(tree, {"a": P("y"), "b": [rows, None], "c": None})
         assert placed["a"].sharding is NamedSharding(mesh, P("y"))
@@ -131,7 +133,7 @@ def shardings_of(mesh, devices):
 
 def test_any_sharding_reaches_any_other(mesh):
     x = values(16, 8)
-    shardings = shardings_of(mesh, DEVICES[:8])
+    shardings = shardings_of(mesh, cpu()[:8])
     placed = [device_put(x, sharding) for sharding in shardings]
     for (i, source), target in itertools.product(enumerate(shardings), shardings):
         moved = device_put(placed[i], target)
@@ -143,7 +145,7 @@ def test_any_sharding_reaches_any_other(mesh):
 def test_the_compiled_exchange_reaches_any_sharding_of_the_same_devices(mesh):
     """On CPU devices the host's road comes first, so the compiled one is taken by name."""
     x = values(16, 8)
-    shardings = [s for s in shardings_of(mesh, DEVICES[:8]) if s.num_devices == 8]
+    shardings = [s for s in shardings_of(mesh, cpu()[:8]) if s.num_devices == 8]
     placed = [device_put(x, sharding) for sharding in shardings]
     for (i, source), target in itertools.product(enumerate(shardings), shardings):
         (moved,) = reshard._exchange([placed[i]], [ArrayType(placed[i].aval, target, True)], [False])
@@ -235,8 +237,8 @@ def test_donated_arrays_are_given_up(mesh):
     targets = [
         NamedSharding(mesh, P("x")),  # the same placement
         NamedSharding(mesh, P("y", "x")),  # a compiled move
-        NamedSharding(make_mesh((4, 2), ("x", "y"), devices=DEVICES[7::-1]), P("x")),  # the same pieces elsewhere
-        SingleDeviceSharding(DEVICES[2]),  # put together anew
+        NamedSharding(make_mesh((4, 2), ("x", "y"), devices=cpu()[7::-1]), P("x")),  # the same pieces elsewhere
+        SingleDeviceSharding(cpu()[2]),  # put together anew
     ]
     for target in targets:
         held = device_put(x, NamedSharding(mesh, P("x")))
@@ -247,7 +249,7 @@ def test_donated_arrays_are_given_up(mesh):
 
 
 def test_donate_takes_a_prefix_of_the_tree(mesh):
-    tree = device_put({"a": values(8), "b": values(8)}, DEVICES[0])
+    tree = device_put({"a": values(8), "b": values(8)}, cpu()[0])
     moved = device_put(tree, NamedSharding(mesh, P("x")), donate={"a": True, "b": False})
     assert (
         tree["a"].is_deleted() and not tree["b"].is_deleted() and is_placed(moved["a"], values(8), moved["a"].sharding)
@@ -256,7 +258,7 @@ def test_donate_takes_a_prefix_of_the_tree(mesh):
 
 def test_numpy_memory_is_copied_unless_it_may_be_shared():
     x = np.zeros(1024, np.float32)
-    copied, shared = device_put(x), device_put(x, DEVICES[0], may_alias=True)
+    copied, shared = device_put(x), device_put(x, cpu()[0], may_alias=True)
     x[:] = 1.0
     assert np.asarray(copied).sum() == 0.0
     assert shared.unsafe_buffer_pointer() != x.ctypes.data or np.asarray(shared).sum() == 1024.0
@@ -311,7 +313,7 @@ def test_memory_kinds(mesh, spec):
 
 
 def test_replicated_and_sharded_stacks():
-    devices = DEVICES[2:5]
+    devices = cpu()[2:5]
     copies = device_put_replicated({"a": values(2, 3), "b": 1.5}, devices)
     assert copies["a"].shape == (3, 2, 3) and copies["b"].shape == (3,)
     np.testing.assert_array_equal(np.asarray(copies["a"]), np.stack([values(2, 3)] * 3))
@@ -321,11 +323,11 @@ def test_replicated_and_sharded_stacks():
         stack = device_put_sharded(given_shards, devices)
         np.testing.assert_array_equal(np.asarray(stack), np.stack(shards))
         assert [np.asarray(s.data).tolist() for s in stack.addressable_shards] == [[x.tolist()] for x in shards]
-    assert message(lambda: device_put_sharded(shards, DEVICES[:2])) == (
+    assert message(lambda: device_put_sharded(shards, cpu()[:2])) == (
         "device_put_sharded, shards: expected one for each of the 2 devices, got 3.\n"
         "  To mend: pass as many shards as devices."
     )
-    assert message(lambda: device_put_sharded([values(2), values(3)], DEVICES[:2])) == (
+    assert message(lambda: device_put_sharded([values(2), values(3)], cpu()[:2])) == (
         "device_put_sharded, shards[1]: expected an array like shards[0], f32[2], got f32[3].\n"
         "  To mend: give all shards one shape and dtype."
     )
@@ -344,13 +346,13 @@ def test_device_get_brings_a_tree_to_the_host(mesh):
 
 def test_arrays_that_hold_memory_are_listed(mesh):
     before = {x.unsafe_buffer_pointer() for x in live_arrays("cpu") if len(x.devices()) == 1}
-    x, y = device_put(values(5, 7), DEVICES[6]), device_put(values(8, 7), NamedSharding(mesh, P("x")))
+    x, y = device_put(values(5, 7), cpu()[6]), device_put(values(8, 7), NamedSharding(mesh, P("x")))
     live = live_arrays("cpu")
     assert [z.shape for z in live if z.sharding is y.sharding and z.shape == (8, 7)] == [(8, 7)]
     mine = [z for z in live if len(z.devices()) == 1 and z.unsafe_buffer_pointer() not in before]
-    assert [z.devices() for z in mine if z.shape == (5, 7)] == [{DEVICES[6]}]
+    assert [z.devices() for z in mine if z.shape == (5, 7)] == [{cpu()[6]}]
     x.delete()
-    assert not [z for z in live_arrays("cpu") if z.shape == (5, 7) and z.devices() == {DEVICES[6]}]
+    assert not [z for z in live_arrays("cpu") if z.shape == (5, 7) and z.devices() == {cpu()[6]}]
     assert copy_to_host_async([y, 3])[0] is y
 
 

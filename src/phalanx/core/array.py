@@ -128,38 +128,23 @@ class Array(Operators, metaclass=_ArrayMeta):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The pieces on this process's devices, each an array of its own without a copy."""
-        pieces = self._pieces()
+        local = self.sharding.addressable_devices
+        here = [s for s in self.sharding.shards(self.shape) if s.device in local]
+        shape = self.sharding.shard_shape(self.shape)
+        aval = self.aval.with_shape(shape)
         return [
-            Shard(s.device, s.index, s.replica_id, self._piece(pieces[s.device], s.device))
-            for s in self.global_shards
-            if s.device in pieces
+            Shard(s.device, s.index, s.replica_id, Array(piece, placement.single_device_type(aval, s.device)))
+            for s, piece in zip(here, buffers.shards(self._live()), strict=True)
         ]
 
     @property
     def global_shards(self) -> list[Shard]:
         """All pieces, with their place in the whole; data only through `addressable_shards`."""
-        copies: dict[tuple, int] = {}
-        shards = []
-        for device, index in self.sharding.devices_indices_map(self.shape).items():
-            key = tuple((s.start, s.stop) for s in index)
-            replica = copies.get(key, 0)
-            copies[key] = replica + 1
-            shards.append(Shard(device, index, replica, None))
-        return shards
+        return [Shard(s.device, s.index, s.replica_id, None) for s in self.sharding.shards(self.shape)]
 
     def addressable_data(self, index: int) -> Array:
         """The piece on this process's device number `index`."""
         return self.addressable_shards[index].data
-
-    def _pieces(self) -> dict:
-        """This process's single-device buffers, by device."""
-        return dict(
-            zip(self.sharding.addressable_devices_indices_map(self.shape), buffers.shards(self._live()), strict=True)
-        )
-
-    def _piece(self, buffer: Any, device: Any) -> Array:
-        shape = self.sharding.shard_shape(self.shape)
-        return Array(buffer, placement.single_device_type(self.aval.with_shape(shape), device))
 
     # Life
 
@@ -234,15 +219,15 @@ class Array(Operators, metaclass=_ArrayMeta):
                 got=f"{self.aval} with {sharding}",
                 mend="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
             )
-        pieces = self._pieces()
         if sharding.is_fully_replicated:
-            return buffers.to_host(next(iter(pieces.values())))
-        first = [s for s in self.global_shards if s.replica_id == 0]
-        for s in first:
-            buffers.copy_to_host_async(pieces[s.device])
+            return buffers.to_host(buffers.replica(buffer))
+        pieces = buffers.shards(buffer)
+        first = [(s.index, p) for s, p in zip(sharding.shards(self.shape), pieces, strict=True) if s.replica_id == 0]
+        for _, piece in first:
+            buffers.copy_to_host_async(piece)
         whole = np.empty(self.shape, self.dtype)
-        for s in first:
-            whole[s.index] = buffers.to_host(pieces[s.device])
+        for index, piece in first:
+            whole[index] = buffers.to_host(piece)
         whole.flags.writeable = False
         return whole
 

@@ -135,6 +135,11 @@ def with_sharding(buffer: Buffer, aval: Any, sharding: Any) -> Buffer:
     return buffer._rewrap_with_aval_and_sharding(aval, sharding)
 
 
+def replica(buffer: Buffer) -> Buffer:
+    """Give the single-device buffer of one of the devices that hold all of an array; nothing is copied."""
+    return buffer._fully_replicated_shard()
+
+
 def shards(buffer: Buffer) -> list[Buffer]:
     """List this process's single-device buffers of an array, in its sharding's order; nothing is copied.
 
