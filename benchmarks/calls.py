@@ -25,7 +25,7 @@ def chained_call(xp, arrays):
 @bench(unit="us", row=ONE_DEVICE, at_most=(1.2, 1.1, 1.05, 1.05), sizes=(1, 10, 100, 1000))
 def dict_of_leaves(xp, size):
     """One device."""
-    return chained_call(xp, {f"leaf{i}": xp.numpy.ones(4) for i in range(size)})
+    return chained_call(xp, {f"leaf{i}": xp.device_put(np.ones(4, np.float32)) for i in range(size)})
 
 
 @bench(unit="us", row=EIGHT_DEVICES, at_most=1.05, sizes=(1, 10, 100))

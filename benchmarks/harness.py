@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import importlib
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -190,8 +189,9 @@ class Sampler:
         if isinstance(self.subject, Value):
             return float(self.subject.number)
         if isinstance(self.subject, Script):
-            seconds, megabytes = run_script(self.subject.source)
-            return megabytes if self.subject.memory else seconds * UNITS[self.unit]
+            if self.subject.memory:
+                return float(run_script(self.subject.source + _PEAK_MEMORY)[1].split()[-1]) / 1024
+            return run_script(self.subject.source)[0] * UNITS[self.unit]
         gc.collect()
         return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
 
@@ -202,23 +202,22 @@ def _wait(system: str, result: Any) -> None:
         sys.modules[system].block_until_ready(result)
 
 
-def run_script(source: str) -> tuple[float, float]:
-    """Run a program in a fresh interpreter: wall time in seconds, peak memory in MB.
+def run_script(source: str) -> tuple[float, str]:
+    """Run a program in a fresh interpreter: wall time in seconds, and what it printed.
 
     Raises:
       RuntimeError: the program failed; the message is the end of what it wrote.
     """
     start = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert child.stderr is not None, "a pipe was asked for"
-    errors = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     seconds = time.perf_counter() - start
-    child.returncode = os.waitstatus_to_exitcode(status)
-    child.stderr.close()
-    if child.returncode:
-        raise RuntimeError(f"the script ended with {child.returncode}: {errors.decode(errors='replace')[-500:]}")
-    return seconds, usage.ru_maxrss / 1024
+    if done.returncode:
+        raise RuntimeError(f"the script ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    return seconds, done.stdout
+
+
+# The kernel's high-water mark since exec. (`ru_maxrss` would count the parent that was forked.)
+_PEAK_MEMORY = "\nprint([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')][0])\n"
 
 
 def measure(workload: Workload, systems: tuple[str, str], effort: Effort) -> Iterator[Result]:

@@ -42,7 +42,7 @@ def judge(results: Iterable[Result]) -> list[Verdict]:
 def line(result: Result) -> str:
     """One workload as a line of text."""
     if result.error:
-        return f"{result.name:44} FAILED {result.error}"
+        return f"{result.name:44} FAILED {' '.join(result.error.split())}"
     ours, peer = statistics.median(result.ours), statistics.median(result.peer)
     bound = "" if result.at_most is None else f"  at most {result.at_most:g}{'' if result.holds else '  MISSED'}"
     return f"{result.name:44} {ours:10.2f} {peer:10.2f} {result.unit:6} {result.ratio:7.3f}{bound}"
