@@ -6,6 +6,7 @@ Builds on the primitive core, on the precision settings of `dot`, and on the sha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,39 +114,14 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         precision,
         preferred_element_type,
     ):
-        lhs, rhs, out = dimension_numbers
         x_aval, w_aval = ctx.avals_in
         if x_aval.dtype != w_aval.dtype:
             dtype = ctx.aval_out.dtype
             x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
-        space = len(lhs) - 2
-        numbers = hlo.ConvDimensionNumbers.get(
-            input_batch_dimension=lhs[0],
-            input_feature_dimension=lhs[1],
-            input_spatial_dimensions=list(lhs[2:]),
-            kernel_input_feature_dimension=rhs[1],
-            kernel_output_feature_dimension=rhs[0],
-            kernel_spatial_dimensions=list(rhs[2:]),
-            output_batch_dimension=out[0],
-            output_feature_dimension=out[1],
-            output_spatial_dimensions=list(out[2:]),
-        )
-        pads = np.asarray(padding, np.int64).reshape(space, 2)
-        integers = ir.DenseI64ArrayAttr.get
-        return hlo.convolution(
-            ctx.type(ctx.aval_out),
-            x,
-            w,
-            dimension_numbers=numbers,
-            feature_group_count=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), feature_group_count),
-            batch_group_count=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), batch_group_count),
-            window_strides=integers(window_strides),
-            padding=ir.DenseElementsAttr.get(pads),
-            lhs_dilation=integers(lhs_dilation),
-            rhs_dilation=integers(rhs_dilation),
-            window_reversal=ir.DenseBoolArrayAttr.get([False] * space),
-            precision_config=precision_attribute(precision),
-        )
+        window = window_strides, padding, lhs_dilation, rhs_dilation
+        attributes = _attributes(*window, dimension_numbers, feature_group_count, batch_group_count)
+        precision_config = precision_attribute(precision)
+        return hlo.convolution(ctx.type(ctx.aval_out), x, w, **attributes, precision_config=precision_config)
 
     jvp = BILINEAR
 
@@ -192,6 +168,41 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
 
 
 conv_general_dilated_p = ConvGeneralDilated()
+
+
+@functools.cache
+def _attributes(
+    window_strides: tuple,
+    padding: tuple,
+    lhs_dilation: tuple,
+    rhs_dilation: tuple,
+    dimension_numbers: Any,
+    feature_group_count: int,
+    batch_group_count: int,
+) -> dict:
+    """A convolution's parameters as attributes of the StableHLO operation."""
+    lhs, rhs, out = dimension_numbers
+    integer = ir.IntegerType.get_signless(64)
+    integers = ir.DenseI64ArrayAttr.get
+    return {
+        "dimension_numbers": hlo.ConvDimensionNumbers.get(
+            input_batch_dimension=lhs[0],
+            input_feature_dimension=lhs[1],
+            input_spatial_dimensions=list(lhs[2:]),
+            kernel_input_feature_dimension=rhs[1],
+            kernel_output_feature_dimension=rhs[0],
+            kernel_spatial_dimensions=list(rhs[2:]),
+            output_batch_dimension=out[0],
+            output_feature_dimension=out[1],
+            output_spatial_dimensions=list(out[2:]),
+        ),
+        "feature_group_count": ir.IntegerAttr.get(integer, feature_group_count),
+        "batch_group_count": ir.IntegerAttr.get(integer, batch_group_count),
+        "window_strides": integers(window_strides),
+        "padding": ir.DenseElementsAttr.get(np.asarray(padding, np.int64).reshape(-1, 2)),
+        "lhs_dilation": integers(lhs_dilation),
+        "rhs_dilation": integers(rhs_dilation),
+    }
 
 
 def _check_conv(

@@ -7,6 +7,7 @@ the derivative rules of the linear algebra.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -173,10 +174,11 @@ def swapped(precision: CanonicalPrecision) -> CanonicalPrecision:
     return precision[::-1] if isinstance(precision, tuple) else precision
 
 
+@functools.cache
 def precision_attribute(precision: CanonicalPrecision) -> Any:
-    """The MLIR form of a pair of precisions; algorithms are an attribute of their own."""
+    """The MLIR form of a pair of precisions; algorithms are an attribute of their own, and None is none."""
     if precision is None or isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
-        precision = (Precision.DEFAULT, Precision.DEFAULT)
+        return None
     return ir.ArrayAttr.get([hlo.PrecisionAttr.get(p.name) for p in precision])
 
 
@@ -254,18 +256,12 @@ class DotGeneral(Primitive, name="dot_general"):
         )
 
     def lower(self, ctx, x, y, *, dimension_numbers, precision, preferred_element_type):
-        (lc, rc), (lb, rb) = dimension_numbers
-        x_aval, y_aval = ctx.avals_in
-        out = ctx.aval_out
-        algorithm = algorithm_attribute(precision, x_aval, y_aval)
-        if algorithm is None and x_aval.dtype != y_aval.dtype:
-            # Mixed operands meet in the type of the result, which holds both.
-            x, y = (hlo.convert(ctx.type(a.with_dtype(out.dtype)), v) for a, v in ((x_aval, x), (y_aval, y)))
+        algorithm = None if precision is None else algorithm_attribute(precision, *ctx.avals_in)
         return hlo.dot_general(
-            ctx.type(out),
+            ctx.type(ctx.aval_out),
             x,
             y,
-            hlo.DotDimensionNumbers.get(lb, rb, lc, rc),
+            _dimension_numbers(dimension_numbers),
             precision_config=precision_attribute(precision),
             algorithm=algorithm,
         )
@@ -305,6 +301,12 @@ class DotGeneral(Primitive, name="dot_general"):
 dot_general_p = DotGeneral()
 
 
+@functools.cache
+def _dimension_numbers(numbers: Any) -> Any:
+    (lc, rc), (lb, rb) = numbers
+    return hlo.DotDimensionNumbers.get(lb, rb, lc, rc)
+
+
 def product_aval(where: str, x: ShapedArray, y: ShapedArray, shape: tuple, preferred: Any) -> ShapedArray:
     """The type of a sum of products of elements of `x` and `y`.
 
@@ -318,6 +320,8 @@ def product_aval(where: str, x: ShapedArray, y: ShapedArray, shape: tuple, prefe
             got=f"{x.str_short()} and {y.str_short()}",
             mend="convert one operand with lax.convert_element_type",
         )
+    if x.dtype != y.dtype and preferred is not None:
+        return ShapedArray(shape, preferred, False)  # the two need no type in common then
     dtype = x.dtype if x.dtype == y.dtype else dtypes.promote_types(x.dtype, y.dtype)
     if preferred is None or preferred == dtype:
         return ShapedArray(shape, dtype, x.weak_type and y.weak_type and preferred is None)
@@ -351,6 +355,7 @@ def _check_dims(operand: str, x: ShapedArray, contracting: tuple, batch: tuple) 
         )
 
 
+@functools.cache
 def algorithm_attribute(precision: CanonicalPrecision, x: ShapedArray, y: ShapedArray) -> Any:
     """The MLIR form of a dot algorithm, or None where the precision names none."""
     if precision is DotAlgorithmPreset.DEFAULT or not isinstance(precision, DotAlgorithm | DotAlgorithmPreset):

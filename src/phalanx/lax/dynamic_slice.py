@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import instantiate, is_linear
@@ -369,6 +370,7 @@ def dynamic_slice_in_dim(
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
+@eager_program(static_argnames=("axis", "keepdims", "allow_negative_indices"))
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Any:

@@ -7,6 +7,7 @@ and by the derivative rules of sorting and windows.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -256,14 +257,7 @@ class Gather(Primitive, name="gather"):
         x_aval, i_aval = ctx.avals_in
         largest = max([int(x_aval.shape[d]) for d in index_map], default=0)
         indices, i_aval = wide_indices(indices, i_aval, largest, ctx)
-        numbers = hlo.GatherDimensionNumbers.get(
-            offset_dims=list(offset),
-            collapsed_slice_dims=list(collapsed),
-            operand_batching_dims=list(batching),
-            start_indices_batching_dims=list(indices_batching),
-            start_index_map=list(index_map),
-            index_vector_dim=i_aval.ndim - 1,
-        )
+        numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
         slices = hlo.gather(
             x, indices, numbers, ir.DenseI64ArrayAttr.get(list(slice_sizes)), indices_are_sorted=indices_are_sorted
         )
@@ -346,6 +340,19 @@ class Gather(Primitive, name="gather"):
 
 
 gather_p = Gather()
+
+
+@functools.cache
+def _dimension_numbers(numbers: GatherDimensionNumbers, index_vector_dim: int) -> Any:
+    offset, collapsed, index_map, batching, indices_batching = map(list, numbers)
+    return hlo.GatherDimensionNumbers.get(
+        offset_dims=offset,
+        collapsed_slice_dims=collapsed,
+        operand_batching_dims=batching,
+        start_indices_batching_dims=indices_batching,
+        start_index_map=index_map,
+        index_vector_dim=index_vector_dim,
+    )
 
 
 def paired(dims: tuple, others: tuple) -> tuple[tuple, tuple]:

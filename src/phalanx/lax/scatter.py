@@ -132,14 +132,7 @@ class ScatterPrimitive(Primitive):
             high = np.minimum(last, np.iinfo(i_aval.dtype).max).astype(i_aval.dtype)
             high = ctx.broadcast(ctx.constant(high), i_aval, [i_aval.ndim - 1])
             indices = hlo.clamp(ctx.constant(0, i_aval), indices, high)
-        numbers = hlo.ScatterDimensionNumbers.get(
-            update_window_dims=list(window),
-            inserted_window_dims=list(inserted),
-            input_batching_dims=list(batching),
-            scatter_indices_batching_dims=list(indices_batching),
-            scattered_dims_to_operand_dims=list(index_map),
-            index_vector_dim=i_aval.ndim - 1,
-        )
+        numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
         op = hlo.ScatterOp(
             [ctx.type(ctx.aval_out)],
             [x],
@@ -188,6 +181,19 @@ class ScatterPrimitive(Primitive):
             **params,
         )
         return y, bx
+
+
+@functools.cache
+def _dimension_numbers(numbers: ScatterDimensionNumbers, index_vector_dim: int) -> Any:
+    window, inserted, index_map, batching, indices_batching = map(list, numbers)
+    return hlo.ScatterDimensionNumbers.get(
+        update_window_dims=window,
+        inserted_window_dims=inserted,
+        input_batching_dims=batching,
+        scatter_indices_batching_dims=indices_batching,
+        scattered_dims_to_operand_dims=index_map,
+        index_vector_dim=index_vector_dim,
+    )
 
 
 def _gathered(
@@ -627,10 +633,8 @@ def scatter_apply(
       >>> import numpy as np
       >>> from phalanx import lax
       >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_apply(
-      ...     np.ones(3), np.array([[2], [0]]), lambda v: v + 1, points, update_shape=(2,)
-      ... ).tolist()
-      [2.0, 1.0, 2.0]
+      >>> lax.scatter_apply(np.ones(3), np.array([[2], [0]]), lax.neg, points, update_shape=(2,)).tolist()
+      [-1.0, 1.0, -1.0]
     """
     aval = aval_of(operand)
     program = _program_of(func, aval.dtype)

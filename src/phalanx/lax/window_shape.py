@@ -84,7 +84,7 @@ def conv_general_permutations(dimension_numbers: Sequence[str], ndim: int | None
       ArgumentError: a letter is missing, repeated, or not shared.
 
     Examples:
-      >>> from phalanx.lax.conv import conv_general_permutations
+      >>> from phalanx.lax import conv_general_permutations
       >>> conv_general_permutations(("NWC", "WIO", "NWC"))
       ((0, 2, 1), (2, 1, 0), (0, 2, 1))
     """

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.engine.mlir import hlo
@@ -115,7 +116,7 @@ class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
     def result(self, a, *, lower):
         check_matrices("lax.linalg.tridiagonal", a, square=True)
         *batch, n, _ = a.shape
-        k = n - 1
+        k = max(n - 1, 0)
         out = [a.update(weak_type=False), ShapedArray((*batch, n), real_of(a.dtype))]
         return [*out, ShapedArray((*batch, k), real_of(a.dtype)), ShapedArray((*batch, k), a.dtype)]
 
@@ -136,6 +137,7 @@ class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
 tridiagonal_p = Tridiagonal()
 
 
+@eager_program(static_argnames=("lower", "symmetrize_input", "sort_eigenvalues", "subset_by_index", "implementation"))
 def eigh(
     x: Any,
     *,
@@ -171,7 +173,9 @@ def eigh(
       >>> w.tolist()
       [1.0, 3.0]
     """
-    n = aval_of(x).shape[-1] if aval_of(x).ndim else 0
+    aval = aval_of(x)
+    check_matrices("lax.linalg.eigh", aval, square=True)
+    n = aval.shape[-1]
     if subset_by_index is not None:
         start, stop = subset_by_index
         if not 0 <= start < stop <= n:

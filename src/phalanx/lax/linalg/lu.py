@@ -79,6 +79,8 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
             return [add(i, np.int32(1)), order, pivots]
 
         start = hlo.iota(ctx.type(out), last)
+        if count == 0:
+            return start
         op = hlo.WhileOp([ctx.type(a) for a in avals], [ctx.constant(0, scalar), start, pivots])
         limit = ctx.constant(count, scalar)
         kind = hlo.ComparisonTypeAttr.get("SIGNED")

@@ -262,6 +262,18 @@ def _column_major(ndim: int, num_batch: int) -> list[int]:
     return order
 
 
+def emit_triangle(ctx: Any, x: Any, aval: ShapedArray, lower: bool) -> Any:
+    """The lower or upper triangle of matrices, as IR."""
+    index = ctx.type(ShapedArray(aval.shape[-2:], INT32))
+    rows, columns = hlo.iota(index, 0), hlo.iota(index, 1)
+    first, second = (rows, columns) if lower else (columns, rows)
+    kind = hlo.ComparisonTypeAttr.get("SIGNED")
+    mask = hlo.compare(first, second, hlo.ComparisonDirectionAttr.get("GE"), compare_type=kind)
+    if aval.ndim > 2:
+        mask = ctx.broadcast(mask, ShapedArray(aval.shape, np.dtype(bool)), (aval.ndim - 2, aval.ndim - 1))
+    return hlo.select(mask, x, ctx.constant(0, aval))
+
+
 INT32 = np.dtype("int32")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import RuleError, ShapeError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, is_linear
@@ -22,6 +23,7 @@ from phalanx.lax.linalg.matrices import (
     batch_in_front,
     check_matrices,
     diagonal,
+    emit_triangle,
     eye_mask,
     is_complex,
     lapack,
@@ -32,7 +34,6 @@ from phalanx.lax.linalg.matrices import (
     take_rows,
     transposed,
     tril,
-    triu,
 )
 from phalanx.lax.linalg.triangular import triangular_solve
 from phalanx.lax.parts import conj, real
@@ -72,7 +73,7 @@ class Qr(Primitive, name="qr", multiple=True):
             packed, taus = lapack(ctx, "geqrf", [x], [aval], [aval, taus_aval], num_batch)
         r_aval = ctx.avals_out[1]
         r = packed if inner == m else _leading(packed, aval.shape, -2, inner)
-        (r,) = ctx.inline(triu, r, avals=[r_aval])
+        r = emit_triangle(ctx, r, r_aval, lower=False)
         q_aval = ctx.avals_out[0]
         reflectors = _leading(packed, aval.shape, -1, min(n, inner))
         if inner > n:  # the remaining columns complete the basis
@@ -256,7 +257,7 @@ def householder_product(a: Any, taus: Any) -> Any:
       >>> import numpy as np
       >>> from phalanx import lax
       >>> lax.linalg.householder_product(np.zeros((2, 2), np.float32), np.zeros(2, np.float32)).tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
+      [[1.0, 0.0], [-0.0, 1.0]]
     """
     return householder_product_p(a, taus)
 
@@ -287,6 +288,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
     return ormqr_p(a, taus, c, left=bool(left), transpose=bool(transpose))
 
 
+@eager_program(static_argnames=())
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
     """Cholesky factor after a rank-one update: upper R' with R'^H R' = R^H R + w w^H.
 

@@ -14,6 +14,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive
 from phalanx.lax.arithmetic import add, div, mul, sub
+from phalanx.lax.broadcast import broadcast_in_dim, zeros
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.linalg.eigh import inverse_gaps
 from phalanx.lax.linalg.matrices import (
@@ -68,6 +69,8 @@ class Svd(Primitive, name="svd", multiple=True):
     def lower(self, ctx, x, *, full_matrices, compute_uv, algorithm):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
+        if min(m, n) == 0:
+            return [ctx.inline(_basis, avals=[], shape=a.shape, dtype=a.dtype)[0] for a in ctx.avals_out]
         num_batch = len(batch)
         s = ctx.avals_out[0]
         if compute_uv:
@@ -119,6 +122,13 @@ class Svd(Primitive, name="svd", multiple=True):
 
 
 svd_p = Svd()
+
+
+def _basis(shape: tuple, dtype: Any) -> Any:
+    """What LAPACK will not make for matrices without rows or columns: unit vectors, and no singular values."""
+    if len(shape) < 2 or 0 in shape:
+        return zeros(ShapedArray(shape, dtype))
+    return masked(broadcast_in_dim(dtype.type(1), shape, ()), eye_mask(shape))
 
 
 def svd(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import aval_of
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, add_tangents, is_linear
@@ -21,6 +22,7 @@ from phalanx.lax.linalg.matrices import (
     adjoint,
     batch_in_front,
     check_matrices,
+    emit_triangle,
     eye_mask,
     hermitian_from_lower,
     info_aval,
@@ -166,7 +168,7 @@ class Cholesky(Primitive, name="cholesky"):
             (factor,) = nan_where_failed(ctx, info, [factor], [aval], num_batch)
         else:
             factor = hlo.cholesky(x, lower=True)
-        return ctx.inline(tril, factor, avals=[aval])[0]
+        return emit_triangle(ctx, factor, aval, lower=True)
 
     def jvp(self, primals, tangents):
         factor = self(*primals)
@@ -183,6 +185,7 @@ class Cholesky(Primitive, name="cholesky"):
 cholesky_p = Cholesky()
 
 
+@eager_program(static_argnames=("symmetrize_input",))
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
     """Cholesky factorisation x = L L^H of Hermitian positive-definite matrices: num[*b, n, n] -> num[*b, n, n].
 
@@ -203,6 +206,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
       >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
       [[2.0, 0.0], [1.0, 1.0]]
     """
+    check_matrices("lax.linalg.cholesky", aval_of(x), square=True)
     return cholesky_p(symmetrized(x) if symmetrize_input else x)
 
 
@@ -260,6 +264,7 @@ def triangular_solve(
     return reshape(x, b_aval.shape) if vector else x
 
 
+@eager_program(static_argnames=("alpha", "beta", "symmetrize_output"))
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Any:
