@@ -18,7 +18,7 @@ from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
 from phalanx.core.source import Scoped
-from phalanx.core.trace import stage
+from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir
 
@@ -131,10 +131,29 @@ class LoweringContext:
         with ir.InsertionPoint.at_block_begin(ir.InsertionPoint.current.block):
             return hlo.ConstantOp(mlir.dense_constant(array)).result
 
+    def op(self, operation: Any, *operands: Any, aval: ShapedArray | None = None, **attributes: Any) -> Any:
+        """Emit an operation of one result whose type is known: half the cost of the dialect's own constructor.
+
+        Args:
+          operation: the operation's class in the dialect, such as `hlo.AddOp`.
+          operands: IR values.
+          aval: the type of the result; that of the current equation's when left out.
+          attributes: MLIR attributes, or lists of ints for those that are arrays of 64-bit integers.
+
+        Returns:
+          The result.
+        """
+        for name, value in attributes.items():
+            if type(value) is list:
+                attributes[name] = ir.DenseI64ArrayAttr.get(value)
+        result = self.type(self.aval_out if aval is None else aval)
+        return ir.Operation.create(
+            operation.OPERATION_NAME, results=[result], operands=operands, attributes=attributes
+        ).results[0]
+
     def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
         """`x` repeated to `aval_out`; its dimension `i` becomes dimension `dims[i]` of the result."""
-        aval_out = physical_aval(aval_out)
-        return hlo.broadcast_in_dim(self.type(aval_out), x, ir.DenseI64ArrayAttr.get(list(dims)))
+        return self.op(hlo.BroadcastInDimOp, x, aval=physical_aval(aval_out), broadcast_dimensions=list(dims))
 
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
@@ -151,7 +170,7 @@ class LoweringContext:
         scalar = ShapedArray((), aval.dtype)
         initial = self.constant(np.asarray(init).astype(aval.dtype), scalar)
         op = hlo.ReduceOp([self.type(aval)], [x], [initial], ir.DenseI64ArrayAttr.get(list(dims)))
-        self.region([scalar, scalar], op, lambda a, b: operation(a, b).result)
+        self.region([scalar, scalar], op, lambda a, b: self.op(operation, a, b, aval=scalar))
         return op.result
 
     def inline(self, fun: Callable, *operands: Any, avals: Sequence[ShapedArray] | None = None, **kwargs: Any) -> list:
@@ -375,7 +394,13 @@ def _only(out: Any, primitive: Any) -> Any:
 
 
 def _has_keys(eqn: Any) -> bool:
-    return any(isinstance(a.aval.dtype, dtypes.KeyDtype) for a in (*eqn.invars, *eqn.outvars))
+    for a in eqn.outvars:
+        if type(a.aval.dtype) is dtypes.KeyDtype:
+            return True
+    for a in eqn.invars:
+        if type(a.aval.dtype) is dtypes.KeyDtype:
+            return True
+    return False
 
 
 def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool = False) -> Any:
@@ -438,7 +463,7 @@ def lower_program(
     Returns:
       The module with what must be kept alive beside it.
     """
-    with mlir.make_context(), ir.Location.unknown():
+    with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(platform, num_partitions)
         module.device_assignment = devices
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))

@@ -184,7 +184,7 @@ class Transpose(Primitive, name="transpose"):
         return Roles([names], [[names[d] for d in permutation]])
 
     def lower(self, ctx: Any, x: Any, *, permutation: tuple) -> Any:
-        return hlo.transpose(x, list(permutation))
+        return ctx.op(hlo.TransposeOp, x, permutation=list(permutation))
 
     jvp = LINEAR
 

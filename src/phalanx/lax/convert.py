@@ -35,14 +35,14 @@ class ConvertElementType(Primitive, name="convert_element_type"):
         return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
 
     def lower(self, ctx: Any, x: Any, *, dtype: Any, weak_type: bool) -> Any:
-        aval, out = ctx.avals_in[0], ctx.aval_out
+        aval = ctx.avals_in[0]
         if aval.dtype == dtype:
             return x
         if dtype == np.bool_:
             return emit_compare(x, ctx.constant(np.zeros((), aval.dtype), aval.strengthened()), "NE", aval.dtype)
         if kind_of(aval.dtype) == "complex" and kind_of(dtype) != "complex":
             x = hlo.real(x)
-        return hlo.convert(ctx.type(out), x)
+        return ctx.op(hlo.ConvertOp, x)
 
     def jvp(self, primals: Any, tangents: Any, *, dtype: Any, weak_type: bool) -> tuple:
         y = self(*primals, dtype=dtype, weak_type=weak_type)

@@ -127,7 +127,7 @@ class Elementwise(Primitive):
 
     def lower(self, ctx: Any, *operands: Any, accuracy: Any = None) -> Any:
         if accuracy is None:
-            return self.operation(*operands).result
+            return ctx.op(self.operation, *operands)
         return self.operation(*operands, result_accuracy=accuracy.attribute()).result
 
     batch = ELEMENTWISE

@@ -89,7 +89,7 @@ class Reshape(Primitive, name="reshape"):
         return Roles([old], [new], whole=set(old) ^ set(new))
 
     def lower(self, ctx: Any, x: Any, *, shape: tuple) -> Any:
-        return hlo.reshape(ctx.type(ctx.aval_out), x)
+        return ctx.op(hlo.ReshapeOp, x)
 
     jvp = LINEAR
 
@@ -127,7 +127,7 @@ class Squeeze(Primitive, name="squeeze"):
         return Roles([names], [keep(names, dims)], whole=[names[d] for d in dims])
 
     def lower(self, ctx: Any, x: Any, *, dims: tuple) -> Any:
-        return hlo.reshape(ctx.type(ctx.aval_out), x)
+        return ctx.op(hlo.ReshapeOp, x)
 
     jvp = LINEAR
 

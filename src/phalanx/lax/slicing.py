@@ -54,7 +54,13 @@ class Slice(Primitive, name="slice"):
         return Roles([names], [results], whole=[*(names[d] for d in whole), *(results[d] for d in whole)])
 
     def lower(self, ctx: Any, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> Any:
-        return hlo.slice(x, list(starts), list(stops), list(strides or (1,) * len(starts)))
+        return ctx.op(
+            hlo.SliceOp,
+            x,
+            start_indices=list(starts),
+            limit_indices=list(stops),
+            strides=list(strides or (1,) * len(starts)),
+        )
 
     jvp = LINEAR
 
