@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from structured_checks import Case, numbers
+from tests.lax.structured_checks import Case, numbers
 
 R = numbers
 C = partial(numbers, dtype="complex128")

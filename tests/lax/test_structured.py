@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from structured_checks import numbers
+from tests.lax.structured_checks import numbers
 
 import phalanx
 from phalanx import lax
