@@ -1,0 +1,490 @@
+"""Updating by index: `x.at[...].set(y)` and its like, which give a new array.
+
+Windows with static bounds become a dynamic-update-slice, everything else a scatter. Plans are made once for each
+expression, as for reading (`indexing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.config import state
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
+from phalanx.numpy import indexing
+from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
+from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, operand, unwrapped
+
+INT32 = np.dtype(np.int32)
+_modes = lax.GatherScatterMode
+WRITE_MODES = {
+    None: _modes.FILL_OR_DROP, "drop": _modes.FILL_OR_DROP, "fill": _modes.FILL_OR_DROP, "clip": _modes.CLIP,
+    "promise_in_bounds": _modes.PROMISE_IN_BOUNDS,
+}  # fmt: skip
+
+
+class At:
+    """What `x.at` is: index it to choose elements, then call the update."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any):
+        self.array = array
+
+    def __getitem__(self, index: Any) -> AtIndex:
+        return AtIndex(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"{self.array!r}.at"
+
+
+_OPTIONS = """
+
+        Args:
+          {argument}: {what}.
+          mode: what becomes of indices out of bounds: "drop" (the default), "clip" or "promise_in_bounds".
+          indices_are_sorted: a promise that makes the update faster.
+          unique_indices: a promise that makes the update faster.
+          wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+          The updated copy.
+
+        Examples:
+          >>> {example}
+          {result}
+        """
+
+
+class AtIndex:
+    """Chosen elements of an array, to be read or updated."""
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Any, index: Any):
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"{self.array!r}.at[{self.index!r}]"
+
+    def get(
+        self, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False,
+        wrap_negative_indices: bool = True, out_sharding: Any = None,
+    ) -> Any:  # fmt: skip
+        """The chosen elements.
+
+        Args:
+          mode: what an index out of bounds gives: the nearest element ("clip", the default), or "fill".
+          fill_value: the value for "fill"; NaN, or the lowest or largest integer, by default.
+          indices_are_sorted: a promise that makes reading faster.
+          unique_indices: a promise that makes the derivative faster.
+          wrap_negative_indices: whether negative indices count from the end.
+          out_sharding: must be None.
+
+        Examples:
+          >>> jnp.arange(3.0).at[5].get(mode="fill").item()
+          nan
+        """
+        index = self.index if wrap_negative_indices else _unwrapped_index(self.index)
+        return indexing.get(self.array, index, mode, fill_value, indices_are_sorted, unique_indices)
+
+    def apply(
+        self, func: Callable, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Any:  # fmt: skip
+        """Replace the chosen elements by a function of them.
+
+        Examples:
+          >>> jnp.arange(3.0).at[1].apply(jnp.exp2).tolist()
+          [0.0, 2.0, 2.0]
+        """
+        return update(self.array, self.index, func, "apply", mode, indices_are_sorted, unique_indices,
+                      wrap_negative_indices)  # fmt: skip
+
+
+def _method(name: str, how: str, doc: str, example: str, result: str) -> None:
+    def method(
+        self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+        wrap_negative_indices: bool = True, out_sharding: Any = None,
+    ) -> Any:  # fmt: skip
+        return update(
+            self.array, self.index, values, how, mode, indices_are_sorted, unique_indices, wrap_negative_indices
+        )
+
+    method.__name__, method.__qualname__ = name, f"AtIndex.{name}"
+    method.__doc__ = doc + _OPTIONS.format(argument="values", what="the values", example=example, result=result)
+    setattr(AtIndex, name, method)
+
+
+# fmt: off
+_method("set", "set", "Replace the chosen elements.", "jnp.zeros(2).at[1].set(5).tolist()", "[0.0, 5.0]")
+_method("add", "add", "Add to the chosen elements; repeated indices add up.", "jnp.ones(2).at[1].add(5).tolist()", "[1.0, 6.0]")
+_method("subtract", "sub", "Subtract from the chosen elements.", "jnp.ones(2).at[1].subtract(5).tolist()", "[1.0, -4.0]")
+_method("multiply", "mul", "Multiply the chosen elements.", "jnp.ones(2).at[1].multiply(5).tolist()", "[1.0, 5.0]")
+_method("mul", "mul", "Multiply the chosen elements.", "jnp.ones(2).at[1].mul(5).tolist()", "[1.0, 5.0]")
+_method("divide", "div", "Divide the chosen elements.", "jnp.ones(2).at[1].divide(4).tolist()", "[1.0, 0.25]")
+_method("power", "pow", "Raise the chosen elements to a power.", "jnp.full(2, 3.0).at[1].power(2).tolist()", "[3.0, 9.0]")
+_method("min", "min", "Lower the chosen elements to at most the values.", "jnp.ones(2).at[1].min(0).tolist()", "[1.0, 0.0]")
+_method("max", "max", "Raise the chosen elements to at least the values.", "jnp.ones(2).at[1].max(5).tolist()", "[1.0, 5.0]")
+# fmt: on
+
+_SCATTERS = {
+    "set": lax.scatter, "add": lax.scatter_add, "sub": lax.scatter_sub, "mul": lax.scatter_mul, "min": lax.scatter_min,
+    "max": lax.scatter_max,
+}  # fmt: skip
+_COMBINE = {"add": lax.add_p, "sub": lax.sub_p, "mul": lax.mul_p, "min": lax.min_p, "max": lax.max_p}
+
+
+def _unwrapped_index(index: Any) -> Any:
+    """Traced integers as they are: negative ones are out of bounds, which unsigned numbers express."""
+    entries = index if type(index) is tuple else (index,)
+    out = []
+    for e in entries:
+        if getattr(e, "dtype", None) is not None and e.dtype.kind == "i":
+            e = lax.convert_element_type(e, np.dtype(np.uint32 if e.dtype.itemsize <= 4 else np.uint64))
+        out.append(e)
+    return tuple(out)
+
+
+_plans: dict[tuple, Any] = {}
+
+
+def update(
+    x: Any, index: Any, values: Any, how: str, mode: Any = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, wrap_negative_indices: bool = True,
+) -> Any:  # fmt: skip
+    """A copy of `x` with the chosen elements updated.
+
+    Raises:
+      ShapeError: the values do not broadcast to the chosen elements.
+    """
+    if not wrap_negative_indices:
+        index = _unwrapped_index(index)
+    try:
+        y, key, arrays = parse(x, index)
+    except NonConcreteBooleanIndexError:
+        return _masked_update(x, index, values, how)
+    if y is not x:
+        from phalanx.numpy.shape import reshape
+
+        return reshape(update(y, _without_scalars(key, arrays), values, how, mode), x.shape)
+    if how == "apply":
+        func, values = values, np.zeros((), x.dtype)[()]
+    elif getattr(values, "aval", None) is None and type(values) not in (int, float, complex, bool):
+        values = operand(unwrapped(values) if not isinstance(values, list | tuple) else np.asarray(values), "at[]")
+    plan_key = (x.aval, key, mode, indices_are_sorted, unique_indices)
+    plan = _plans.get(plan_key)
+    if plan is None:
+        from phalanx.numpy.taking import check_mode
+
+        check_mode(mode, "at[]")
+        plan = _plans[plan_key] = plan_write(x.shape, key, mode, indices_are_sorted, unique_indices)
+    if how == "apply":
+        return plan.apply(x, arrays, func)
+    return _update(x, arrays, values, plan, how) if state.trace is None else plan(x, arrays, values, how)
+
+
+def _without_scalars(key: tuple, arrays: list) -> tuple:
+    found = iter(arrays)
+    out = []
+    for e in key:
+        out.append(slice(*e) if type(e) is tuple else next(found) if indexing.is_array(e) else e)
+    return tuple(out)
+
+
+def _masked_update(x: Any, mask: Any, values: Any, how: str) -> Any:
+    """An update under a traced mask: possible where each value belongs to one element whatever the mask."""
+    is_mask = getattr(mask, "dtype", None) == np.bool_ and mask.ndim <= x.ndim and mask.shape == x.shape[: mask.ndim]
+    if not is_mask or np.ndim(values) > x.ndim - getattr(mask, "ndim", 0):
+        raise NonConcreteBooleanIndexError.of(
+            mask.describe() if hasattr(mask, "describe") else repr(mask), mask.origin() if hasattr(mask, "origin") else None
+        )
+    from phalanx.numpy.mapping import where
+
+    mask = lax.broadcast_in_dim(mask, x.shape, tuple(range(mask.ndim)))
+    if how == "apply":
+        return where(mask, values(x), x)
+    return where(mask, cast(_combined(x, values, how), x.dtype), x)
+
+
+def _combined(x: Any, values: Any, how: str) -> Any:
+    from phalanx.numpy import ufuncs
+
+    table = {
+        "add": ufuncs.add, "sub": ufuncs.subtract, "mul": ufuncs.multiply, "div": ufuncs.divide, "pow": ufuncs.power,
+        "min": ufuncs.minimum, "max": ufuncs.maximum,
+    }  # fmt: skip
+    return values if how == "set" else table[how](x, values)
+
+
+@eager_program(static_argnames=("plan", "how"))
+def _update(x: Any, arrays: list, values: Any, plan: Any, how: str) -> Any:
+    return plan(x, arrays, values, how)
+
+
+class WritePlan:
+    """The update of chosen elements.
+
+    Args:
+      result: the shape of the chosen elements, new dimensions included.
+      added: positions of the new dimensions in it.
+    """
+
+    __slots__ = ("added", "plain", "result")
+
+    def __init__(self, result: tuple, added: tuple):
+        self.result, self.added = result, added
+        self.plain = tuple(n for i, n in enumerate(result) if i not in added)
+
+    def fitted(self, values: Any, dtype: Any) -> Any:
+        """The values in the dtype of the array and the shape of the update, without the new dimensions."""
+        values = cast(values, dtype)
+        own = np.shape(values)
+        if own == self.plain and not self.added:
+            return values
+        if broadcast_shapes(own, self.result, where="at[], argument values") != self.result:
+            raise ShapeError(
+                "at[], argument values", expected=f"values that broadcast to the chosen elements, {self.result}",
+                got=own, mend="reshape the values, or choose other elements",
+            )  # fmt: skip
+        if not self.added or not own:
+            return broadcast_to_shape(values, self.plain)
+        lead = len(self.result) - len(own)
+        kept = tuple(n for i, n in enumerate(own) if i + lead not in self.added)
+        return broadcast_to_shape(lax.reshape(values, kept) if kept != own else values, self.plain)
+
+    def apply(self, x: Any, arrays: list, func: Callable) -> Any:
+        """Replace the chosen elements by a function of them."""
+        raise NotImplementedError  # each kind of plan defines it
+
+
+class Unchanged(WritePlan):
+    """An index out of bounds, or no elements: nothing happens."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Any, arrays: list, values: Any, how: str) -> Any:
+        return x
+
+    def apply(self, x: Any, arrays: list, func: Callable) -> Any:
+        return x
+
+
+class WindowPlan(WritePlan):
+    """A window with static bounds."""
+
+    __slots__ = ("sizes", "starts", "whole")
+
+    def __init__(self, result: tuple, added: tuple, starts: tuple, sizes: tuple, shape: tuple):
+        super().__init__(result, added)
+        self.starts, self.sizes = starts, sizes
+        self.whole = sizes == shape
+
+    def __call__(self, x: Any, arrays: list, values: Any, how: str) -> Any:
+        if how in ("div", "pow"):
+            return self._replace(x, lambda old: cast(_combined(old, self._window(values, x), how), x.dtype))
+        new = self._window(values, x)
+        if how == "set":
+            return new if self.whole else self._write(x, new)
+        return self._replace(x, lambda old: _COMBINE[how](old, new))
+
+    def apply(self, x: Any, arrays: list, func: Callable) -> Any:
+        return self._replace(x, func)
+
+    def _window(self, values: Any, x: Any) -> Any:
+        new = self.fitted(values, x.dtype)
+        return new if np.shape(new) == self.sizes and hasattr(new, "aval") else _in_shape(new, self.sizes)
+
+    def _replace(self, x: Any, func: Callable) -> Any:
+        if self.whole:
+            return func(x)
+        limits = tuple(a + n for a, n in zip(self.starts, self.sizes, strict=True))
+        return self._write(x, func(lax.slice(x, self.starts, limits)))
+
+    def _write(self, x: Any, new: Any) -> Any:
+        return lax.dynamic_update_slice_p(x, new, *[np.int32(a) for a in self.starts])
+
+
+def _in_shape(new: Any, sizes: tuple) -> Any:
+    if np.shape(new) == sizes:
+        return new if hasattr(new, "aval") else lax.asarray(new)
+    return lax.reshape(new, sizes)
+
+
+class ScatterPlan(WritePlan):
+    """Everything else: a scatter.
+
+    Args:
+      arrays: for each component of the index vectors, an array known now, or None for the next one given.
+      shapes: for each component, the dimensions of the batch that it varies along.
+      sizes: of the dimensions that the components are about.
+      known: whether each component is counted from 0 already.
+    """
+
+    __slots__ = ("arrays", "batch_shape", "known", "numbers", "options", "places", "sizes")
+
+    def __init__(self, result: tuple, added: tuple, components: list, batch_shape: tuple, numbers: Any, options: dict):
+        super().__init__(result, added)
+        self.arrays, self.places, self.sizes, self.known = map(tuple, zip(*components, strict=True))
+        self.batch_shape, self.numbers, self.options = batch_shape, numbers, options
+
+    def indices(self, arrays: list) -> Any:
+        """The index vectors."""
+        given = iter(arrays)
+        wide = (*self.batch_shape, 1)
+        found = [next(given) if a is None else a for a in self.arrays]
+        if all(isinstance(a, np.ndarray) for a in found):
+            parts = [_host_spread(a, p, self.batch_shape) for a, p in zip(found, self.places, strict=True)]
+            return np.stack(parts, axis=-1).astype(indexing._widest(found))
+        found = [indexing.normalized(a, n, k) for a, n, k in zip(found, self.sizes, self.known, strict=True)]
+        if len(found) > 1:
+            dtype = indexing._widest([a for a in found if not isinstance(a, np.ndarray)])
+            found = [a.astype(dtype) if isinstance(a, np.ndarray) else indexing._as(a, dtype) for a in found]
+        found = [lax.broadcast_in_dim(a, wide, p) for a, p in zip(found, self.places, strict=True)]
+        return found[0] if len(found) == 1 else lax.concatenate(found, len(self.batch_shape))
+
+    def __call__(self, x: Any, arrays: list, values: Any, how: str) -> Any:
+        indices = self.indices(arrays)
+        if how in ("div", "pow"):
+            from phalanx.numpy import ufuncs
+
+            values = self.fitted(values, x.dtype)
+            factors = lax.scatter_mul(lax.full(x.shape, 1, x.dtype), indices, values, self.numbers, **self.options)
+            return cast(_combined(x, factors, how), x.dtype) if ufuncs else x
+        new = self.fitted(values, x.dtype)
+        new = new if hasattr(new, "aval") or isinstance(new, np.ndarray) else broadcast_to_shape(new, self.plain)
+        return _SCATTERS[how](x, indices, new, self.numbers, **self.options)
+
+    def apply(self, x: Any, arrays: list, func: Callable) -> Any:
+        return lax.scatter_apply(
+            x, self.indices(arrays), func, self.numbers, update_shape=self.plain, **self.options
+        )
+
+
+def _host_spread(a: np.ndarray, places: tuple, batch_shape: tuple) -> np.ndarray:
+    shape = [1] * len(batch_shape)
+    for n, p in zip(a.shape, places, strict=True):
+        shape[p] = n
+    return np.broadcast_to(a.reshape(shape), batch_shape)
+
+
+def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: bool) -> WritePlan:
+    """Plan the update of an array of this shape at an expression with this key."""
+    entries = expanded(key, len(shape), shape)
+    has_arrays = any(indexing.is_array(e) for e in entries)
+    out_of_bounds, items, dim = False, [], 0
+    for e in entries:
+        if e is None:
+            items.append((None, None))
+            continue
+        n = shape[dim]
+        if type(e) is tuple:
+            e = slice_of(e, n)
+        elif type(e) is int:
+            if type(n) is int and not -n <= e < n:
+                out_of_bounds = True
+            e = indexing.clamped(e, n)
+        items.append((e, dim))
+        dim += 1
+    if not has_arrays:
+        return _plan_static(shape, items, mode, out_of_bounds, is_sorted, unique)
+    if out_of_bounds and mode not in ("clip", "promise_in_bounds"):
+        result, added, _, _ = _result_layout(shape, items, entries)
+        return Unchanged(result, added)
+    return _plan_scatter(shape, items, entries, mode, is_sorted, unique)
+
+
+def _plan_static(shape: tuple, items: list, mode: Any, out_of_bounds: bool, is_sorted: bool, unique: bool) -> WritePlan:
+    result, added, starts, sizes = [], [], [], []
+    strided = False
+    for e, dim in items:
+        if dim is None:
+            added.append(len(result))
+            result.append(1)
+        elif type(e) is int or not hasattr(e, "count"):
+            starts.append(e)
+            sizes.append(1)
+        else:
+            result.append(e.count)
+            starts.append(e.start)
+            sizes.append(e.count)
+            strided |= e.step != 1 and not (type(e.count) is int and e.count <= 1)
+    empty = any(type(n) is int and n == 0 for n in sizes)
+    if (out_of_bounds and mode not in ("clip", "promise_in_bounds")) or empty:
+        return Unchanged(tuple(result), tuple(added))
+    if strided or not all(type(s) is int for s in starts):
+        return _plan_scatter(shape, items, (), mode, True if not strided else is_sorted, True)
+    return WindowPlan(tuple(result), tuple(added), tuple(starts), tuple(sizes), shape)
+
+
+def _result_layout(shape: tuple, items: list, entries: tuple) -> tuple:
+    """The shape of the chosen elements, its new dimensions, the shape of index arrays and where that begins."""
+    arrays = [e for e, _ in items if indexing.is_array(e)]
+    batch = broadcast_shapes(*[e.shape for e in arrays], where="index expression") if arrays else ()
+    advanced = [i for i, e in enumerate(entries) if indexing.is_array(e) or type(e) is int] if arrays else []
+    together = bool(advanced) and advanced[-1] - advanced[0] + 1 == len(advanced)
+    result: list = [] if together or not arrays else list(batch)
+    position = 0
+    added = []
+    for i, (e, dim) in enumerate(items):
+        if together and i == advanced[0]:
+            position = len(result)
+            result.extend(batch)
+        if dim is None:
+            added.append(len(result))
+            result.append(1)
+        elif hasattr(e, "count"):
+            result.append(e.count)
+    return tuple(result), tuple(added), batch, position
+
+
+def _plan_scatter(shape: tuple, items: list, entries: tuple, mode: Any, is_sorted: bool, unique: bool) -> WritePlan:
+    result, added, batch, position = _result_layout(shape, items, entries)
+    # Positions in the update, which has no new dimensions.
+    position -= sum(i < position for i in added)
+    batch_places = range(position, position + len(batch))
+    free = iter([i for i in range(len(result) - len(added)) if i not in batch_places])
+    plain = tuple(n for i, n in enumerate(result) if i not in added)
+    window, inserted, operand_dims, components = [], [], [], []
+    for e, dim in items:
+        if dim is None:
+            continue
+        n = shape[dim]
+        if hasattr(e, "count"):
+            place = next(free)
+            if e.step == 1 or (type(e.count) is int and e.count <= 1):
+                window.append(place)
+                if type(e.start) is not int or e.start != 0:
+                    components.append((_start(e.start), (), n, True))
+                    operand_dims.append(dim)
+                continue
+            values = np.asarray(e.start + e.step * np.arange(e.count), INT32)
+            components.append((values, (place,), n, True))
+        elif indexing.is_array(e):
+            lead = len(batch) - len(e.shape)
+            components.append((None, tuple(batch_places)[lead:], n, type(e) is Integers))
+        else:
+            components.append((_start(e), (), n, True))
+        inserted.append(dim)
+        operand_dims.append(dim)
+    if not components:
+        components, operand_dims = [(_start(0), (), shape[0], True)], [0]
+    batch_dims = [i for i in range(len(plain)) if i not in window]
+    order = {p: i for i, p in enumerate(batch_dims)}
+    components = [(a, tuple(order[p] for p in places), n, k) for a, places, n, k in components]
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(window), inserted_window_dims=tuple(sorted(inserted)),
+        scatter_dims_to_operand_dims=tuple(operand_dims),
+    )  # fmt: skip
+    options = {"indices_are_sorted": is_sorted, "unique_indices": unique, "mode": WRITE_MODES.get(mode, mode)}
+    if not any(indexing.is_array(e) for e, _ in items):
+        options["unique_indices"] = True
+    return ScatterPlan(result, added, components, tuple(plain[i] for i in batch_dims), numbers, options)
+
+
+def _start(start: Any) -> np.ndarray:
+    return np.asarray(start, INT32)

@@ -1,0 +1,151 @@
+"""Dtype names: `float32` and its like, which stand for a dtype and, when called, make an array of it.
+
+Also the constants and the dtype queries of the module. Built on `core.dtypes`; `numpy/__init__.py` re-exports all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from phalanx.core import dtypes
+
+e = np.e
+euler_gamma = np.euler_gamma
+inf = np.inf
+nan = np.nan
+newaxis = None
+pi = np.pi
+
+dtype = np.dtype
+finfo = dtypes.finfo
+iinfo = dtypes.iinfo
+issubdtype = dtypes.issubdtype
+
+generic, number, inexact, floating = np.generic, np.number, np.inexact, np.floating
+complexfloating, integer, signedinteger, unsignedinteger = (
+    np.complexfloating, np.integer, np.signedinteger, np.unsignedinteger,
+)  # fmt: skip
+flexible, character, object_ = np.flexible, np.character, np.object_
+ComplexWarning = np.exceptions.ComplexWarning
+printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
+
+
+class ScalarType(type):
+    """The class of dtype names: equal to the dtype they name, and callable as a conversion."""
+
+    dtype: np.dtype
+
+    def __call__(cls, x: Any = 0) -> Any:
+        from phalanx.numpy.creation import array
+
+        return array(x, dtype=cls.dtype)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (isinstance(other, type | np.dtype) and cls.dtype == other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, cls.dtype.type)
+
+    def __repr__(cls) -> str:
+        return f"<dtype name {cls.__name__}>"
+
+
+def _named(name: str, type_: Any) -> Any:
+    doc = f"The dtype {name}: calling it makes an array of that dtype.\n\n    Examples:\n"
+    doc += f"      >>> jnp.{name}.dtype.name\n      '{np.dtype(type_).name}'\n    "
+    return ScalarType(name, (), {"dtype": np.dtype(type_), "__doc__": doc, "__module__": "phalanx.numpy"})
+
+
+bool_ = bool = _named("bool_", np.bool_)
+int8, int16 = _named("int8", np.int8), _named("int16", np.int16)
+int32, int64 = _named("int32", np.int32), _named("int64", np.int64)
+uint8, uint16 = _named("uint8", np.uint8), _named("uint16", np.uint16)
+uint32, uint64 = _named("uint32", np.uint32), _named("uint64", np.uint64)
+float16, float32, float64 = _named("float16", np.float16), _named("float32", np.float32), _named("float64", np.float64)
+complex64, complex128 = _named("complex64", np.complex64), _named("complex128", np.complex128)
+bfloat16 = _named("bfloat16", ml_dtypes.bfloat16)
+int2, uint2 = _named("int2", ml_dtypes.int2), _named("uint2", ml_dtypes.uint2)
+int4, uint4 = _named("int4", ml_dtypes.int4), _named("uint4", ml_dtypes.uint4)
+float4_e2m1fn = _named("float4_e2m1fn", ml_dtypes.float4_e2m1fn)
+float8_e3m4 = _named("float8_e3m4", ml_dtypes.float8_e3m4)
+float8_e4m3 = _named("float8_e4m3", ml_dtypes.float8_e4m3)
+float8_e4m3b11fnuz = _named("float8_e4m3b11fnuz", ml_dtypes.float8_e4m3b11fnuz)
+float8_e4m3fn = _named("float8_e4m3fn", ml_dtypes.float8_e4m3fn)
+float8_e4m3fnuz = _named("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz)
+float8_e5m2 = _named("float8_e5m2", ml_dtypes.float8_e5m2)
+float8_e5m2fnuz = _named("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz)
+float8_e8m0fnu = _named("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu)
+
+int_, uint, float_, complex_ = int64, uint64, float64, complex128
+single, double, csingle, cdouble = float32, float64, complex64, complex128
+
+
+def result_type(*args: Any) -> Any:
+    """The dtype that arguments promote to.
+
+    Examples:
+      >>> jnp.result_type(jnp.int32(1), 2.0).name
+      'float32'
+    """
+    return dtypes.result_type(*args)
+
+
+def promote_types(a: Any, b: Any) -> Any:
+    """The dtype that two dtypes promote to.
+
+    Examples:
+      >>> jnp.promote_types("int32", "bfloat16").name
+      'bfloat16'
+    """
+    return dtypes.promote_types(a, b)
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
+    """Whether NumPy allows a conversion under a casting rule.
+
+    Examples:
+      >>> jnp.can_cast("int32", "float32")
+      False
+    """
+    return np.can_cast(getattr(from_, "dtype", from_), np.dtype(to), casting=casting)
+
+
+def isdtype(dtype: Any, kind: Any) -> Any:
+    """Whether a dtype is of a kind: a dtype, a name such as `"real floating"`, or a tuple of them.
+
+    Raises:
+      ArgumentError: `kind` is no known name.
+
+    Examples:
+      >>> jnp.isdtype("float32", "real floating")
+      True
+    """
+    if isinstance(kind, tuple):
+        return any([isdtype(dtype, k) for k in kind])
+    found = np.dtype(dtype)
+    if kind in _KINDS:
+        return any([dtypes.issubdtype(found, k) for k in _KINDS[kind]])
+    if isinstance(kind, str):
+        try:
+            kind = np.dtype(kind)
+        except TypeError:
+            from phalanx.core.errors import ArgumentError
+
+            raise ArgumentError(
+                "isdtype, argument kind", expected=f"a dtype or one of {', '.join(map(repr, _KINDS))}", got=repr(kind),
+                mend="use one of these names",
+            ) from None  # fmt: skip
+    return found == np.dtype(kind)
+
+
+_KINDS = {
+    "bool": (np.bool_,), "signed integer": (np.signedinteger,), "unsigned integer": (np.unsignedinteger,),
+    "integral": (np.integer,), "real floating": (np.floating,), "complex floating": (np.complexfloating,),
+    "numeric": (np.number,),
+}  # fmt: skip

@@ -1,0 +1,438 @@
+"""Reading by index: `x[...]` as a slice, a dynamic slice or a gather, planned once for each expression.
+
+A plan is made from the array's type and the hashable part of the expression (`index_expression`). Static indices become
+one slice and one reshape; traced scalars a dynamic slice; arrays a gather whose result needs no transposition.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.config import state
+from phalanx.core.dispatch import eager_program
+from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
+from phalanx.numpy.operands import broadcast_shapes
+
+INT32 = np.dtype(np.int32)
+_modes = lax.GatherScatterMode
+READ_MODES = {
+    None: _modes.PROMISE_IN_BOUNDS, "promise_in_bounds": _modes.PROMISE_IN_BOUNDS, "clip": _modes.CLIP,
+    "fill": _modes.FILL_OR_DROP, "drop": _modes.FILL_OR_DROP,
+}  # fmt: skip
+
+
+class View:
+    """A slice, a reversal and a change of shape: what static indices do.
+
+    Args:
+      starts, limits, strides: of the slice; `starts` is None where nothing is cut.
+      reversed_dims: dimensions to reverse after it.
+      shape: the final shape.
+      dropped: dimensions of size 1 that go.
+      added: positions in the final shape of new dimensions of size 1.
+    """
+
+    __slots__ = ("added", "dropped", "limits", "reversed_dims", "shape", "starts", "strides")
+
+    def __init__(self, shape: tuple, slices: Sequence[Slice], dropped: tuple, added: tuple):
+        starts = tuple(s.start if s.step > 0 else s.start + (s.count - 1) * s.step for s in slices)
+        cut = any(s.count is not n and s.count != n for s, n in zip(slices, shape, strict=True))
+        starts = tuple(a if s.count != 0 else 0 for a, s in zip(starts, slices, strict=True))
+        self.starts = starts if cut else None
+        self.limits = tuple(
+            a + (s.count - 1) * abs(s.step) + 1 if s.step not in (1, -1) and s.count != 0 else a + s.count
+            for a, s in zip(starts, slices, strict=True)
+        )
+        strides = tuple(abs(s.step) if s.count not in (0, 1) else 1 for s in slices)
+        self.strides = strides if any(s != 1 for s in strides) else None
+        self.reversed_dims = tuple(i for i, s in enumerate(slices) if s.step < 0 and s.count not in (0, 1))
+        self.dropped, self.added = dropped, added
+        kept = [s.count for i, s in enumerate(slices) if i not in dropped]
+        for i in added:
+            kept.insert(i, 1)
+        self.shape = tuple(kept)
+
+    def __call__(self, x: Any) -> Any:
+        if self.starts is not None:
+            x = lax.slice(x, self.starts, self.limits, self.strides)
+        if self.reversed_dims:
+            x = lax.rev(x, self.reversed_dims)
+        return self.reshape(x)
+
+    def reshape(self, x: Any) -> Any:
+        """The part that comes after the slice."""
+        if self.dropped and self.added:
+            return lax.reshape(x, self.shape)
+        if self.dropped:
+            return lax.squeeze(x, self.dropped)
+        return lax.expand_dims(x, self.added) if self.added else x
+
+    @property
+    def num_operations(self) -> int:
+        """How many operations the view takes."""
+        return (self.starts is not None) + bool(self.reversed_dims) + bool(self.dropped or self.added)
+
+
+class ViewPlan:
+    """A view alone. Called eagerly, windows that differ only in their place soon share one program."""
+
+    __slots__ = ("view", "window")
+
+    def __init__(self, view: View, shape: tuple):
+        self.view = view
+        self.window = None
+        if view.starts is not None and view.strides is None and not view.reversed_dims:
+            moved = tuple(i for i, (a, b, n) in enumerate(zip(view.starts, view.limits, shape, strict=True)) if b - a != n)
+            if all(type(n) is int for n in shape):
+                self.window = _window_of(shape, moved, view)
+
+    def __call__(self, x: Any, arrays: list) -> Any:
+        view = self.view
+        if state.trace is not None:
+            return view(x)
+        if self.window is not None and self.window.is_shared(view.starts) and x.sharding.num_devices == 1:
+            return _read_window(x, np.array([view.starts[i] for i in self.window.moved], np.int32), self.window)
+        if view.num_operations == 1:
+            return view(x)
+        return _read(x, arrays, self) if view.num_operations else x
+
+
+class Window:
+    """All windows of one size into arrays of one shape.
+
+    Args:
+      moved: the dimensions along which the window is smaller than the array.
+      sizes: the size of the window.
+      view: a view of that size, for the reshape after it.
+    """
+
+    __slots__ = ("moved", "places", "sizes", "view")
+
+    def __init__(self, moved: tuple, sizes: tuple, view: View):
+        self.moved, self.sizes, self.view = moved, sizes, view
+        self.places: set = set()
+
+    def is_shared(self, starts: tuple) -> bool:
+        """Whether this window is read in so many places that they should share a program."""
+        if starts in self.places:
+            return False
+        if len(self.places) < 2:
+            self.places.add(starts)
+            return False
+        return True
+
+
+_windows: dict[tuple, Window] = {}
+
+
+def _window_of(shape: tuple, moved: tuple, view: View) -> Window:
+    sizes = tuple(b - a for a, b in zip(view.starts, view.limits, strict=True))
+    key = (shape, sizes, view.dropped, view.added)
+    if (found := _windows.get(key)) is None:
+        found = _windows[key] = Window(moved, sizes, view)
+    return found
+
+
+@eager_program(static_argnames=("window",))
+def _read_window(x: Any, starts: Any, window: Window) -> Any:
+    places = [np.int32(0)] * len(window.sizes)
+    for i, d in enumerate(window.moved):
+        places[d] = lax.squeeze(lax.slice(starts, (i,), (i + 1,)), (0,))
+    return window.view.reshape(lax.dynamic_slice(x, places, window.sizes))
+
+
+def normalized(index: Any, n: Any, known: bool) -> Any:
+    """A traced index counted from 0, as int32 unless it is wider."""
+    if known:
+        return index
+    dtype = index.dtype
+    if dtype.itemsize < 4:
+        index, dtype = lax.convert_element_type(index, INT32), INT32
+    elif dtype == np.uint32 and type(n) is int and n < 2**31:
+        return lax.convert_element_type(index, INT32) if False else index
+    if dtype.kind == "u":
+        return index
+    if type(n) is int:
+        n = dtype.type(n)
+    else:
+        n = lax.convert_element_type(n, dtype)
+    return lax.select_n(lax.lt(index, dtype.type(0)), index, lax.add(index, n))
+
+
+class ScalarsPlan:
+    """Scalar arrays, integers and slices: a dynamic slice."""
+
+    __slots__ = ("shape", "sizes", "starts", "view")
+
+    def __init__(self, shape: tuple, starts: list, sizes: tuple, view: View):
+        # `starts` holds, for each dimension, a static start, or None for the next array.
+        self.shape, self.starts, self.sizes, self.view = shape, starts, sizes, view
+
+    def __call__(self, x: Any, arrays: list) -> Any:
+        if state.trace is None:
+            return _read(x, arrays, self)
+        found = iter(arrays)
+        starts = [normalized(next(found), n, False) if s is None else s for s, n in zip(self.starts, self.shape, strict=True)]
+        dtypes = {s.dtype for s in starts if not isinstance(s, int)}
+        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.int64) if any(d.itemsize > 4 for d in dtypes) else INT32
+        starts = [dtype.type(s) if isinstance(s, int) else _as(s, dtype) for s in starts]
+        return self.view.reshape(lax.dynamic_slice_p(x, *starts, slice_sizes=self.sizes))
+
+
+def _as(x: Any, dtype: Any) -> Any:
+    return x if x.dtype == dtype else lax.convert_element_type(x, dtype)
+
+
+class GatherPlan:
+    """Arrays of integers among slices: a view, a gather, and new dimensions.
+
+    Args:
+      view: applied to the array first.
+      dims: the dimensions of the view that arrays are about.
+      sizes: of these dimensions.
+      known: for each array, whether it is counted from 0 already.
+      batch_shape: what the arrays broadcast to.
+      numbers: the gather's dimension numbers.
+      slice_sizes: its slice sizes.
+      added: positions of new dimensions in the result.
+      options: mode, fill value and flags, as keywords of lax.gather.
+    """
+
+    __slots__ = ("added", "batch_shape", "dims", "known", "numbers", "options", "sizes", "slice_sizes", "view")
+
+    def __init__(self, view: Any, dims: tuple, sizes: tuple, known: tuple, batch_shape: tuple, position: int,
+                 added: tuple, options: tuple):  # fmt: skip
+        self.view, self.dims, self.sizes, self.known, self.batch_shape = view, dims, sizes, known, batch_shape
+        self.added, self.options = added, options
+        shape = view.shape
+        rank = len(batch_shape) + len(shape) - len(dims)
+        batch = range(position, position + len(batch_shape))
+        self.numbers = lax.GatherDimensionNumbers(
+            offset_dims=tuple(i for i in range(rank) if i not in batch), collapsed_slice_dims=tuple(sorted(dims)),
+            start_index_map=dims,
+        )  # fmt: skip
+        self.slice_sizes = tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+    def __call__(self, x: Any, arrays: list) -> Any:
+        if state.trace is None:
+            return _read(x, arrays, self)
+        if self.view.num_operations:
+            x = self.view(x)
+        indices = index_vectors(arrays, self.sizes, self.known, self.batch_shape)
+        options = dict(self.options)
+        y = lax.gather(x, indices, self.numbers, self.slice_sizes, **options)
+        return lax.expand_dims(y, self.added) if self.added else y
+
+
+def index_vectors(arrays: Sequence[Any], sizes: tuple, known: tuple, batch_shape: tuple) -> Any:
+    """Index arrays as one array of index vectors, along its last dimension."""
+    wide = (*batch_shape, 1)
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        return np.stack([np.broadcast_to(a, batch_shape) for a in arrays], axis=-1).astype(_widest(arrays))
+    found = [normalized(a, n, k) for a, n, k in zip(arrays, sizes, known, strict=True)]
+    if len(found) > 1:
+        dtype = _widest(found)
+        found = [a.astype(dtype) if isinstance(a, np.ndarray) else _as(a, dtype) for a in found]
+    lead = len(batch_shape)
+    found = [lax.broadcast_in_dim(a, wide, tuple(range(lead - a.ndim, lead))) for a in found]
+    return found[0] if len(found) == 1 else lax.concatenate(found, lead)
+
+
+def _widest(arrays: Sequence[Any]) -> Any:
+    kinds = {a.dtype for a in arrays}
+    if len(kinds) == 1:
+        return kinds.pop()
+    return np.dtype(np.int64) if any(k.itemsize > 4 for k in kinds) else INT32
+
+
+@eager_program(static_argnames=("plan",))
+def _read(x: Any, arrays: list, plan: Any) -> Any:
+    return plan(x, arrays)
+
+
+_plans: dict[tuple, Any] = {}
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`."""
+    x, key, arrays = parse(x, index)
+    plan_key = (x.aval, key)
+    plan = _plans.get(plan_key)
+    if plan is None:
+        plan = _plans[plan_key] = plan_read(x.shape, key, None, None, False, False)
+    return plan(x, arrays)
+
+
+def get(
+    x: Any, index: Any, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+) -> Any:  # fmt: skip
+    """`x.at[index].get(...)`: indexing with the treatment of indices out of bounds that `mode` names."""
+    if isinstance(mode, str) or mode is None:
+        from phalanx.numpy.taking import check_mode
+
+        check_mode(mode, "at[].get")
+    x, key, arrays = parse(x, index)
+    plan_key = (x.aval, key, mode, repr(fill_value), indices_are_sorted, unique_indices)
+    plan = _plans.get(plan_key)
+    if plan is None:
+        plan = plan_read(x.shape, key, mode, fill_value, indices_are_sorted, unique_indices)
+        _plans[plan_key] = plan
+    return plan(x, arrays)
+
+
+def is_array(e: Any) -> bool:
+    """Whether an entry of a key stands for an array."""
+    return type(e) is Integers or hasattr(e, "dtype")
+
+
+def plan_read(shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: bool, unique: bool) -> Any:
+    """Plan the reading of an array of this shape by an expression with this key."""
+    fills = mode in ("fill", "drop", _modes.FILL_OR_DROP)
+    entries = expanded(key, len(shape), shape)
+    if fills:
+        entries, known_ints = _ints_as_arrays(entries, shape)
+        if known_ints:
+            inner = plan_read(shape, entries, mode, fill_value, is_sorted, unique)
+            return functools.partial(_with_ints, inner, known_ints)
+    has_arrays = any(is_array(e) for e in entries)
+    # Traced scalars beside slices make a dynamic slice; where out of bounds means "fill" only a gather can do that.
+    scalars = all(hasattr(e, "dtype") and not e.shape for e in entries if is_array(e))
+    steps = all(type(e) is not tuple or e[2] in (None, 1) for e in entries)
+    if has_arrays and scalars and steps and not fills:
+        return _plan_scalars(shape, entries)
+    slices, dropped, dims, array_entries = [], [], [], []
+    dim = 0
+    for e in entries:
+        if e is None:
+            continue
+        n = shape[dim]
+        if type(e) is tuple:
+            slices.append(slice_of(e, n))
+        elif is_array(e):
+            slices.append(Slice(0, 1, n))
+            dims.append(dim)
+            array_entries.append(e)
+        else:
+            slices.append(Slice(clamped(e, n), 1, 1))
+            dropped.append(dim)
+        dim += 1
+    if not has_arrays:
+        added, place = [], 0
+        for e in entries:
+            if e is None:
+                added.append(place)
+            place += e is None or type(e) is tuple
+        return ViewPlan(View(shape, slices, tuple(dropped), tuple(added)), shape)
+    view = View(shape, slices, tuple(dropped), ())
+    shift = [i - sum(d < i for d in dropped) for i in dims]
+    batch_shape = broadcast_shapes(*[e.shape for e in array_entries], where="index expression")
+    position, added = _layout(entries, len(batch_shape))
+    options = {"mode": READ_MODES.get(mode, mode), "indices_are_sorted": is_sorted, "unique_indices": unique}
+    if fills:
+        options["fill_value"] = fill_value
+    return GatherPlan(
+        view, tuple(shift), tuple(shape[i] for i in dims), tuple(type(e) is Integers for e in array_entries),
+        batch_shape, position, added, tuple(options.items()),
+    )  # fmt: skip
+
+
+def _ints_as_arrays(entries: tuple, shape: tuple) -> tuple[tuple, list]:
+    """Integers out of bounds as arrays, which a gather that fills can take; and where to put which."""
+    out, known, dim, count = [], [], 0, 0
+    for e in entries:
+        if type(e) is int and type(shape[dim]) is int and not -shape[dim] <= e < shape[dim]:
+            known.append((count, np.asarray(np.iinfo(np.int32).max, np.int32)))
+            e = Integers(())
+        count += is_array(e)
+        dim += e is not None
+        out.append(e)
+    return tuple(out), known
+
+
+def _with_ints(plan: Any, known: list, x: Any, arrays: list) -> Any:
+    arrays = list(arrays)
+    for i, a in known:
+        arrays.insert(i, a)
+    return plan(x, arrays)
+
+
+def _plan_scalars(shape: tuple, entries: tuple) -> ScalarsPlan:
+    starts, sizes, dropped, added, dim, place = [], [], [], [], 0, 0
+    for e in entries:
+        if e is None:
+            added.append(place)
+            place += 1
+            continue
+        if type(e) is tuple:
+            s = slice_of(e, shape[dim])
+            starts.append(s.start if s.count else 0)
+            sizes.append(s.count)
+            place += 1
+        else:
+            starts.append(None if is_array(e) else clamped(e, shape[dim]))
+            sizes.append(1)
+            dropped.append(dim)
+        dim += 1
+    slices = [Slice(0, 1, n) for n in sizes]
+    return ScalarsPlan(shape, starts, tuple(sizes), View(tuple(sizes), slices, tuple(dropped), tuple(added)))
+
+
+def clamped(i: int, n: Any) -> Any:
+    """A static index counted from 0; one out of bounds means the nearest element."""
+    if type(n) is not int:
+        return i if i >= 0 else n + i
+    i = i + n if i < 0 else i
+    return 0 if i < 0 else n - 1 if i >= n and n else i
+
+
+def _layout(entries: tuple, batch_ndim: int) -> tuple[int, tuple]:
+    """Where NumPy puts the dimensions of the index arrays: the first one's place, and that of new dimensions.
+
+    The place counts without the new dimensions, which are inserted into the final result.
+    """
+    advanced = [i for i, e in enumerate(entries) if is_array(e) or type(e) is int]
+    together = advanced[-1] - advanced[0] + 1 == len(advanced)
+    first = advanced[0] if together else 0
+    before = entries[:first]
+    position = sum(type(e) is tuple for e in before)
+    added, place = [], 0
+    if not together:
+        place = batch_ndim
+    for i, e in enumerate(entries):
+        if together and i == first:
+            place += batch_ndim
+        if e is None:
+            added.append(place)
+        place += e is None or type(e) is tuple
+    return position, tuple(added)
+
+
+# Iteration
+
+_CHUNK = 32
+
+
+def iterate(x: Any) -> Iterator[Any]:
+    """The pieces along the first dimension, read many at a time."""
+    if x.ndim == 0:
+        raise TypeError("iteration over an array of rank 0")
+    if state.trace is not None:
+        return iter([getitem(x, i) for i in range(x.shape[0])])
+    return _iterate_eagerly(x)
+
+
+def _iterate_eagerly(x: Any) -> Iterator[Any]:
+    from phalanx.numpy.joining import _unstack
+
+    n = x.shape[0]
+    if n <= _CHUNK:
+        yield from _unstack(x, 0)
+        return
+    for i in range(0, n, _CHUNK):
+        yield from _unstack(getitem(x, slice(i, min(i + _CHUNK, n))), 0)

@@ -1,0 +1,209 @@
+"""Reductions that leave NaN out: nansum, nanmax, nanmean and their like.
+
+Built on `reductions`: NaN is replaced by the neutral element, or masked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.numpy import reductions
+from phalanx.numpy.bodies import choose, isnan
+from phalanx.numpy.operands import canonical_axes, cast, operand, scalar_of
+from phalanx.numpy.reductions import refuse_out
+
+_static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "ddof"))
+
+
+def _prepared(a: Any, name: str) -> tuple[Any, Any]:
+    """The operand, and where it is NaN (None for dtypes that have none)."""
+    x = operand(a, name)
+    return x, isnan(x) if dtypes.issubdtype(x.dtype, np.inexact) else None
+
+
+def _filled(x: Any, nan: Any, value: Any) -> Any:
+    return x if nan is None else choose(nan, scalar_of(value, x.dtype), x)
+
+
+def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    refuse_out(out, name)
+    x, nan = _prepared(a, name)
+    largest = name == "nanmax"
+    reduce, neutral = (reductions.max, reductions.lowest) if largest else (reductions.min, reductions.highest)
+    if where is not None and initial is None:
+        initial = neutral(x.dtype)
+    y = reduce(_filled(x, nan, neutral(x.dtype)), axis, keepdims=keepdims, initial=initial, where=where)
+    if nan is None or initial is not None:
+        return y
+    return choose(reductions.all(nan, axis, keepdims=keepdims), np.nan, y)
+
+
+@_static
+def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The largest element that is not NaN; arguments as in `max`.
+
+    Examples:
+      >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0])).item()
+      3.0
+    """
+    return _extreme("nanmax", a, axis, out, keepdims, initial, where)
+
+
+@_static
+def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The smallest element that is not NaN; arguments as in `min`.
+
+    Examples:
+      >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0])).item()
+      1.0
+    """
+    return _extreme("nanmin", a, axis, out, keepdims, initial, where)
+
+
+@_static
+def nansum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:  # fmt: skip
+    """The sum, with NaN as 0; arguments as in `sum`.
+
+    Examples:
+      >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0])).item()
+      4.0
+    """
+    x, nan = _prepared(a, "nansum")
+    return reductions.sum(_filled(x, nan, 0), axis, dtype, out, keepdims, initial, where)
+
+
+@_static
+def nanprod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:  # fmt: skip
+    """The product, with NaN as 1; arguments as in `prod`.
+
+    Examples:
+      >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0])).item()
+      6.0
+    """
+    x, nan = _prepared(a, "nanprod")
+    return reductions.prod(_filled(x, nan, 1), axis, dtype, out, keepdims, initial, where)
+
+
+def _present(nan: Any, where: Any) -> Any:
+    present = lax.not_p(nan)
+    return present if where is None else present & where
+
+
+@_static
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Any:
+    """The mean of the elements that are not NaN; arguments as in `mean`.
+
+    Examples:
+      >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0])).item()
+      2.0
+    """
+    x, nan = _prepared(a, "nanmean")
+    if nan is None:
+        return reductions.mean(x, axis, dtype, out, keepdims, where=where)
+    return reductions.mean(x, axis, dtype, out, keepdims, where=_present(nan, where))
+
+
+@_static
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
+    where: Any = None, mean: Any = None,
+) -> Any:  # fmt: skip
+    """The variance of the elements that are not NaN; arguments as in `var`.
+
+    Examples:
+      >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0])).item()
+      1.0
+    """
+    x, nan = _prepared(a, "nanvar")
+    if nan is None:
+        return reductions.var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+    present = _present(nan, where)
+    y = reductions.var(x, axis, dtype, out, ddof, keepdims, where=present, mean=mean)
+    if not ddof:
+        return y
+    n = reductions.sum(cast(present, np.dtype(np.int32)), axis, keepdims=keepdims)
+    return choose(n > ddof, y, np.nan)
+
+
+@_static
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
+    where: Any = None, mean: Any = None,
+) -> Any:  # fmt: skip
+    """The standard deviation of the elements that are not NaN; arguments as in `var`.
+
+    Examples:
+      >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0])).item()
+      1.0
+    """
+    return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+
+
+@_static
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The cumulative sum, with NaN as 0.
+
+    Examples:
+      >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0])).tolist()
+      [1.0, 1.0, 4.0]
+    """
+    x, nan = _prepared(a, "nancumsum")
+    return reductions.cumsum(_filled(x, nan, 0), axis, dtype, out)
+
+
+@_static
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The cumulative product, with NaN as 1.
+
+    Examples:
+      >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0])).tolist()
+      [2.0, 2.0, 6.0]
+    """
+    x, nan = _prepared(a, "nancumprod")
+    return reductions.cumprod(_filled(x, nan, 1), axis, dtype, out)
+
+
+def _arg(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None) -> Any:
+    refuse_out(out, name)
+    x, nan = _prepared(a, name)
+    find, fill = (reductions.argmax, reductions.lowest) if name == "nanargmax" else (reductions.argmin, reductions.highest)
+    y = find(_filled(x, nan, fill(x.dtype)), axis, keepdims=keepdims)
+    if nan is None:
+        return y
+    axes = canonical_axes(axis, x.ndim, name)
+    return choose(reductions.all(nan, axes, keepdims=bool(keepdims)), scalar_of(-1, y.dtype), y)
+
+
+@_static
+def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the largest element that is not NaN, -1 where all are.
+
+    Examples:
+      >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0])).item()
+      2
+    """
+    return _arg("nanargmax", a, axis, out, keepdims)
+
+
+@_static
+def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the smallest element that is not NaN, -1 where all are.
+
+    Examples:
+      >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0, 3.0])).item()
+      1
+    """
+    return _arg("nanargmin", a, axis, out, keepdims)

@@ -1,0 +1,267 @@
+"""Operands: what may stand as an array argument, and how several are brought to one dtype and one shape.
+
+Plans made here are kept for ever under the abstract values they were made for, so that the second call alike is one
+look-up. Built on `core` (dtypes, abstract values) and `lax`; every file of `numpy` calls it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import config
+from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
+
+SCALAR_KINDS = frozenset({bool, int, float, complex})
+_CONVERSIONS = ("__phalanx_array__", "__jax_array__")
+
+
+def kind_of(x: Any, where: str) -> Any:
+    """The abstract value of an array, or the class of a Python scalar: what a plan may depend on.
+
+    Raises:
+      ArgumentTypeError: `x` is neither, such as a list.
+    """
+    aval = getattr(x, "aval", None)
+    if aval is not None:
+        return aval
+    kind = type(x)
+    if kind in SCALAR_KINDS:
+        return kind
+    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+        return aval_of(x)
+    raise ArgumentTypeError(
+        where, expected="an array or a scalar", got=f"{x!r} of type {kind.__name__}",
+        mend="convert it with phalanx.numpy.asarray" if x is not None else "give the argument",
+    )  # fmt: skip
+
+
+def unwrapped(x: Any) -> Any:
+    """The array inside an object that offers to become one; other objects as they are."""
+    for name in _CONVERSIONS:
+        if hasattr(x, name):
+            return getattr(x, name)()
+    return x
+
+
+def operand(x: Any, where: str) -> Any:
+    """`x` as something with a canonical shape and dtype: an array or NumPy data.
+
+    Raises:
+      ArgumentTypeError: `x` is no array or scalar.
+    """
+    if getattr(x, "aval", None) is not None:
+        return x
+    if isinstance(x, np.ndarray | np.generic):
+        aval = aval_of(x)
+        return x if x.dtype == aval.dtype and isinstance(x, np.ndarray) else np.asarray(x, aval.dtype)
+    x = unwrapped(x)
+    kind = kind_of(x, where)
+    if kind in SCALAR_KINDS or not isinstance(kind, ShapedArray):
+        return cast(x, aval_of(x).dtype, kind is not bool)
+    return x if getattr(x, "aval", None) is not None else operand(x, where)
+
+
+def operands(where: str, *xs: Any) -> list:
+    """Each of `xs` as `operand` gives it."""
+    return [operand(x, where) for x in xs]
+
+
+def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` with another dtype: an operation only where something changes."""
+    if type(x) in SCALAR_KINDS and not weak:
+        return scalar_of(x, dtype)
+    aval = getattr(x, "aval", None)
+    if aval is not None and aval.dtype == dtype and aval.weak_type == weak:
+        return x
+    if aval is not None and aval.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        x = lax.real(x) if dtype != np.bool_ else x
+    return lax.convert_element_type_p(x, new_dtype=np.dtype(dtype), weak_type=weak)
+
+
+def scalar_of(x: Any, dtype: Any) -> Any:
+    """A Python scalar as a NumPy one."""
+    try:
+        return dtype.type(x)
+    except (OverflowError, TypeError) as error:
+        if isinstance(error, OverflowError):
+            raise
+        return np.asarray(x).astype(dtype)[()]
+
+
+def result_dtype(xs: Sequence[Any]) -> tuple[Any, bool]:
+    """The dtype that operands promote to, and whether it is weak."""
+    return dtypes.result_type(*xs, return_weak_type=True)
+
+
+def promote(where: str, *xs: Any) -> list:
+    """Operands brought to one dtype; Python scalars become rank-0 NumPy ones."""
+    xs = tuple(operand(x, where) if type(x) not in SCALAR_KINDS else x for x in xs)
+    first = getattr(xs[0], "aval", None)
+    if first is not None and all(getattr(x, "aval", None) is first for x in xs):
+        return list(xs)
+    dtype, weak = result_dtype(xs)
+    return [to_common(x, dtype, weak) for x in xs]
+
+
+def promote_inexact(where: str, *xs: Any) -> list:
+    """Operands brought to one inexact dtype."""
+    xs = tuple(operand(x, where) if type(x) not in SCALAR_KINDS else x for x in xs)
+    dtype, weak = result_dtype(xs)
+    return [to_common(x, dtypes.to_inexact_dtype(dtype), weak) for x in xs]
+
+
+def to_common(x: Any, dtype: Any, weak: bool) -> Any:
+    """One operand of a promotion: left alone where its dtype is right and a weak flag does no harm."""
+    if type(x) in SCALAR_KINDS:
+        return cast(x, dtype, weak)
+    return x if x.dtype == dtype and (weak or not getattr(x, "weak_type", False)) else cast(x, dtype, weak)
+
+
+def broadcast_shapes(*shapes: Sequence[Any], where: str = "broadcast_shapes") -> tuple:
+    """The shape that shapes broadcast to under NumPy's rules.
+
+    Args:
+      shapes: tuples of dimensions, or single dimensions.
+
+    Returns:
+      The common shape.
+
+    Raises:
+      ShapeError: two dimensions differ and neither is 1.
+
+    Examples:
+      >>> jnp.broadcast_shapes((3, 1), (4,))
+      (3, 4)
+    """
+    tuples = [s if type(s) is tuple else tuple(s) if hasattr(s, "__iter__") else (s,) for s in shapes]
+    if len(tuples) == 2 and tuples[0] == tuples[1]:
+        return tuples[0]
+    ndim = max((len(s) for s in tuples), default=0)
+    out = [1] * ndim
+    for shape in tuples:
+        for i, d in enumerate(shape, ndim - len(shape)):
+            if out[i] is 1 or out[i] == 1:  # noqa: F632 - a symbolic dimension need not be compared
+                out[i] = d
+            elif d != 1 and d != out[i]:
+                raise ShapeError(
+                    where, expected="shapes that broadcast: equal dimensions, or 1",
+                    got=" and ".join(str(tuple(s)) for s in tuples),
+                    mend="reshape one operand, or insert dimensions with x[:, None]",
+                )  # fmt: skip
+    return tuple(out)
+
+
+def check_rank_promotion(where: str, shapes: Sequence[tuple]) -> None:
+    """Refuse or report operands of different ranks, as `numpy_rank_promotion` asks."""
+    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) <= 1:
+        return
+    if config.numpy_rank_promotion == "raise":
+        raise ShapeError(
+            where, expected="operands of one rank, since numpy_rank_promotion is 'raise'",
+            got=", ".join(map(str, shapes)), mend="reshape the smaller operand, or set numpy_rank_promotion to 'allow'",
+        )  # fmt: skip
+    import warnings
+
+    warnings.warn(f"{where}: ranks are promoted for shapes {', '.join(map(str, shapes))}", stacklevel=3)
+
+
+def broadcast_to_shape(x: Any, shape: tuple) -> Any:
+    """`x` broadcast to `shape` in one operation, or itself."""
+    own = np.shape(x) if not hasattr(x, "shape") else x.shape
+    if own == shape:
+        return x
+    lead = len(shape) - len(own)
+    return lax.broadcast_in_dim(x, shape, tuple(range(lead, len(shape))))
+
+
+def broadcast_operands(where: str, *xs: Any) -> list:
+    """Operands brought to one shape."""
+    shapes = [x.shape if hasattr(x, "shape") else () for x in xs]
+    shape = broadcast_shapes(*shapes, where=where)
+    check_rank_promotion(where, shapes)
+    return [broadcast_to_shape(x, shape) for x in xs]
+
+
+def canonical_axis(axis: Any, ndim: int, where: str) -> int:
+    """An axis as a position from 0.
+
+    Raises:
+      AxisError: there is no such dimension.
+    """
+    try:
+        axis = operator.index(axis)
+    except TypeError as error:
+        if isinstance(error, TracerIntegerConversionError):
+            raise
+        raise ArgumentTypeError(
+            f"{where}, argument axis", expected="an integer", got=f"{axis!r} of type {type(axis).__name__}",
+            mend="give the axis as a Python int",
+        ) from None  # fmt: skip
+    if not -ndim <= axis < ndim:
+        raise AxisError(
+            f"{where}, argument axis", expected=f"an axis of an array of rank {ndim}", got=axis,
+            mend=f"give an integer from {-ndim} to {ndim - 1}" if ndim else "give the array at least one dimension",
+        )  # fmt: skip
+    return axis + ndim if axis < 0 else axis
+
+
+def canonical_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
+    """Axes, or None for all, as positions from 0, each once.
+
+    Raises:
+      AxisError: there is no such dimension, or one is given twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, tuple | list):
+        axes = tuple(canonical_axis(a, ndim, where) for a in axis)
+        if len(set(axes)) != len(axes):
+            raise AxisError(
+                f"{where}, argument axis", expected="different axes", got=tuple(axis), mend="give each axis once"
+            )
+        return axes
+    return (canonical_axis(axis, ndim, where),)
+
+
+def canonical_shape(shape: Any, where: str) -> tuple:
+    """A shape given as an int, a symbolic dimension or a sequence of them, as a tuple.
+
+    Raises:
+      ArgumentTypeError: an entry is no integer.
+    """
+    if type(shape) is tuple and all(type(d) is int for d in shape):
+        return shape
+    if not isinstance(shape, tuple | list | np.ndarray) or (isinstance(shape, np.ndarray) and not shape.ndim):
+        shape = (shape,)
+    return tuple(_dim(d, where) for d in shape)
+
+
+def _dim(d: Any, where: str) -> Any:
+    if getattr(d, "is_symbolic_dim", False):
+        return d
+    try:
+        return operator.index(d)
+    except TracerIntegerConversionError:
+        raise
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{where}, argument shape", expected="integers", got=f"{d!r} of type {type(d).__name__}",
+            mend="give the shape as a tuple of Python ints",
+        ) from None  # fmt: skip
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """The value of `x` on the host where it is known now, else None."""
+    if isinstance(x, np.ndarray | np.generic) or type(x) in SCALAR_KINDS:
+        return np.asarray(x)
+    if hasattr(x, "trace") and hasattr(x, "concrete"):
+        x = x.concrete
+        return None if x is None else concrete(x)
+    return np.asarray(x)

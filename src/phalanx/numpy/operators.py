@@ -1,0 +1,175 @@
+"""The operators and methods of arrays and tracers: this module takes the seat that `core.operators` keeps for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.operators import install
+from phalanx.numpy import (
+    contraction,
+    creation,
+    indexing,
+    reductions,
+    rounding,
+    shape,
+    sorting,
+    taking,
+    ufuncs,
+)
+from phalanx.numpy.at import At
+from phalanx.numpy.operands import canonical_shape
+from phalanx.numpy.ufunc import is_operand, operators_of
+
+
+def _guarded(function: Any) -> tuple[Any, Any]:
+    """The operator and reflected operator of a function that has no plans of its own."""
+
+    def operator(self: Any, other: Any) -> Any:
+        if hasattr(other, "aval") or is_operand(other):
+            return function(self, other)
+        return NotImplemented
+
+    def reflected(self: Any, other: Any) -> Any:
+        return function(other, self) if is_operand(other) else NotImplemented
+
+    return operator, reflected
+
+
+def _power_operators() -> tuple[Any, Any]:
+    operator, reflected = operators_of(ufuncs.power)
+
+    def power(self: Any, other: Any) -> Any:
+        return ufuncs.power(self, other) if type(other) is int else operator(self, other)
+
+    return power, reflected
+
+
+def _dimensions(args: tuple, name: str) -> tuple:
+    if len(args) == 1 and not isinstance(args[0], int) and not getattr(args[0], "is_symbolic_dim", False):
+        return canonical_shape(args[0], name)
+    return args
+
+
+def _reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Any:
+    return shape.reshape(self, _dimensions(args, "reshape"), order)
+
+
+def _transpose(self: Any, *args: Any) -> Any:
+    if not args or args == (None,):
+        return shape.transpose(self)
+    return shape.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+
+
+def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+    return creation.astype(self, dtype, copy=copy, device=device)
+
+
+def _view(self: Any, dtype: Any = None, type: None = None) -> Any:  # noqa: A002
+    """The same bytes read as another dtype, the last dimension growing or shrinking with its size."""
+    import numpy as np
+
+    from phalanx import lax
+
+    if dtype is None:
+        return self
+    dtype = np.dtype(dtype)
+    own = self.dtype
+    if own.itemsize == dtype.itemsize:
+        return lax.bitcast_convert_type(self, dtype)
+    if own.itemsize > dtype.itemsize:
+        out = lax.bitcast_convert_type(self, dtype)
+        return shape.reshape(out, (*self.shape[:-1], -1)) if self.ndim else out
+    ratio = dtype.itemsize // own.itemsize
+    return lax.bitcast_convert_type(shape.reshape(self, (*self.shape[:-1], -1, ratio)), dtype)
+
+
+def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
+    return creation.array(self, copy=False, device=device)
+
+
+def _divmod(self: Any, other: Any) -> Any:
+    return ufuncs.divmod(self, other) if hasattr(other, "aval") or is_operand(other) else NotImplemented
+
+
+def _rdivmod(self: Any, other: Any) -> Any:
+    return ufuncs.divmod(other, self) if is_operand(other) else NotImplemented
+
+
+def _round(self: Any, ndigits: int | None = None) -> Any:
+    return rounding.round(self, 0 if ndigits is None else ndigits)
+
+
+def _clip(self: Any, min: Any = None, max: Any = None, **older: Any) -> Any:  # noqa: A002
+    return rounding.clip(self, min, max, **older)
+
+
+def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+    return shape.ravel(self, order)
+
+
+def _searchsorted(self: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
+    return sorting.searchsorted(self, v, side, sorter, method=method)
+
+
+def methods() -> dict[str, Any]:
+    """All operators and methods, by name."""
+    table: dict[str, Any] = {}
+    binary = {
+        "add": ufuncs.add, "sub": ufuncs.subtract, "mul": ufuncs.multiply, "truediv": ufuncs.divide,
+        "floordiv": ufuncs.floor_divide, "mod": ufuncs.remainder, "and": ufuncs.bitwise_and, "or": ufuncs.bitwise_or,
+        "xor": ufuncs.bitwise_xor, "lshift": ufuncs.left_shift, "rshift": ufuncs.right_shift,
+    }  # fmt: skip
+    for name, function in binary.items():
+        table[f"__{name}__"], table[f"__r{name}__"] = operators_of(function)
+    table["__pow__"], table["__rpow__"] = _power_operators()
+    table["__matmul__"], table["__rmatmul__"] = _guarded(contraction.matmul)
+    table["__divmod__"], table["__rdivmod__"] = _divmod, _rdivmod
+    for name, function in {
+        "eq": ufuncs.equal, "ne": ufuncs.not_equal, "lt": ufuncs.less, "le": ufuncs.less_equal, "gt": ufuncs.greater,
+        "ge": ufuncs.greater_equal,
+    }.items():  # fmt: skip
+        table[f"__{name}__"], _ = operators_of(function)
+    for name, function in {
+        "neg": ufuncs.negative, "pos": ufuncs.positive, "abs": ufuncs.absolute, "invert": ufuncs.invert,
+    }.items():  # fmt: skip
+        table[f"__{name}__"] = _method(function)
+    table["__round__"] = _round
+    table["__getitem__"], table["__iter__"] = indexing.getitem, indexing.iterate
+    for room, names in {
+        reductions: "all any argmax argmin cumprod cumsum max mean min prod ptp std sum var",
+        shape: "diagonal ravel repeat squeeze swapaxes trace",
+        sorting: "argpartition argsort sort",
+        taking: "choose nonzero take",
+        ufuncs: "conj conjugate",
+        contraction: "dot",
+        creation: "copy",
+        rounding: "round",
+    }.items():
+        for name in names.split():
+            table[name] = _method(getattr(room, name))
+    table |= {
+        "reshape": _reshape, "transpose": _transpose, "astype": _astype, "view": _view, "to_device": _to_device,
+        "clip": _clip, "flatten": _flatten, "searchsorted": _searchsorted,
+        "compress": lambda self, condition, axis=None, *, out=None, size=None, fill_value=0: taking.compress(
+            condition, self, axis, out=out, size=size, fill_value=fill_value
+        ),
+        "at": property(At),
+        "T": property(shape.transpose), "mT": property(shape.matrix_transpose),
+        "real": property(ufuncs.real), "imag": property(ufuncs.imag), "flat": property(shape.ravel),
+    }  # fmt: skip
+    return table
+
+
+def _method(function: Any) -> Any:
+    """A function as a method: a plain function binds, a wrapped one needs a shell."""
+    if type(function) is type(_method):
+        return function
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = function.__name__, function.__doc__
+    return method
+
+
+install(methods())

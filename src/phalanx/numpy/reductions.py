@@ -1,0 +1,542 @@
+"""Reductions and cumulative operations: sum, max, mean, argmax, cumsum and their like.
+
+Built on the reductions of `lax`. Half-precision sums are computed in float32. What ignores NaN is in
+`nan_reductions.py`, quantiles and histograms in `statistics.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.numpy.bodies import to_bool
+from phalanx.numpy.operands import (
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    cast,
+    operand,
+    scalar_of,
+)
+
+_static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "promote_integers", "ddof", "correction"))
+_FLOAT32 = np.dtype(np.float32)
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether sums in a dtype are better computed in float32."""
+    return dtype.itemsize <= 2 and dtype.kind in "fV" and dtypes.issubdtype(dtype, np.floating)
+
+
+def refuse_out(out: Any, where: str) -> None:
+    """Refuse an array to write into.
+
+    Raises:
+      ArgumentError: `out` is given.
+    """
+    if out is not None:
+        raise ArgumentError(
+            f"{where}, argument out", expected="None, since arrays do not change", got="an array",
+            mend="use the returned array",
+        )  # fmt: skip
+
+
+def with_dims(x: Any, shape: tuple, axes: tuple) -> Any:
+    """A reduced array with its reduced dimensions back, of size 1."""
+    return lax.reshape(x, tuple(1 if i in axes else d for i, d in enumerate(shape)))
+
+
+def masked(x: Any, where: Any, fill: Any, name: str) -> Any:
+    """`x` where the mask holds, else a value that does not change the result."""
+    if where is None:
+        return x
+    mask = operand(where, f"{name}, argument where")
+    mask = mask if mask.dtype == np.bool_ else to_bool(mask)
+    shape = x.shape
+    return lax.select_n(broadcast_to_shape(mask, shape), lax.full(shape, fill, x.dtype), x)
+
+
+def _reduce(
+    name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any, op: Callable,
+    neutral: Callable, combine: Callable | None, promote: bool = False,
+) -> Any:  # fmt: skip
+    """One reduction: prepare the operand, reduce, bring back dimensions, take in the initial value."""
+    refuse_out(out, name)
+    x = operand(a, name)
+    own = x.dtype
+    if dtype is not None:
+        dtype = dtypes.canonicalize_dtype(dtype)
+        x = cast(x, dtype)
+    elif promote and own.kind in "biu":
+        wide = np.dtype(np.uint64 if own.kind == "u" else np.int64)
+        wide = dtypes.canonicalize_dtype(wide)
+        x = cast(x, wide, getattr(x, "weak_type", False)) if wide.itemsize > own.itemsize or own.kind == "b" else x
+    result = x.dtype
+    if combine is not None and is_half(result) and name in ("sum", "prod"):
+        x = cast(x, _FLOAT32)
+    x = masked(x, where, neutral(x.dtype), name)
+    axes = canonical_axes(axis, x.ndim, name)
+    if initial is None and name in ("max", "min"):
+        _refuse_empty(name, x.shape, axes)
+    y = op(x, axes) if axes else (x if hasattr(x, "aval") else lax.asarray(x))
+    if keepdims and axes:
+        y = with_dims(y, x.shape, axes)
+    if initial is not None:
+        y = combine(y, cast(initial, y.dtype) if hasattr(initial, "dtype") else scalar_of(initial, y.dtype))
+    return y if y.dtype == result else cast(y, result)
+
+
+def _refuse_empty(name: str, shape: tuple, axes: tuple) -> None:
+    for i in axes:
+        if type(shape[i]) is int and shape[i] == 0:
+            raise ShapeError(
+                name, expected="at least one element along the reduced dimensions", got=f"an array of shape {shape}",
+                mend="give initial=, the result for no elements",
+            )  # fmt: skip
+
+
+def lowest(dtype: Any) -> Any:
+    """The neutral element of max."""
+    if dtype.kind == "b":
+        return False
+    return -np.inf if dtypes.issubdtype(dtype, np.inexact) else dtypes.iinfo(dtype).min
+
+
+def highest(dtype: Any) -> Any:
+    """The neutral element of min."""
+    if dtype.kind == "b":
+        return True
+    return np.inf if dtypes.issubdtype(dtype, np.inexact) else dtypes.iinfo(dtype).max
+
+
+@_static
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None, promote_integers: bool = True,
+) -> Any:  # fmt: skip
+    """The sum along axes.
+
+    Args:
+      a: the array.
+      axis: an axis, a tuple of them, or None for all.
+      dtype: the dtype of the result, and of the computation.
+      out: must be None.
+      keepdims: keep the reduced dimensions, of size 1.
+      initial: a value to start from.
+      where: which elements take part.
+      promote_integers: sum small integers in the default integer dtype.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
+      [4, 6]
+    """
+    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, lax.reduce_sum, lambda d: 0, lax.add,
+                   promote_integers)  # fmt: skip
+
+
+@_static
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None, promote_integers: bool = True,
+) -> Any:  # fmt: skip
+    """The product along axes; arguments as in `sum`.
+
+    Examples:
+      >>> jnp.prod(jnp.array([2, 3, 4])).item()
+      24
+    """
+    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, lax.reduce_prod, lambda d: 1, lax.mul,
+                   promote_integers)  # fmt: skip
+
+
+@_static
+def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The largest element along axes; arguments as in `sum`.
+
+    Raises:
+      ShapeError: there are no elements and no `initial`.
+      ArgumentError: `where` is given without `initial`.
+
+    Examples:
+      >>> jnp.max(jnp.array([[1, 5], [3, 4]]), axis=1).tolist()
+      [5, 4]
+    """
+    _want_initial("max", where, initial)
+    return _reduce("max", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_max), lowest, lax.max)
+
+
+@_static
+def min(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The smallest element along axes; arguments as in `sum`.
+
+    Raises:
+      ShapeError: there are no elements and no `initial`.
+      ArgumentError: `where` is given without `initial`.
+
+    Examples:
+      >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1).tolist()
+      [1, 3]
+    """
+    _want_initial("min", where, initial)
+    return _reduce("min", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_min), highest, lax.min)
+
+
+amax, amin = max, min
+
+
+def _any_complex(op: Callable) -> Callable:
+    def reduce(x: Any, axes: tuple) -> Any:
+        if x.dtype == np.bool_:
+            return (lax.reduce_or if op is lax.reduce_max else lax.reduce_and)(x, axes)
+        return op(x, axes)
+
+    return reduce
+
+
+def _want_initial(name: str, where: Any, initial: Any) -> None:
+    if where is not None and initial is None:
+        raise ArgumentError(
+            f"{name}, argument initial", expected="a value where no element takes part, since where is given",
+            got="None", mend="give initial=",
+        )  # fmt: skip
+
+
+@_static
+def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """Whether all elements along axes are not 0; arguments as in `sum`.
+
+    Examples:
+      >>> jnp.all(jnp.array([True, False])).item()
+      False
+    """
+    x = to_bool(operand(a, "all"))
+    return _reduce("all", x, axis, None, out, keepdims, None, where, lax.reduce_and, lambda d: True, None)
+
+
+@_static
+def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """Whether an element along axes is not 0; arguments as in `sum`.
+
+    Examples:
+      >>> jnp.any(jnp.array([True, False])).item()
+      True
+    """
+    x = to_bool(operand(a, "any"))
+    return _reduce("any", x, axis, None, out, keepdims, None, where, lax.reduce_or, lambda d: False, None)
+
+
+def count(shape: tuple, axes: tuple) -> Any:
+    """The number of elements that a reduction sees."""
+    return math.prod(shape[i] for i in axes)
+
+
+def _inexact_result(x: Any, dtype: Any, name: str) -> tuple[Any, Any]:
+    """The dtype to compute a mean in, and that of the result."""
+    if dtype is None:
+        result = dtypes.to_inexact_dtype(x.dtype)
+    else:
+        result = dtypes.canonicalize_dtype(dtype)
+    if not dtypes.issubdtype(result, np.inexact):
+        return dtypes.to_inexact_dtype(result), result
+    return (_FLOAT32 if is_half(result) else result), result
+
+
+def _counted(where: Any, shape: tuple, axes: tuple, dtype: Any, keepdims: bool, name: str) -> Any:
+    """The number of elements that take part, a number or an array."""
+    if where is None:
+        n = count(shape, axes)
+        return float(n) if type(n) is int else n
+    mask = broadcast_to_shape(to_bool(operand(where, name)), shape)
+    return sum(cast(mask, dtype), axis=axes, keepdims=keepdims)
+
+
+@_static
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
+    """The mean along axes; arguments as in `sum`.
+
+    Examples:
+      >>> jnp.mean(jnp.array([1.0, 2.0, 6.0])).item()
+      3.0
+    """
+    refuse_out(out, "mean")
+    x = operand(a, "mean")
+    axes = canonical_axes(axis, x.ndim, "mean")
+    compute, result = _inexact_result(x, dtype, "mean")
+    weak = getattr(x, "weak_type", False) and dtype is None
+    x = cast(x, compute, weak) if x.dtype != compute else x
+    n = _counted(where, x.shape, axes, compute, keepdims, "mean")
+    total = sum(x, axis=axes, keepdims=keepdims, where=where)
+    y = total / n
+    return y if y.dtype == result else cast(y, result)
+
+
+@_static
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """The variance along axes.
+
+    Args:
+      a: the array.
+      axis: an axis, a tuple of them, or None for all.
+      dtype: the dtype of the result, and of the computation.
+      out: must be None.
+      ddof: what is subtracted from the number of elements in the divisor.
+      keepdims: keep the reduced dimensions, of size 1.
+      where: which elements take part.
+      mean: the mean, with its dimensions kept, if it is known.
+      correction: another name of `ddof`.
+
+    Examples:
+      >>> jnp.var(jnp.array([1.0, 3.0])).item()
+      1.0
+    """
+    refuse_out(out, "var")
+    x = operand(a, "var")
+    axes = canonical_axes(axis, x.ndim, "var")
+    ddof = ddof if correction is None else correction
+    if dtype is not None and dtypes.issubdtype(x.dtype, np.complexfloating) and np.dtype(dtype).kind != "c":
+        dtype = None if dtypes.issubdtype(dtype, np.inexact) else dtype
+    compute, result = _inexact_result(x, dtype, "var")
+    if x.dtype.kind == "c" and compute.kind != "c":
+        compute = x.dtype
+    x = cast(x, compute) if x.dtype != compute else x
+    n = _counted(where, x.shape, axes, _real_dtype(compute), keepdims, "var")
+    if mean is None:
+        n_kept = n if where is None else _counted(where, x.shape, axes, _real_dtype(compute), True, "var")
+        mean = sum(x, axis=axes, keepdims=True, where=where) / n_kept
+    centered = x - mean
+    if compute.kind == "c":
+        squares = lax.square(lax.real(centered)) + lax.square(lax.imag(centered))
+    else:
+        squares = lax.square(centered)
+    divisor = n - ddof if ddof else n
+    if type(divisor) is float and divisor < 0:
+        divisor = 0.0
+    elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
+        divisor = lax.max(divisor, scalar_of(0, divisor.dtype))
+    y = sum(squares, axis=axes, keepdims=keepdims, where=where) / divisor
+    result = _real_dtype(result)
+    return y if y.dtype == result else cast(y, result)
+
+
+def _real_dtype(dtype: Any) -> Any:
+    return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
+
+
+@_static
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """The standard deviation along axes; arguments as in `var`.
+
+    Examples:
+      >>> jnp.std(jnp.array([1.0, 3.0])).item()
+      1.0
+    """
+    if dtype is not None and not dtypes.issubdtype(dtype, np.inexact):
+        raise DTypeError("std, argument dtype", expected="an inexact dtype", got=dtype, mend="leave it out")
+    return lax.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+
+
+@_static
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """The largest minus the smallest element along axes.
+
+    Examples:
+      >>> jnp.ptp(jnp.array([3, 7, 5])).item()
+      4
+    """
+    refuse_out(out, "ptp")
+    return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
+
+
+@_static
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The number of elements along axes that are not 0.
+
+    Examples:
+      >>> jnp.count_nonzero(jnp.array([0, 1, 2])).item()
+      2
+    """
+    x = to_bool(operand(a, "count_nonzero"))
+    return sum(x, axis=axis, dtype=dtypes.canonicalize_dtype(int), keepdims=keepdims)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """The weighted mean along axes.
+
+    Args:
+      a: the array.
+      axis: an axis, a tuple of them, or None for all.
+      weights: of the shape of `a`, or of the size of the axis.
+      returned: give the sums of weights too.
+      keepdims: keep the reduced dimensions, of size 1.
+
+    Examples:
+      >>> jnp.average(jnp.array([1.0, 2.0]), weights=jnp.array([3.0, 1.0])).item()
+      1.25
+    """
+    out = _average(a, weights, axis, keepdims)
+    return out if returned else out[0]
+
+
+@eager_program(static_argnames=("axis", "keepdims"))
+def _average(a: Any, weights: Any, axis: Any, keepdims: bool) -> tuple:
+    x = operand(a, "average")
+    axes = canonical_axes(axis, x.ndim, "average")
+    if weights is None:
+        y = mean(x, axis=axes, keepdims=keepdims)
+        return y, lax.full(y.shape, count(x.shape, axes), y.dtype)
+    w = operand(weights, "average")
+    if w.shape != x.shape:
+        wanted = tuple(x.shape[i] for i in axes)
+        if w.shape != wanted or axis is None:
+            raise ShapeError(
+                "average, argument weights", expected=f"the shape {x.shape}, or that of the axes, {wanted}", got=w.shape,
+                mend="broadcast the weights",
+            )  # fmt: skip
+        w = lax.broadcast_in_dim(w, tuple(x.shape[i] if i in axes else 1 for i in range(x.ndim)), axes)
+        w = broadcast_to_shape(w, x.shape)
+    dtype = dtypes.to_inexact_dtype(dtypes.result_type(x, w))
+    w = cast(w, dtype)
+    total = sum(w, axis=axes, keepdims=keepdims)
+    return sum(cast(x, dtype) * w, axis=axes, keepdims=keepdims) / total, total
+
+
+# Where the extreme element is
+
+
+@_static
+def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the largest element along an axis, the first of equal ones.
+
+    Args:
+      a: the array.
+      axis: the axis; None for the position in the raveled array.
+      out: must be None.
+      keepdims: keep the reduced dimension, of size 1.
+
+    Raises:
+      ShapeError: there are no elements.
+
+    Examples:
+      >>> jnp.argmax(jnp.array([3, 9, 5])).item()
+      1
+    """
+    return _arg_extreme("argmax", a, axis, out, keepdims, lax.argmax)
+
+
+@_static
+def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the smallest element along an axis, the first of equal ones; arguments as in `argmax`.
+
+    Examples:
+      >>> jnp.argmin(jnp.array([3, 9, 5])).item()
+      0
+    """
+    return _arg_extreme("argmin", a, axis, out, keepdims, lax.argmin)
+
+
+def _arg_extreme(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None, op: Callable) -> Any:
+    refuse_out(out, name)
+    x = operand(a, name)
+    dims = x.shape
+    if axis is None:
+        x = lax.reshape(x, (math.prod(dims),)) if x.ndim != 1 else x
+        position = 0
+    else:
+        position = canonical_axis(axis, x.ndim, name)
+    if type(x.shape[position]) is int and x.shape[position] == 0:
+        raise ShapeError(name, expected="at least one element", got=f"an array of shape {dims}", mend="check the size")
+    y = op(x, position, dtypes.canonicalize_dtype(np.int64))
+    if keepdims:
+        y = with_dims(y, dims, tuple(range(len(dims))) if axis is None else (position,))
+    return y
+
+
+# Cumulative operations
+
+
+def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: Callable) -> Any:
+    refuse_out(out, name)
+    x = operand(a, name)
+    if axis is None:
+        x, axis = (lax.reshape(x, (math.prod(x.shape),)) if x.ndim != 1 else x), 0
+    axis = canonical_axis(axis, x.ndim, name)
+    if dtype is not None:
+        x = cast(x, dtypes.canonicalize_dtype(dtype))
+    elif x.dtype.kind in "biu":
+        wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+        x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
+    return op(x, axis=axis)
+
+
+@_static
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The sums of all elements up to each, along an axis or raveled.
+
+    Examples:
+      >>> jnp.cumsum(jnp.array([1, 2, 3])).tolist()
+      [1, 3, 6]
+    """
+    return _cumulative("cumsum", a, axis, dtype, out, lax.cumsum)
+
+
+@_static
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The products of all elements up to each, along an axis or raveled.
+
+    Examples:
+      >>> jnp.cumprod(jnp.array([1, 2, 3])).tolist()
+      [1, 2, 6]
+    """
+    return _cumulative("cumprod", a, axis, dtype, out, lax.cumprod)
+
+
+@eager_program(static_argnames=("axis", "dtype", "include_initial"))
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    """The sums of all elements up to each, with a leading 0 on request.
+
+    Examples:
+      >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True).tolist()
+      [0, 1, 3]
+    """
+    return _with_initial("cumulative_sum", x, axis, dtype, include_initial, lax.cumsum, 0)
+
+
+@eager_program(static_argnames=("axis", "dtype", "include_initial"))
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    """The products of all elements up to each, with a leading 1 on request.
+
+    Examples:
+      >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True).tolist()
+      [1, 2, 6]
+    """
+    return _with_initial("cumulative_prod", x, axis, dtype, include_initial, lax.cumprod, 1)
+
+
+def _with_initial(name: str, x: Any, axis: int | None, dtype: Any, include: bool, op: Callable, first: int) -> Any:
+    x = operand(x, name)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(f"{name}, argument axis", expected="an axis, since the rank is not 1", got=None, mend="give one")
+    axis = canonical_axis(0 if axis is None else axis, x.ndim, name)
+    y = _cumulative(name, x, axis, dtype, None, op)
+    if include:
+        dims = (*y.shape[:axis], 1, *y.shape[axis + 1 :])
+        y = lax.concatenate([lax.full(dims, first, y.dtype), y], axis)
+    return y

@@ -1,0 +1,661 @@
+"""Taking and putting along an axis: take, take_along_axis, put_along_axis, nonzero, argwhere, choose, compress and index grids.
+
+Built on the gather and scatter of `lax`, and on `indexing` and `at`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
+from phalanx.numpy.bodies import choose as _choose
+from phalanx.numpy.bodies import to_bool
+from phalanx.numpy.creation import array
+from phalanx.numpy.operands import (
+    broadcast_operands,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    canonical_shape,
+    cast,
+    concrete,
+    operand,
+)
+
+_MODES = (None, "fill", "clip", "wrap", "drop", "promise_in_bounds")
+
+
+def check_mode(mode: Any, where: str) -> None:
+    """Refuse a mode that is none.
+
+    Raises:
+      ArgumentError: there is no such mode.
+    """
+    if mode not in ("fill", "clip", "drop", "promise_in_bounds", None) and not isinstance(mode, lax.GatherScatterMode):
+        raise ArgumentError(
+            f"{where}, argument mode", expected="'fill', 'drop', 'clip' or 'promise_in_bounds'", got=repr(mode),
+            mend="use one of these",
+        )  # fmt: skip
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: bool = False,
+    indices_are_sorted: bool = False, fill_value: Any = None,
+) -> Any:  # fmt: skip
+    """Elements, or slices along an axis, at given positions.
+
+    Args:
+      a: the array.
+      indices: integers.
+      axis: the axis; None to ravel first.
+      out: must be None.
+      mode: for indices out of bounds: `"fill"` (the default), `"clip"`, `"wrap"` or `"promise_in_bounds"`.
+      unique_indices: a promise that makes the derivative faster.
+      indices_are_sorted: a promise that makes it faster.
+      fill_value: for `"fill"`: NaN, or the lowest or largest integer, by default.
+
+    Raises:
+      ArgumentError: there is no such mode.
+      DTypeError: the indices are no integers.
+
+    Examples:
+      >>> jnp.take(jnp.array([10, 20, 30]), jnp.array([2, 0])).tolist()
+      [30, 10]
+    """
+    if mode not in _MODES:
+        raise ArgumentError(
+            "take, argument mode", expected="'fill', 'clip', 'wrap' or 'promise_in_bounds'", got=repr(mode),
+            mend="use one of these",
+        )  # fmt: skip
+    a, indices = (array(x) if isinstance(x, list | tuple) else operand(x, "take") for x in (a, indices))
+    if axis is not None:
+        axis = canonical_axis(axis, a.ndim, "take")
+    return _take(a, indices, axis, mode, unique_indices, indices_are_sorted, fill_value)
+
+
+@eager_program(static_argnames=("axis", "mode", "unique", "is_sorted", "fill_value"))
+def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_sorted: bool, fill_value: Any) -> Any:
+    if not dtypes.issubdtype(indices.dtype, np.integer):
+        if indices.dtype != np.bool_:
+            raise DTypeError("take, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)")
+        indices = cast(indices, np.dtype(np.int32))
+    if axis is None:
+        a, axis = lax.reshape(a, (math.prod(a.shape),)) if a.ndim != 1 else a, 0
+    n = a.shape[axis]
+    if mode == "wrap":
+        from phalanx.numpy.ufuncs import remainder
+
+        indices, mode = remainder(indices, n), "promise_in_bounds"
+    from phalanx.numpy.indexing import READ_MODES, index_vectors
+
+    known = mode == "clip" or (mode == "promise_in_bounds" and False)
+    batch = indices.shape
+    vectors = index_vectors([indices], (n,), (known and not isinstance(indices, np.ndarray),), batch)
+    if isinstance(indices, np.ndarray) and type(n) is int and not known:
+        vectors = np.where(vectors < 0, vectors + n, vectors).astype(vectors.dtype)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(*range(axis), *range(axis + len(batch), a.ndim + len(batch) - 1)), collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+    )  # fmt: skip
+    sizes = tuple(1 if i == axis else d for i, d in enumerate(a.shape))
+    options = {"fill_value": fill_value} if mode in (None, "fill") else {}
+    return lax.gather(
+        a, vectors, numbers, sizes, unique_indices=unique, indices_are_sorted=is_sorted,
+        mode=READ_MODES["fill" if mode is None else mode], **options,
+    )  # fmt: skip
+
+
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None
+) -> Any:
+    """For each element of `indices`, the element of `arr` at that position along an axis.
+
+    Args:
+      arr: the array.
+      indices: integers; the other dimensions broadcast with those of `arr`.
+      axis: the axis; None to ravel first.
+      mode: for indices out of bounds: `"fill"` (the default), `"clip"` or `"promise_in_bounds"`.
+      fill_value: for `"fill"`.
+
+    Raises:
+      ShapeError: the ranks differ.
+      DTypeError: the indices are no integers.
+
+    Examples:
+      >>> jnp.take_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), 1).tolist()
+      [[2], [3]]
+    """
+    check_mode(mode, "take_along_axis")
+    return _take_along_axis(arr, indices, axis, mode, fill_value)
+
+
+@eager_program(static_argnames=("axis", "mode", "fill_value"))
+def _take_along_axis(arr: Any, indices: Any, axis: int | None, mode: Any, fill_value: Any) -> Any:
+    x, indices, axis = _along(arr, indices, axis, "take_along_axis")
+    from phalanx.numpy.indexing import READ_MODES, normalized
+
+    n = x.shape[axis]
+    indices = normalized(indices, n, False)
+    rank = x.ndim
+    others = [i for i in range(rank) if i != axis]
+    shape = tuple(broadcast_shapes(x.shape[i : i + 1], indices.shape[i : i + 1])[0] for i in others)
+    full = tuple(indices.shape[axis] if i == axis else shape[others.index(i)] for i in range(rank))
+    # A dimension of size 1 in `arr` is dropped rather than repeated; one in `indices` is repeated, being small.
+    batching = tuple(i for i in others if x.shape[i] != 1)
+    collapsed = tuple(i for i in range(rank) if i not in batching)
+    indices = broadcast_to_shape(indices, full)
+    vectors = lax.expand_dims(indices, (rank,))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(), collapsed_slice_dims=collapsed, start_index_map=(axis,), operand_batching_dims=batching,
+        start_indices_batching_dims=batching,
+    )  # fmt: skip
+    mode = "fill" if mode is None else mode
+    options = {"fill_value": fill_value} if mode == "fill" else {}
+    return lax.gather(x, vectors, numbers, (1,) * rank, mode=READ_MODES.get(mode, mode), **options)
+
+
+def _along(arr: Any, indices: Any, axis: int | None, name: str) -> tuple:
+    x, indices = operand(arr, name), operand(indices, name)
+    if not dtypes.issubdtype(indices.dtype, np.integer):
+        raise DTypeError(f"{name}, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)")
+    if axis is None:
+        x, axis = lax.reshape(x, (math.prod(x.shape),)) if x.ndim != 1 else x, 0
+    if indices.ndim != x.ndim:
+        raise ShapeError(
+            f"{name}, argument indices", expected=f"rank {x.ndim}, that of the array", got=indices.shape,
+            mend="add dimensions of size 1 to the indices",
+        )  # fmt: skip
+    return x, indices, canonical_axis(axis, x.ndim, name)
+
+
+def put_along_axis(
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: str | None = None
+) -> Any:
+    """A copy of `arr` with the elements at given positions along an axis replaced.
+
+    Args:
+      arr: the array.
+      indices: integers.
+      values: what to put; broadcasts with the indices.
+      axis: the axis; None to ravel first.
+      inplace: must be False, since arrays do not change.
+      mode: for indices out of bounds.
+
+    Raises:
+      ArgumentError: `inplace` is True.
+
+    Examples:
+      >>> jnp.put_along_axis(jnp.zeros((1, 2)), jnp.array([[1]]), 5.0, 1, inplace=False).tolist()
+      [[0.0, 5.0]]
+    """
+    _refuse_inplace(inplace, "put_along_axis")
+    return _put_along_axis(arr, indices, values, axis, mode)
+
+
+def _refuse_inplace(inplace: bool, name: str) -> None:
+    if inplace:
+        raise ArgumentError(
+            f"{name}, argument inplace", expected="False, since arrays do not change", got=True,
+            mend="give inplace=False and use the returned array",
+        )  # fmt: skip
+
+
+@eager_program(static_argnames=("axis", "mode"))
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None, mode: Any) -> Any:
+    original = operand(arr, "put_along_axis")
+    x, indices, axis = _along(original, indices, axis, "put_along_axis")
+    shape = tuple(
+        indices.shape[i] if i == axis else broadcast_shapes((d,), indices.shape[i : i + 1])[0]
+        for i, d in enumerate(x.shape)
+    )
+    indices = broadcast_to_shape(indices, shape)
+    index = [
+        lax.broadcasted_iota(indices.dtype, tuple(d if i == j else 1 for j, d in enumerate(shape)), i)
+        for i in range(x.ndim)
+    ]
+    index[axis] = indices
+    from phalanx.numpy.at import At
+
+    out = At(x)[tuple(index)].set(values, mode=mode)
+    return out if out.shape == original.shape else lax.reshape(out, original.shape)
+
+
+def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Any:
+    """A copy of `a` with the elements at given positions of the raveled array replaced.
+
+    Raises:
+      ArgumentError: `inplace` is True, or there is no such mode.
+
+    Examples:
+      >>> jnp.put(jnp.zeros(3), jnp.array([1]), 5.0, inplace=False).tolist()
+      [0.0, 5.0, 0.0]
+    """
+    _refuse_inplace(inplace, "put")
+    from phalanx.numpy.shape import ravel, resize
+
+    x, ind, v = (array(y) if isinstance(y, list | tuple) else operand(y, "put") for y in (a, ind, v))
+    ind, v = ravel(ind), ravel(v)
+    if not ind.size or not v.size:
+        return x
+    v = resize(v, ind.shape) if v.shape != ind.shape else v
+    flat = ravel(x)
+    if mode == "wrap":
+        ind, mode = ind % flat.shape[0], "drop"
+    elif mode == "clip":
+        from phalanx.numpy.rounding import clip
+
+        ind, mode = clip(ind, 0, flat.shape[0] - 1), "promise_in_bounds"
+    return lax.reshape(flat.at[ind].set(v, mode=mode), x.shape)
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
+    """A copy of `arr` with the elements under a mask replaced by values in turn.
+
+    Raises:
+      ArgumentError: `inplace` is True.
+
+    Examples:
+      >>> jnp.place(jnp.zeros(3), jnp.array([True, False, True]), jnp.array([1.0, 2.0]), inplace=False).tolist()
+      [1.0, 0.0, 2.0]
+    """
+    _refuse_inplace(inplace, "place")
+    from phalanx.numpy.shape import ravel, resize
+
+    x, mask, vals = (array(y) if isinstance(y, list | tuple) else operand(y, "place") for y in (arr, mask, vals))
+    mask = ravel(to_bool(mask))
+    if not vals.size:
+        return x
+    positions = lax.cumsum(cast(mask, np.dtype(np.int32)), axis=0) - 1
+    values = resize(vals, (x.size,))
+    chosen = take(values, positions, mode="clip")
+    return lax.reshape(_choose(mask, cast(chosen, x.dtype), ravel(x)), x.shape)
+
+
+def _sizes_known(mask: Any, name: str) -> np.ndarray:
+    known = concrete(mask)
+    if known is None:
+        raise ConcretizationTypeError(
+            f"{name}, the number of results", expected="a mask that is known while tracing, as it decides the shape",
+            got=mask.describe() if hasattr(mask, "describe") else str(mask), mend="give size=, a bound on the number",
+        )  # fmt: skip
+    return known
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple:
+    """The positions of the elements that are not 0, one array for each dimension.
+
+    Args:
+      a: the array.
+      size: how many to give; needed where `a` is traced.
+      fill_value: for places beyond the last position, 0 by default; or one for each dimension.
+
+    Raises:
+      ConcretizationTypeError: `a` is traced and `size` is not given.
+
+    Examples:
+      >>> jnp.nonzero(jnp.array([0, 5, 0, 7]))[0].tolist()
+      [1, 3]
+    """
+    x = array(a) if isinstance(a, list | tuple) else operand(a, "nonzero")
+    if x.ndim == 0:
+        from phalanx.numpy.shape import atleast_1d
+
+        x = atleast_1d(x)
+    if size is None:
+        index_dtype = dtypes.canonicalize_dtype(np.int64)
+        return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))
+    return tuple(_nonzero(x, size.__index__(), fill_value))
+
+
+@eager_program(static_argnames=("size",))
+def _nonzero(x: Any, size: int, fill_value: Any) -> list:
+    dtype = dtypes.canonicalize_dtype(np.int64)
+    mask = lax.reshape(to_bool(x), (math.prod(x.shape),)) if x.ndim != 1 else to_bool(x)
+    fills = fill_value if isinstance(fill_value, tuple) else (0 if fill_value is None else fill_value,) * x.ndim
+    total = mask.shape[0]
+    if size == 0 or (type(total) is int and total == 0):
+        return [broadcast_to_shape(cast(operand(f, "nonzero"), dtype), (size,)) for f in fills]
+    ranks = lax.cumsum(cast(mask, dtype), axis=0)
+    # The k-th position is the number of places before which fewer than k elements were found.
+    counts = lax.full((size,), 0, dtype).at[ranks].add(dtype.type(1), mode="drop")
+    flat = lax.cumsum(counts, axis=0)
+    found = lax.slice_in_dim(ranks, total - 1, total)
+    valid = lax.broadcast_in_dim(found, (size,), (0,)) > lax.iota(dtype, size)
+    out = []
+    rest = flat
+    for d in reversed(x.shape):
+        out.append(lax.rem(rest, np.asarray(max(d, 1), dtype)[()]))
+        rest = lax.div(rest, np.asarray(max(d, 1), dtype)[()])
+    out.reverse()
+    return [_choose(valid, i, broadcast_to_shape(cast(operand(f, "nonzero"), dtype), (size,))) for i, f in zip(out, fills, strict=True)]
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The positions of the elements of the raveled array that are not 0; arguments as in `nonzero`.
+
+    Examples:
+      >>> jnp.flatnonzero(jnp.array([[0, 5], [0, 7]])).tolist()
+      [1, 3]
+    """
+    from phalanx.numpy.shape import ravel
+
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The positions of the elements that are not 0, one row each; arguments as in `nonzero`.
+
+    Examples:
+      >>> jnp.argwhere(jnp.array([[0, 5], [0, 7]])).tolist()
+      [[0, 1], [1, 1]]
+    """
+    from phalanx.numpy.joining import stack
+
+    x = operand(a, "argwhere")
+    found = nonzero(x, size=size, fill_value=fill_value)
+    if x.ndim == 0:
+        return lax.full((found[0].shape[0], 0), 0, found[0].dtype)
+    return stack(list(found), axis=1)
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Any:
+    """The elements of `arr` where a condition holds.
+
+    Args:
+      condition: the mask.
+      arr: the array.
+      size: how many to give; needed where the mask is traced.
+      fill_value: for places beyond the last.
+
+    Examples:
+      >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3])).tolist()
+      [1, 3]
+    """
+    from phalanx.numpy.shape import ravel
+
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+
+
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
+) -> Any:
+    """The slices along an axis where a condition holds.
+
+    Args:
+      condition: a vector of booleans.
+      a: the array.
+      axis: the axis; None to ravel first.
+      size: how many to give; needed where the condition is traced.
+      fill_value: for places beyond the last.
+      out: must be None.
+
+    Examples:
+      >>> jnp.compress(jnp.array([True, False]), jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
+      [[1, 2]]
+    """
+    from phalanx.numpy.shape import ravel
+
+    x = array(a) if isinstance(a, list | tuple) else operand(a, "compress")
+    condition = array(condition) if isinstance(condition, list | tuple) else operand(condition, "compress")
+    if condition.ndim != 1:
+        raise ShapeError("compress, argument condition", expected="a vector", got=condition.shape, mend="ravel it")
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = canonical_axis(axis, x.ndim, "compress")
+    (found,) = nonzero(condition, size=size, fill_value=condition.shape[0] + x.shape[axis])
+    return take(x, found, axis, mode="fill", fill_value=fill_value)
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+    """For each element of `a`, the element of the array in `choices` that it names.
+
+    Args:
+      a: integers.
+      choices: a sequence of arrays.
+      out: must be None.
+      mode: for numbers out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
+
+    Examples:
+      >>> jnp.choose(jnp.array([1, 0]), [jnp.array([1, 2]), jnp.array([3, 4])], mode="clip").tolist()
+      [3, 2]
+    """
+    from phalanx.numpy.joining import stack
+    from phalanx.numpy.rounding import clip
+
+    index = operand(a, "choose")
+    parts = [operand(c, "choose") for c in choices]
+    if mode == "raise":
+        known = _sizes_known(index, "choose")
+        if np.any((known < 0) | (known >= len(parts))):
+            raise ArgumentError(
+                "choose, argument a", expected=f"numbers from 0 to {len(parts) - 1}", got=known.tolist(),
+                mend="give mode='clip' or mode='wrap'",
+            )  # fmt: skip
+    index = index % len(parts) if mode == "wrap" else clip(index, 0, len(parts) - 1)
+    index, *parts = broadcast_operands("choose", index, *parts)
+    return lax.squeeze(take_along_axis(stack(parts), lax.expand_dims(index, (0,)), 0, mode="promise_in_bounds"), (0,))
+
+
+# Index grids
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple:
+    """The index arrays of a main diagonal.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.diag_indices(2)]
+      [[0, 1], [0, 1]]
+    """
+    from phalanx.numpy.creation import arange
+
+    return (arange(n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple:
+    """The index arrays of the main diagonal of a square array.
+
+    Raises:
+      ShapeError: the dimensions differ.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.diag_indices_from(jnp.zeros((2, 2)))]
+      [[0, 1], [0, 1]]
+    """
+    x = operand(arr, "diag_indices_from")
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ShapeError("diag_indices_from", expected="an array of rank 2 or more with equal dimensions", got=x.shape,
+                         mend="use diag_indices")  # fmt: skip
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """The index arrays of a lower triangle.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.tril_indices(2)]
+      [[0, 1, 1], [0, 0, 1]]
+    """
+    return tuple(array(i.astype(np.int32)) for i in np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """The index arrays of an upper triangle.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.triu_indices(2)]
+      [[0, 0, 1], [0, 1, 1]]
+    """
+    return tuple(array(i.astype(np.int32)) for i in np.triu_indices(n, k, m))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple:
+    """The index arrays of the lower triangle of a matrix.
+
+    Examples:
+      >>> len(jnp.tril_indices_from(jnp.zeros((2, 2)))[0])
+      3
+    """
+    return tril_indices(_matrix_shape(arr, "tril_indices_from")[0], k, arr.shape[1])
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple:
+    """The index arrays of the upper triangle of a matrix.
+
+    Examples:
+      >>> len(jnp.triu_indices_from(jnp.zeros((2, 2)))[0])
+      3
+    """
+    return triu_indices(_matrix_shape(arr, "triu_indices_from")[0], k, arr.shape[1])
+
+
+def _matrix_shape(arr: Any, name: str) -> tuple:
+    if arr.ndim != 2:
+        raise ShapeError(name, expected="a matrix", got=arr.shape, mend="give an array of rank 2")
+    return arr.shape
+
+
+def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple:
+    """The index arrays of what a mask function leaves of a matrix of ones.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.mask_indices(2, jnp.triu)]
+      [[0, 0, 1], [0, 1, 1]]
+    """
+    return nonzero(mask_func(lax.full((n, n), 1, np.dtype(np.float32)), k), size=size)
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """The index of each place of an array of a shape, one array for each dimension.
+
+    Examples:
+      >>> jnp.indices((2, 2)).tolist()
+      [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+    """
+    from phalanx.numpy.joining import stack
+
+    dims = canonical_shape(dimensions, "indices")
+    dtype = dtypes.canonicalize_dtype(int if dtype is None else dtype)
+    out = [
+        lax.broadcasted_iota(dtype, tuple(d if not sparse or i == j else 1 for j, d in enumerate(dims)), i)
+        for i in range(len(dims))
+    ]
+    if sparse:
+        return tuple(out)
+    return stack(out) if out else lax.full((0,), 0, dtype)
+
+
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+    """Positions in the raveled array of index tuples.
+
+    Args:
+      multi_index: one array for each dimension.
+      dims: the shape.
+      mode: for indices out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
+      order: `"C"` or `"F"`.
+
+    Examples:
+      >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
+      [1, 3]
+    """
+    from phalanx.numpy.rounding import clip
+
+    parts = [operand(i, "ravel_multi_index") for i in multi_index]
+    dims = canonical_shape(dims, "ravel_multi_index")
+    if len(parts) != len(dims):
+        raise ShapeError("ravel_multi_index", expected=f"{len(dims)} index arrays", got=len(parts), mend="give one each")
+    if mode == "raise":
+        for p, d in zip(parts, dims, strict=True):
+            known = _sizes_known(p, "ravel_multi_index")
+            if np.any((known < 0) | (known >= d)):
+                raise ArgumentError(
+                    "ravel_multi_index", expected=f"indices from 0 to {d - 1}", got=known.tolist(),
+                    mend="give mode='clip' or mode='wrap'",
+                )  # fmt: skip
+    elif mode == "clip":
+        parts = [clip(p, 0, d - 1) for p, d in zip(parts, dims, strict=True)]
+    else:
+        parts = [p % d for p, d in zip(parts, dims, strict=True)]
+    pairs = list(zip(parts, dims, strict=True))
+    pairs = pairs if order == "C" else pairs[::-1]
+    out: Any = None
+    for p, d in pairs:
+        out = p if out is None else out * d + p
+    return out if hasattr(out, "aval") else array(out)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple:
+    """Index tuples of positions in a raveled array.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.unravel_index(jnp.array([1, 3]), (2, 2))]
+      [[0, 1], [1, 1]]
+    """
+    shape = canonical_shape(shape, "unravel_index")
+    return tuple(_unravel(operand(indices, "unravel_index"), shape))
+
+
+@eager_program(static_argnames=("shape",))
+def _unravel(indices: Any, shape: tuple) -> list:
+    from phalanx.numpy.ufuncs import divmod
+
+    total = math.prod(shape)
+    if not dtypes.issubdtype(indices.dtype, np.integer):
+        raise DTypeError("unravel_index, argument indices", expected="integers", got=str(indices.dtype), mend="convert")
+    one = indices.dtype.type
+    # Out of bounds on either side gives the nearest place, as for reading.
+    indices = lax.clamp(one(-total), indices, one(total - 1))
+    indices = _choose(lax.lt(indices, one(0)), indices + one(total), indices)
+    out: list = []
+    for d in reversed(shape):
+        indices, rest = divmod(indices, one(d))
+        out.append(rest)
+    return out[::-1]
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
+    """A copy of a matrix with its main diagonal replaced.
+
+    Raises:
+      ArgumentError: `inplace` is True, or `wrap` is.
+
+    Examples:
+      >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False).tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
+    """
+    _refuse_inplace(inplace, "fill_diagonal")
+    if wrap:
+        raise ArgumentError("fill_diagonal, argument wrap", expected="False", got=True, mend="leave it out")
+    x, val = operand(a, "fill_diagonal"), array(val) if isinstance(val, list | tuple) else operand(val, "fill_diagonal")
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) != 1):
+        raise ShapeError("fill_diagonal", expected="a matrix, or an array with equal dimensions", got=x.shape, mend="cut it")
+    n = min(x.shape)
+    i = np.arange(n)
+    if val.ndim:
+        from phalanx.numpy.shape import ravel, tile
+
+        val = ravel(val)
+        val = (tile(val, -(-n // val.shape[0])) if val.shape[0] < n else val)[:n]
+    return x.at[(i,) * x.ndim].set(val) if hasattr(x, "at") else array(x).at[(i,) * x.ndim].set(val)
+
+
+def ix_(*args: Any) -> tuple:
+    """Index arrays that choose the product of given positions.
+
+    Examples:
+      >>> [i.shape for i in jnp.ix_(jnp.array([0, 1]), jnp.array([2]))]
+      [(2, 1), (1, 1)]
+    """
+    out = []
+    for i, a in enumerate(args):
+        x = array(a) if isinstance(a, list | tuple) else operand(a, "ix_")
+        if x.ndim != 1:
+            raise ShapeError(f"ix_, argument {i}", expected="a vector", got=x.shape, mend="ravel it")
+        x = nonzero(x)[0] if x.dtype == np.bool_ else x
+        out.append(lax.reshape(x, (1,) * i + (x.shape[0],) + (1,) * (len(args) - i - 1)))
+    return tuple(out)

@@ -1,0 +1,259 @@
+"""What a ufunc is: a function that plans how operands of given types meet, once, and then follows the plan.
+
+The plan for arrays whose dtypes and shapes already fit is the primitive itself, so that such a call is a look-up and a
+bind; any other plan runs as one program when called eagerly. `ufuncs.py` holds the tables that this file turns into
+functions, `operators.py` the operators of arrays, which share the plans.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.config import state
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import DTypeError
+from phalanx.core.primitive import Primitive
+from phalanx.numpy.operands import (
+    SCALAR_KINDS,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    check_rank_promotion,
+    kind_of,
+    result_dtype,
+    scalar_of,
+    unwrapped,
+)
+
+CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex"}
+
+
+def class_of(dtype: Any) -> str:
+    """The class of a dtype: b, i, f or c; x for an extended one."""
+    kind = dtype.kind
+    if kind in "bifc":
+        return kind
+    if kind == "u":
+        return "i"
+    if dtypes.issubdtype(dtype, dtypes.extended):
+        return "x"
+    return "f" if dtypes.issubdtype(dtype, np.floating) else "i"
+
+
+def same(dtype: Any) -> Any:
+    """Compute in the dtype that the operands promote to."""
+    return dtype
+
+
+inexact = dtypes.to_inexact_dtype
+
+
+def bools_as_ints(dtype: Any) -> Any:
+    """Compute in that dtype, with booleans as the default integer."""
+    return dtypes.canonicalize_dtype(np.int64) if dtype == np.bool_ else dtype
+
+
+class Rule:
+    """How a ufunc treats dtypes.
+
+    Args:
+      name: the ufunc.
+      classes: the classes of dtypes it takes.
+      compute: from the promoted dtype to the one it computes in.
+      functions: the primitive or function for a class of dtypes, `""` for the classes not named.
+    """
+
+    __slots__ = ("classes", "compute", "functions", "name")
+
+    def __init__(self, name: str, classes: str, compute: Callable, functions: Mapping[str, Callable]):
+        self.name, self.classes, self.compute, self.functions = name, classes, compute, functions
+
+    def choose(self, dtype: Any) -> tuple[Callable, Any]:
+        """The function for a promoted dtype, and the dtype it computes in.
+
+        Raises:
+          DTypeError: the ufunc does not take this dtype.
+        """
+        found = class_of(dtype)
+        if found not in self.classes:
+            wanted = " or ".join(CLASS_NAMES[c] for c in self.classes)
+            raise DTypeError(
+                self.name, expected=f"{wanted} operands", got=str(dtype), mend="convert the operand with .astype"
+            )
+        to = self.compute(dtype)
+        functions = self.functions
+        return functions.get(class_of(to)) or functions[""], to
+
+
+class _Step:
+    """What a plan does to one operand: bring it to a dtype and a shape, where these are not None."""
+
+    __slots__ = ("dtype", "shape", "weak")
+
+    def __init__(self, dtype: Any, weak: bool, shape: tuple | None):
+        self.dtype, self.weak, self.shape = dtype, weak, shape
+
+    def __call__(self, x: Any) -> Any:
+        if self.dtype is not None:
+            x = cast(x, self.dtype, self.weak)
+        return x if self.shape is None else broadcast_to_shape(x, self.shape)
+
+
+class _Plan:
+    """A function and the steps that prepare its operands."""
+
+    __slots__ = ("function", "steps")
+
+    def __init__(self, function: Callable, steps: tuple):
+        self.function, self.steps = function, steps
+
+
+@eager_program(static_argnames=("plan",))
+def _follow(plan: _Plan, *xs: Any) -> Any:
+    return plan.function(*[x if step is None else step(x) for step, x in zip(plan.steps, xs, strict=True)])
+
+
+def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
+    """Decide how operands of these types are brought together."""
+    if all(k in SCALAR_KINDS for k in kinds):
+        dtype, weak = result_dtype(xs)
+    else:
+        dtype, weak = result_dtype([x if k in SCALAR_KINDS else k for x, k in zip(xs, kinds, strict=True)])
+    function, to = rule.choose(dtype)
+    direct = isinstance(function, Primitive)
+    shapes = [() if k in SCALAR_KINDS else k.shape for k in kinds]
+    shape = broadcast_shapes(*shapes, where=rule.name)
+    check_rank_promotion(rule.name, shapes)
+    steps = tuple(_step(k, to, weak, shape, direct) for k in kinds)
+    if direct and not any(type(s) is _Step for s in steps):
+        return _with_scalars(function, steps)
+    return functools.partial(_follow, _Plan(function, steps))
+
+
+def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:
+    if kind in SCALAR_KINDS:
+        if dtypes.scalar_dtype(kind) == to:
+            return None
+        if weak and to == dtypes.scalar_dtype(float):
+            return float
+        if weak and to == dtypes.scalar_dtype(complex):
+            return complex
+        return functools.partial(_as_scalar, dtype=to)
+    dtype = to if kind.dtype != to else None
+    own = kind.shape
+    target = None if own == shape or (direct and not own) else shape
+    return None if dtype is None and target is None else _Step(dtype, weak and kind.weak_type, target)
+
+
+def _as_scalar(x: Any, dtype: Any) -> Any:
+    return scalar_of(x, dtype)
+
+
+def _with_scalars(function: Callable, steps: tuple) -> Callable:
+    """The primitive, with Python scalars converted on the way."""
+    if not any(steps):
+        return function
+    if len(steps) == 1:
+        (convert,) = steps
+        return lambda x: function(convert(x))
+    left, right = steps
+    if left is None:
+        return lambda x, y: function(x, right(y))
+    if right is None:
+        return lambda x, y: function(left(x), y)
+    return lambda x, y: function(left(x), right(y))
+
+
+def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
+    x = unwrapped(x)
+    return x, kind_of(x, name)
+
+
+def unary(rule: Rule) -> Callable:
+    """The ufunc of one operand that a rule describes."""
+    plans: dict[tuple, Callable] = {}
+    name = rule.name
+
+    def ufunc(x: Any, /) -> Any:
+        kind = getattr(x, "aval", None)
+        if kind is None:
+            kind = type(x)
+            if kind not in SCALAR_KINDS:
+                x, kind = _slow_kind(x, name)
+        key = (kind, state.context)
+        run = plans.get(key)
+        if run is None:
+            run = plans[key] = plan(rule, (x,), (kind,))
+        return run(x)
+
+    ufunc.nin, ufunc.nout, ufunc.rule = 1, 1, rule  # type: ignore[attr-defined]
+    return ufunc
+
+
+def binary(rule: Rule) -> Callable:
+    """The ufunc of two operands that a rule describes."""
+    plans: dict[tuple, Callable] = {}
+    name = rule.name
+
+    def ufunc(x: Any, y: Any, /) -> Any:
+        a = getattr(x, "aval", None)
+        if a is None:
+            a = type(x)
+            if a not in SCALAR_KINDS:
+                x, a = _slow_kind(x, name)
+        b = getattr(y, "aval", None)
+        if b is None:
+            b = type(y)
+            if b not in SCALAR_KINDS:
+                y, b = _slow_kind(y, name)
+        key = (a, b, state.context)
+        run = plans.get(key)
+        if run is None:
+            run = plans[key] = plan(rule, (x, y), (a, b))
+        return run(x, y)
+
+    ufunc.nin, ufunc.nout, ufunc.rule, ufunc.plans = 2, 1, rule, plans  # type: ignore[attr-defined]
+    return ufunc
+
+
+def is_operand(x: Any) -> bool:
+    """Whether an operator takes `x`, or leaves it to `x` to know what to do."""
+    return isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or hasattr(x, "__phalanx_array__")
+
+
+def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
+    """The operator and the reflected operator that share a binary ufunc's plans."""
+    rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
+
+    def operator(self: Any, other: Any) -> Any:
+        b = getattr(other, "aval", None)
+        if b is None:
+            b = type(other)
+            if b not in SCALAR_KINDS:
+                return ufunc(self, other) if is_operand(other) else NotImplemented
+        a = self.aval
+        key = (a, b, state.context)
+        run = plans.get(key)
+        if run is None:
+            run = plans[key] = plan(rule, (self, other), (a, b))
+        return run(self, other)
+
+    def reflected(self: Any, other: Any) -> Any:
+        b = type(other)
+        if b not in SCALAR_KINDS:
+            return ufunc(other, self) if hasattr(other, "aval") or is_operand(other) else NotImplemented
+        a = self.aval
+        key = (b, a, state.context)
+        run = plans.get(key)
+        if run is None:
+            run = plans[key] = plan(rule, (other, self), (b, a))
+        return run(other, self)
+
+    return operator, reflected
+
+
