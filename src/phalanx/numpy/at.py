@@ -17,7 +17,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
 from phalanx.numpy import indexing
 from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
-from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, operand, unwrapped
+from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, cast, operand, unwrapped
 
 INT32 = np.dtype(np.int32)
 _modes = lax.GatherScatterMode
@@ -169,7 +169,7 @@ def update(
     except NonConcreteBooleanIndexError:
         return _masked_update(x, index, values, how)
     if y is not x:
-        from phalanx.numpy.shape import reshape
+        from phalanx.numpy.shapes import reshape
 
         return reshape(update(y, _without_scalars(key, arrays), values, how, mode), x.shape)
     if how == "apply":
@@ -306,12 +306,13 @@ class WindowPlan(WritePlan):
         return self._write(x, func(lax.slice(x, self.starts, limits)))
 
     def _write(self, x: Any, new: Any) -> Any:
-        return lax.dynamic_update_slice_p(x, new, *[np.int32(a) for a in self.starts])
+        starts = [np.int32(a) for a in self.starts]
+        return lax.dynamic_update_slice_p(x, new, *starts, wrap=(False,) * len(starts))
 
 
 def _in_shape(new: Any, sizes: tuple) -> Any:
     if np.shape(new) == sizes:
-        return new if hasattr(new, "aval") else lax.asarray(new)
+        return new if hasattr(new, "aval") else as_array(new)
     return lax.reshape(new, sizes)
 
 

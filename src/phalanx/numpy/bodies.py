@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.numpy.operands import broadcast_to_shape, cast, scalar_of
+from phalanx.numpy.operands import SCALAR_KINDS, as_array, broadcast_to_shape, cast, scalar_of
 
 
 def dtype_of(*xs: Any) -> Any:
@@ -23,13 +23,11 @@ def dtype_of(*xs: Any) -> Any:
 
 
 def choose(predicate: Any, x: Any, y: Any) -> Any:
-    """`x` where the predicate holds, else `y`; scalars are spread to the predicate's shape."""
-    dtype = dtype_of(x, y)
-    x, y = (scalar_of(v, dtype) if type(v) in (int, float, complex, bool) else v for v in (x, y))
-    shape = next((v.shape for v in (x, y, predicate) if getattr(v, "shape", ())), ())
-    if getattr(predicate, "shape", ()) not in ((), shape):
-        shape = predicate.shape
-    return lax.select_n(predicate, broadcast_to_shape(y, shape), broadcast_to_shape(x, shape))
+    """`x` where the predicate holds, else `y`; each of the three may have rank 0."""
+    if type(x) in SCALAR_KINDS or type(y) in SCALAR_KINDS:
+        dtype = dtype_of(x, y)
+        x, y = (scalar_of(v, dtype) if type(v) in SCALAR_KINDS else v for v in (x, y))
+    return lax.select_n_p(predicate, y, x)
 
 
 def isnan(x: Any) -> Any:
@@ -72,7 +70,7 @@ def all_true(x: Any) -> Any:
 
 def identity(x: Any) -> Any:
     """The operand as an array."""
-    return x if hasattr(x, "aval") else lax.asarray(x)
+    return as_array(x)
 
 
 def to_bool(x: Any) -> Any:

@@ -1,6 +1,6 @@
 """Products of arrays: dot, matmul, tensordot and their like, each one dot_general with at most a transposition.
 
-Built on `lax.dot_general`; sums of products by subscripts are in `einsum.py`.
+Built on `lax.dot_general`; sums of products by subscripts are in `einsums.py`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def matvec(x1: Any, x2: Any, /) -> Any:
       >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1])).tolist()
       [3, 7]
     """
-    from phalanx.numpy.einsum import einsum
+    from phalanx.numpy.einsums import einsum
 
     return einsum("...mn,...n->...m", x1, x2)
 
@@ -157,7 +157,7 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
       >>> jnp.vecmat(jnp.array([1, 1]), jnp.array([[1, 2], [3, 4]])).tolist()
       [4, 6]
     """
-    from phalanx.numpy.einsum import einsum
+    from phalanx.numpy.einsums import einsum
     from phalanx.numpy.ufuncs import conjugate
 
     return einsum("...n,...nm->...m", conjugate(x1), x2)
@@ -194,8 +194,8 @@ def vecdot(
       >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1])).tolist()
       [3, 7]
     """
-    from phalanx.numpy.einsum import einsum
-    from phalanx.numpy.shape import moveaxis
+    from phalanx.numpy.einsums import einsum
+    from phalanx.numpy.shapes import moveaxis
 
     x, y = operand(x1, "vecdot"), operand(x2, "vecdot")
     if x.ndim < 1 or y.ndim < 1 or x.shape[axis] != y.shape[axis]:
@@ -308,7 +308,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
       [0, 0, 1]
     """
     from phalanx.numpy.joining import concatenate, stack
-    from phalanx.numpy.shape import moveaxis
+    from phalanx.numpy.shapes import moveaxis
 
     if axis is not None:
         axisa = axisb = axisc = axis

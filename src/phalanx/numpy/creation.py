@@ -18,6 +18,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.numpy import placing
 from phalanx.numpy.operands import (
+    as_array,
     SCALAR_KINDS,
     broadcast_to_shape,
     canonical_axis,
@@ -64,10 +65,10 @@ def array(
     if getattr(x, "aval", None) is None:
         out = _from_host(x, dtype)
     elif dtype is None:
-        out = lax.copy(x) if copy and state.trace is None else x
+        out = lax.copy_p(x) if copy and state.trace is None else x
     else:
         out = cast(x, dtype)
-        out = lax.copy(out) if out is x and copy and state.trace is None else out
+        out = lax.copy_p(out) if out is x and copy and state.trace is None else out
     if out.ndim < ndmin:
         out = lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
     return placing.place(out, device if device is not None else out_sharding)
@@ -77,8 +78,8 @@ def _from_host(x: Any, dtype: Any) -> Any:
     """An array of host data: a scalar, NumPy data or nested sequences, which may hold arrays."""
     if type(x) in SCALAR_KINDS:
         if dtype is None:
-            return placing.constant(x)
-        return placing.constant(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
+            return as_array(x)
+        return as_array(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
     if isinstance(x, np.ndarray | np.generic):
         value = x
     elif isinstance(x, tuple | list | range):
@@ -109,7 +110,7 @@ def _from_host(x: Any, dtype: Any) -> Any:
     if value.dtype.kind in "OSUMm":
         raise _not_numeric(x)
     dtype = dtypes.canonicalize_dtype(value.dtype) if dtype is None else dtype
-    return placing.constant(_refuse_lost_part(value, dtype).astype(dtype, copy=True))
+    return as_array(_refuse_lost_part(value, dtype).astype(dtype, copy=True))
 
 
 def _refuse_lost_part(value: np.ndarray, dtype: Any) -> np.ndarray:
@@ -185,7 +186,7 @@ def copy(a: Any, order: str | None = None) -> Any:
       [0, 1, 2]
     """
     a = operand(a, "copy")
-    return lax.copy(a) if hasattr(a, "aval") else array(a)
+    return lax.copy_p(a) if hasattr(a, "aval") else array(a)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
@@ -209,21 +210,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     if aval.dtype == dtype and not getattr(aval, "weak_type", False):
         out = array(x) if copy or not hasattr(x, "aval") else x
     else:
-        out = _converted(x, dtype)
+        out = lax.convert_element_type_p(x, dtype=dtype, weak_type=False)
     return placing.place(out, device)
-
-
-def _converted(x: Any, dtype: Any) -> Any:
-    if dtype == np.bool_:
-        return lax.ne(x, np.zeros((), x.dtype)[()]) if x.dtype != np.bool_ else cast(x, dtype)
-    if x.dtype.kind == "c" and dtype.kind != "c":
-        return _real_part(x, dtype)
-    return lax.convert_element_type_p(x, new_dtype=dtype, weak_type=False)
-
-
-@eager_program(static_argnames=("dtype",))
-def _real_part(x: Any, dtype: Any) -> Any:
-    return cast(lax.real(x), dtype)
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
@@ -381,7 +369,7 @@ def arange(
     value = value if len(value) == size else first + distance * np.arange(size)
     if state.trace is not None and size > 64:
         return placing.place(_progression(size, first, distance, dtype), where)
-    return placing.place(placing.constant(np.asarray(value).astype(dtype)), where)
+    return placing.place(as_array(np.asarray(value).astype(dtype)), where)
 
 
 def _known(x: Any, name: str) -> Any:
@@ -522,7 +510,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     out = power(np.e, fractions)
     out = (signs if not getattr(signs, "ndim", 0) else lax.expand_dims(signs, (axis,))) * out
     if num > 0:
-        from phalanx.numpy.shape import moveaxis
+        from phalanx.numpy.shapes import moveaxis
 
         out = moveaxis(out, axis, 0).at[0].set(start)
         out = out.at[-1].set(stop) if endpoint and num > 1 else out
@@ -645,7 +633,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     if hasattr(x, "aval") and not copy and device is None:
         return x
-    return placing.place(placing.constant(np.from_dlpack(x)), device)
+    return placing.place(as_array(np.from_dlpack(x)), device)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:

@@ -95,7 +95,7 @@ class ViewPlan:
         view = self.view
         if state.trace is not None:
             return view(x)
-        if self.window is not None and self.window.is_shared(view.starts) and x.sharding.num_devices == 1:
+        if self.window is not None and self.window.is_shared(view.starts) and len(x.sharding.device_set) == 1:
             return _read_window(x, np.array([view.starts[i] for i in self.window.moved], np.int32), self.window)
         if view.num_operations == 1:
             return view(x)
@@ -143,7 +143,8 @@ def _read_window(x: Any, starts: Any, window: Window) -> Any:
     places = [np.int32(0)] * len(window.sizes)
     for i, d in enumerate(window.moved):
         places[d] = lax.squeeze(lax.slice(starts, (i,), (i + 1,)), (0,))
-    return window.view.reshape(lax.dynamic_slice(x, places, window.sizes))
+    sizes = window.sizes
+    return window.view.reshape(lax.dynamic_slice_p(x, *places, sizes=sizes, wrap=(False,) * len(sizes)))
 
 
 def normalized(index: Any, n: Any, known: bool) -> Any:
@@ -153,8 +154,6 @@ def normalized(index: Any, n: Any, known: bool) -> Any:
     dtype = index.dtype
     if dtype.itemsize < 4:
         index, dtype = lax.convert_element_type(index, INT32), INT32
-    elif dtype == np.uint32 and type(n) is int and n < 2**31:
-        return lax.convert_element_type(index, INT32) if False else index
     if dtype.kind == "u":
         return index
     if type(n) is int:
@@ -167,21 +166,20 @@ def normalized(index: Any, n: Any, known: bool) -> Any:
 class ScalarsPlan:
     """Scalar arrays, integers and slices: a dynamic slice."""
 
-    __slots__ = ("shape", "sizes", "starts", "view")
+    __slots__ = ("sizes", "starts", "view", "wrap")
 
-    def __init__(self, shape: tuple, starts: list, sizes: tuple, view: View):
+    def __init__(self, starts: list, sizes: tuple, view: View):
         # `starts` holds, for each dimension, a static start, or None for the next array.
-        self.shape, self.starts, self.sizes, self.view = shape, starts, sizes, view
+        self.starts = [s if s is None or type(s) is not int else np.int32(s) for s in starts]
+        self.wrap = tuple(s is None for s in starts)
+        self.sizes, self.view = sizes, view
 
     def __call__(self, x: Any, arrays: list) -> Any:
         if state.trace is None:
             return _read(x, arrays, self)
         found = iter(arrays)
-        starts = [normalized(next(found), n, False) if s is None else s for s, n in zip(self.starts, self.shape, strict=True)]
-        dtypes = {s.dtype for s in starts if not isinstance(s, int)}
-        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.int64) if any(d.itemsize > 4 for d in dtypes) else INT32
-        starts = [dtype.type(s) if isinstance(s, int) else _as(s, dtype) for s in starts]
-        return self.view.reshape(lax.dynamic_slice_p(x, *starts, slice_sizes=self.sizes))
+        starts = [next(found) if s is None else s for s in self.starts]
+        return self.view.reshape(lax.dynamic_slice_p(x, *starts, sizes=self.sizes, wrap=self.wrap))
 
 
 def _as(x: Any, dtype: Any) -> Any:
@@ -380,7 +378,7 @@ def _plan_scalars(shape: tuple, entries: tuple) -> ScalarsPlan:
             dropped.append(dim)
         dim += 1
     slices = [Slice(0, 1, n) for n in sizes]
-    return ScalarsPlan(shape, starts, tuple(sizes), View(tuple(sizes), slices, tuple(dropped), tuple(added)))
+    return ScalarsPlan(starts, tuple(sizes), View(tuple(sizes), slices, tuple(dropped), tuple(added)))
 
 
 def clamped(i: int, n: Any) -> Any:

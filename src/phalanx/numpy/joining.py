@@ -24,7 +24,7 @@ from phalanx.numpy.operands import (
     operand,
     promote,
 )
-from phalanx.numpy.shape import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
+from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
 
 def _parts(arrays: Any, where: str) -> list:
@@ -102,7 +102,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> An
       [[0.0, 0.0], [1.0, 1.0]]
     """
     if (hasattr(arrays, "aval") or isinstance(arrays, np.ndarray)) and dtype is None:
-        from phalanx.numpy.shape import moveaxis
+        from phalanx.numpy.shapes import moveaxis
 
         return moveaxis(arrays, 0, axis)
     return _stack(_parts(arrays, "stack"), axis, None if dtype is None else np.dtype(dtype))
@@ -333,7 +333,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         at = int(where.reshape(()))
         at = at + n if at < 0 else at
         if where.ndim == 0 and np.ndim(obj) == 0:
-            from phalanx.numpy.shape import moveaxis
+            from phalanx.numpy.shapes import moveaxis
 
             values = moveaxis(values, 0, axis)
         count = values.shape[axis]

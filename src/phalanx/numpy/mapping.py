@@ -71,8 +71,10 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     shape = broadcast_shapes(condition.shape, np.shape(x), np.shape(y), where="where")
     if condition.shape:
         condition = broadcast_to_shape(condition, shape)
-    x, y = (x if np.shape(x) == shape else broadcast_to_shape(x, shape) for x in (x, y))
-    return lax.select_n(condition, y, x)
+    elif shape and not (np.shape(x) == shape or np.shape(y) == shape):
+        x = broadcast_to_shape(x, shape)
+    x, y = (v if np.shape(v) == shape or not np.shape(v) else broadcast_to_shape(v, shape) for v in (x, y))
+    return lax.select_n_p(condition, y, x)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, placement
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.config import config
+from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
+from phalanx.core.trace import StagedTracer, StagingTrace
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})
 _CONVERSIONS = ("__phalanx_array__", "__jax_array__")
@@ -80,9 +81,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     aval = getattr(x, "aval", None)
     if aval is not None and aval.dtype == dtype and aval.weak_type == weak:
         return x
-    if aval is not None and aval.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-        x = lax.real(x) if dtype != np.bool_ else x
-    return lax.convert_element_type_p(x, new_dtype=np.dtype(dtype), weak_type=weak)
+    return lax.convert_element_type_p(x, dtype=np.dtype(dtype), weak_type=weak)
 
 
 def scalar_of(x: Any, dtype: Any) -> Any:
@@ -147,9 +146,9 @@ def broadcast_shapes(*shapes: Sequence[Any], where: str = "broadcast_shapes") ->
     out = [1] * ndim
     for shape in tuples:
         for i, d in enumerate(shape, ndim - len(shape)):
-            if out[i] is 1 or out[i] == 1:  # noqa: F632 - a symbolic dimension need not be compared
+            if type(out[i]) is int and out[i] == 1:
                 out[i] = d
-            elif d != 1 and d != out[i]:
+            elif not (type(d) is int and d == 1) and d != out[i]:
                 raise ShapeError(
                     where, expected="shapes that broadcast: equal dimensions, or 1",
                     got=" and ".join(str(tuple(s)) for s in tuples),
@@ -265,3 +264,21 @@ def concrete(x: Any) -> np.ndarray | None:
         x = x.concrete
         return None if x is None else concrete(x)
     return np.asarray(x)
+
+
+def as_array(x: Any) -> Any:
+    """A host value as an array, or as a constant of the program being traced; arrays as they are.
+
+    A Python scalar gives a weak type.
+    """
+    if hasattr(x, "aval"):
+        return x
+    aval = aval_of(x)
+    trace = state.trace
+    while trace is not None and not isinstance(trace, StagingTrace):
+        trace = trace.parent
+    if trace is None:
+        return placement.put(np.asarray(x), None, aval)
+    if not aval.shape:
+        return lax.convert_element_type_p(x, dtype=aval.dtype, weak_type=aval.weak_type)
+    return StagedTracer(trace, aval, trace.constant(np.asarray(x, aval.dtype)))

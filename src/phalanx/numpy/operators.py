@@ -11,7 +11,7 @@ from phalanx.numpy import (
     indexing,
     reductions,
     rounding,
-    shape,
+    shapes,
     sorting,
     taking,
     ufuncs,
@@ -51,13 +51,13 @@ def _dimensions(args: tuple, name: str) -> tuple:
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Any:
-    return shape.reshape(self, _dimensions(args, "reshape"), order)
+    return shapes.reshape(self, _dimensions(args, "reshape"), order)
 
 
 def _transpose(self: Any, *args: Any) -> Any:
     if not args or args == (None,):
-        return shape.transpose(self)
-    return shape.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+        return shapes.transpose(self)
+    return shapes.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
 
 
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
@@ -78,9 +78,9 @@ def _view(self: Any, dtype: Any = None, type: None = None) -> Any:  # noqa: A002
         return lax.bitcast_convert_type(self, dtype)
     if own.itemsize > dtype.itemsize:
         out = lax.bitcast_convert_type(self, dtype)
-        return shape.reshape(out, (*self.shape[:-1], -1)) if self.ndim else out
+        return shapes.reshape(out, (*self.shape[:-1], -1)) if self.ndim else out
     ratio = dtype.itemsize // own.itemsize
-    return lax.bitcast_convert_type(shape.reshape(self, (*self.shape[:-1], -1, ratio)), dtype)
+    return lax.bitcast_convert_type(shapes.reshape(self, (*self.shape[:-1], -1, ratio)), dtype)
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
@@ -104,7 +104,7 @@ def _clip(self: Any, min: Any = None, max: Any = None, **older: Any) -> Any:  # 
 
 
 def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
-    return shape.ravel(self, order)
+    return shapes.ravel(self, order)
 
 
 def _searchsorted(self: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
@@ -137,7 +137,7 @@ def methods() -> dict[str, Any]:
     table["__getitem__"], table["__iter__"] = indexing.getitem, indexing.iterate
     for room, names in {
         reductions: "all any argmax argmin cumprod cumsum max mean min prod ptp std sum var",
-        shape: "diagonal ravel repeat squeeze swapaxes trace",
+        shapes: "diagonal ravel repeat squeeze swapaxes trace",
         sorting: "argpartition argsort sort",
         taking: "choose nonzero take",
         ufuncs: "conj conjugate",
@@ -154,8 +154,8 @@ def methods() -> dict[str, Any]:
             condition, self, axis, out=out, size=size, fill_value=fill_value
         ),
         "at": property(At),
-        "T": property(shape.transpose), "mT": property(shape.matrix_transpose),
-        "real": property(ufuncs.real), "imag": property(ufuncs.imag), "flat": property(shape.ravel),
+        "T": property(shapes.transpose), "mT": property(shapes.matrix_transpose),
+        "real": property(ufuncs.real), "imag": property(ufuncs.imag), "flat": property(shapes.ravel),
     }  # fmt: skip
     return table
 

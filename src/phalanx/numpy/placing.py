@@ -1,4 +1,4 @@
-"""Where host values become arrays: constants of the program being traced, or buffers on the default device.
+"""Where values become arrays: constants of the program being traced, or buffers on a device.
 
 Built on `core.placement`; `creation.py` calls it.
 """
@@ -7,39 +7,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from phalanx import lax
+from phalanx.core import placement
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
-
-
-def constant(value: Any) -> Any:
-    """A host value as an array: a Python scalar stays weak."""
-    if isinstance(value, np.ndarray):
-        return lax.asarray(value)
-    return lax.asarray(value)
+from phalanx.numpy.operands import as_array
 
 
 def place(x: Any, where: Any) -> Any:
     """`x` on a device or with a sharding, if one is given."""
     if where is None:
         return x
+    from phalanx import spmd
+
     if state.trace is not None:
-        from phalanx.core.seats import constrain
-
-        return constrain(x, where)
-    from phalanx.core import placement
-
+        return spmd.with_sharding_constraint(x, where)
+    if not hasattr(where, "device_set"):
+        where = placement.on_device(where)
     return placement.put(x, where)
 
 
 @eager_program(static_argnames=("shape", "value", "dtype", "weak"))
 def filled(shape: tuple, value: Any, dtype: Any, weak: bool) -> Any:
     """One value everywhere, in one operation."""
-    if weak:
-        return lax.broadcast_in_dim(value, shape, ()) if shape else lax.asarray(value)
-    return lax.full(shape, value, dtype)
+    if not weak:
+        return lax.full(shape, value, dtype)
+    return lax.broadcast_in_dim(value, shape, ()) if shape else as_array(value)
 
 
 @eager_program(static_argnames=("size", "dtype"))

@@ -18,6 +18,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.operands import (
+    as_array,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
@@ -60,7 +61,7 @@ def masked(x: Any, where: Any, fill: Any, name: str) -> Any:
     mask = operand(where, f"{name}, argument where")
     mask = mask if mask.dtype == np.bool_ else to_bool(mask)
     shape = x.shape
-    return lax.select_n(broadcast_to_shape(mask, shape), lax.full(shape, fill, x.dtype), x)
+    return lax.select_n_p(broadcast_to_shape(mask, shape), scalar_of(fill, x.dtype), x)
 
 
 def _reduce(
@@ -85,7 +86,7 @@ def _reduce(
     axes = canonical_axes(axis, x.ndim, name)
     if initial is None and name in ("max", "min"):
         _refuse_empty(name, x.shape, axes)
-    y = op(x, axes) if axes else (x if hasattr(x, "aval") else lax.asarray(x))
+    y = op(x, axes) if axes else (as_array(x))
     if keepdims and axes:
         y = with_dims(y, x.shape, axes)
     if initial is not None:

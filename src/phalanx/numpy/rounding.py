@@ -12,7 +12,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy.bodies import choose, isnan
 from phalanx.numpy.bodies import rint as _rint
-from phalanx.numpy.operands import cast, operand, scalar_of
+from phalanx.numpy.operands import as_array, cast, operand, scalar_of
 from phalanx.numpy.reductions import refuse_out
 from phalanx.numpy.ufuncs import maximum, minimum
 
@@ -37,7 +37,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
         raise ArgumentError("round", expected="numbers", got="booleans", mend="convert with .astype")
     if dtypes.issubdtype(x.dtype, np.integer):
         if decimals >= 0:
-            return x if hasattr(x, "aval") else lax.asarray(x)
+            return as_array(x)
         factor = scalar_of(10**-decimals, x.dtype)
         return lax.mul(_halves_to_even(x, factor), factor)
     if decimals == 0:
@@ -95,7 +95,7 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
         x = maximum(low, x)
     if high is not None:
         x = minimum(high, x)
-    return x if hasattr(x, "aval") else lax.asarray(x)
+    return as_array(x)
 
 
 @eager_program(static_argnames=("copy",))
@@ -108,7 +108,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     x = operand(x, "nan_to_num")
     if not dtypes.issubdtype(x.dtype, np.inexact):
-        return x if hasattr(x, "aval") else lax.asarray(x)
+        return as_array(x)
     if x.dtype.kind == "c":
         parts = [nan_to_num(p, True, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x))]
         return lax.complex(*parts)

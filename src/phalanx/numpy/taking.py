@@ -237,7 +237,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
       [0.0, 5.0, 0.0]
     """
     _refuse_inplace(inplace, "put")
-    from phalanx.numpy.shape import ravel, resize
+    from phalanx.numpy.shapes import ravel, resize
 
     x, ind, v = (array(y) if isinstance(y, list | tuple) else operand(y, "put") for y in (a, ind, v))
     ind, v = ravel(ind), ravel(v)
@@ -265,7 +265,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
       [1.0, 0.0, 2.0]
     """
     _refuse_inplace(inplace, "place")
-    from phalanx.numpy.shape import ravel, resize
+    from phalanx.numpy.shapes import ravel, resize
 
     x, mask, vals = (array(y) if isinstance(y, list | tuple) else operand(y, "place") for y in (arr, mask, vals))
     mask = ravel(to_bool(mask))
@@ -304,7 +304,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     """
     x = array(a) if isinstance(a, list | tuple) else operand(a, "nonzero")
     if x.ndim == 0:
-        from phalanx.numpy.shape import atleast_1d
+        from phalanx.numpy.shapes import atleast_1d
 
         x = atleast_1d(x)
     if size is None:
@@ -343,7 +343,7 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
       >>> jnp.flatnonzero(jnp.array([[0, 5], [0, 7]])).tolist()
       [1, 3]
     """
-    from phalanx.numpy.shape import ravel
+    from phalanx.numpy.shapes import ravel
 
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
@@ -377,7 +377,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
       >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3])).tolist()
       [1, 3]
     """
-    from phalanx.numpy.shape import ravel
+    from phalanx.numpy.shapes import ravel
 
     return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
 
@@ -399,7 +399,7 @@ def compress(
       >>> jnp.compress(jnp.array([True, False]), jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
       [[1, 2]]
     """
-    from phalanx.numpy.shape import ravel
+    from phalanx.numpy.shapes import ravel
 
     x = array(a) if isinstance(a, list | tuple) else operand(a, "compress")
     condition = array(condition) if isinstance(condition, list | tuple) else operand(condition, "compress")
@@ -637,7 +637,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     n = min(x.shape)
     i = np.arange(n)
     if val.ndim:
-        from phalanx.numpy.shape import ravel, tile
+        from phalanx.numpy.shapes import ravel, tile
 
         val = ravel(val)
         val = (tile(val, -(-n // val.shape[0])) if val.shape[0] < n else val)[:n]

@@ -30,7 +30,7 @@ from phalanx.numpy.operands import (
     unwrapped,
 )
 
-CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex"}
+CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex", "x": "random key"}
 
 
 def class_of(dtype: Any) -> str:

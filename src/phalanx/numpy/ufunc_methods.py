@@ -17,7 +17,7 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions, ufuncs
 from phalanx.numpy.operands import canonical_axis, cast, operand, scalar_of
-from phalanx.numpy.shape import moveaxis, ravel
+from phalanx.numpy.shapes import moveaxis, ravel
 
 
 def equip(ufunc: Callable, identity: Any, reduction: Callable | None, cumulative: Callable | None) -> None:

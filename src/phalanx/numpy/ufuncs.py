@@ -33,7 +33,7 @@ _DOC = """{doc}
       >>> jnp.{name}({example}).tolist()
       {result}
     """
-_CLASSES = {"b": "bool", "i": "integer", "f": "floating", "c": "complex"}
+_CLASSES = {"b": "bool", "i": "integer", "f": "floating", "c": "complex", "x": "random keys"}
 
 
 def _finish(function: Callable, doc: str, example: str, result: str) -> Callable:

@@ -17,7 +17,7 @@ from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.numpy.operands import cast, operand, result_dtype
+from phalanx.numpy.operands import as_array, cast, operand, result_dtype
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -210,7 +210,7 @@ def _reduced_term(x: Any, ones: tuple, term: str | None) -> Any:
     x = lax.squeeze(x, ones) if ones else x
     if term is None:
         return x
-    from phalanx.numpy.shape import diagonal, moveaxis
+    from phalanx.numpy.shapes import diagonal, moveaxis
 
     while len(set(term)) != len(term):
         c = next(c for c in term if term.count(c) > 1)
@@ -316,4 +316,4 @@ def _finish(x: Any, term: str, result: str, sizes: dict, dtype: Any) -> Any:
         x = lax.expand_dims(x, missing) if missing else x
     if dtype is not None and x.dtype != dtype:
         x = cast(x, dtype)
-    return x if hasattr(x, "aval") else lax.asarray(np.asarray(x))
+    return as_array(x)

@@ -18,6 +18,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.numpy.creation import array, band_mask
 from phalanx.numpy.operands import (
+    as_array,
     broadcast_operands,
     broadcast_shapes,
     broadcast_to_shape,
@@ -651,7 +652,7 @@ def _triangle(m: Any, k: int, how: str, name: str) -> Any:
         m = lax.broadcast_in_dim(m, (m.shape[0], m.shape[0]), (1,))
     mask = band_mask(m.shape[-2:], k, how)
     mask = broadcast_to_shape(mask, m.shape)
-    return lax.select_n(mask, lax.full(m.shape, 0, m.dtype), m)
+    return lax.select_n_p(mask, m.dtype.type(0), m)
 
 
 @eager_program(static_argnames=("k",))
@@ -674,7 +675,7 @@ def diag(v: Any, k: int = 0) -> Any:
     if k:
         v = lax.pad(v, v.dtype.type(0), ((max(0, k), max(0, -k), 0),))
     wide = lax.broadcast_in_dim(v, (n, n), (1,))
-    return lax.select_n(band_mask((n, n), k, "eq"), lax.full((n, n), 0, v.dtype), wide)
+    return lax.select_n_p(band_mask((n, n), k, "eq"), v.dtype.type(0), wide)
 
 
 def diagflat(v: Any, k: int = 0) -> Any:

@@ -1,0 +1,73 @@
+"""Bits packed into bytes and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError
+from phalanx.numpy.bodies import to_bool
+from phalanx.numpy.operands import canonical_axis, cast, operand
+from phalanx.numpy.shapes import moveaxis, ravel
+
+_UINT8 = np.dtype(np.uint8)
+
+
+def _order(bitorder: str, name: str) -> np.ndarray:
+    if bitorder not in ("big", "little"):
+        raise ArgumentError(f"{name}, argument bitorder", expected="'big' or 'little'", got=repr(bitorder), mend="use one")
+    return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1].copy()
+
+
+@eager_program(static_argnames=("axis", "bitorder"))
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+    """Booleans along an axis packed into bytes.
+
+    Examples:
+      >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1], dtype=bool)).tolist()
+      [5]
+    """
+    x = to_bool(operand(a, "packbits"))
+    shifts = _order(bitorder, "packbits")
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = canonical_axis(axis, x.ndim, "packbits")
+    x = moveaxis(x, axis, -1)
+    n = x.shape[-1]
+    x = cast(x, _UINT8)
+    if n % 8:
+        x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, 8 - n % 8, 0)])
+    x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8))
+    return moveaxis(lax.reduce_sum(x << shifts, (x.ndim - 1,)), -1, axis)
+
+
+@eager_program(static_argnames=("axis", "count", "bitorder"))
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+    """Bytes along an axis unpacked into bits.
+
+    Examples:
+      >>> jnp.unpackbits(jnp.array([5], dtype="uint8")).tolist()
+      [0, 0, 0, 0, 0, 1, 0, 1]
+    """
+    x = operand(a, "unpackbits")
+    if x.dtype != _UINT8:
+        raise ArgumentError("unpackbits", expected="an array of uint8", got=str(x.dtype), mend="convert it")
+    shifts = _order(bitorder, "unpackbits")
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = canonical_axis(axis, x.ndim, "unpackbits")
+    x = moveaxis(x, axis, -1)
+    bits = (x[..., None] >> shifts) & np.uint8(1)
+    bits = lax.reshape(bits, (*x.shape[:-1], 8 * x.shape[-1]))
+    if count is not None:
+        size = bits.shape[-1]
+        count = count + size if count < 0 else count
+        if count > size:
+            bits = lax.pad(bits, np.uint8(0), [(0, 0, 0)] * (bits.ndim - 1) + [(0, count - size, 0)])
+        bits = bits[..., :count]
+    return moveaxis(bits, -1, axis)
+
+

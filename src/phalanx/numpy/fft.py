@@ -1,0 +1,254 @@
+"""Fourier transforms: `numpy.fft`.
+
+Built on `lax.fft`, which transforms up to three trailing dimensions at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, AxisError
+from phalanx.numpy.creation import arange
+from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
+from phalanx.numpy.shapes import moveaxis, roll
+
+_static = eager_program(static_argnames=("name", "kind", "s", "axes", "norm", "n", "axis"))
+
+
+def _scale(norm: str | None, lengths: Sequence[int], inverse: bool, name: str) -> float:
+    """The factor a norm asks for, beside what the transform does by itself."""
+    n = math.prod(lengths)
+    if norm in (None, "backward"):
+        return 1.0
+    if norm == "ortho":
+        return math.sqrt(n) if inverse else 1 / math.sqrt(n)
+    if norm == "forward":
+        return float(n) if inverse else 1 / n
+    raise ArgumentError(f"fft.{name}, argument norm", expected="'backward', 'ortho' or 'forward'", got=repr(norm), mend="use one")
+
+
+@_static
+def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Any:
+    x = operand(a, f"fft.{name}")
+    if kind == "RFFT" and x.dtype.kind == "c":
+        raise ArgumentError(f"fft.{name}", expected="real numbers", got=str(x.dtype), mend="use fft, or take the real part")
+    (x,) = promote_inexact(f"fft.{name}", x)
+    x = cast(x, np.dtype(np.float32)) if x.dtype.itemsize < 4 else x
+    if axes is None:
+        axes = tuple(range(x.ndim - len(s), x.ndim)) if s is not None else tuple(range(x.ndim))
+    axes = canonical_axes(axes, x.ndim, f"fft.{name}")
+    if not axes:
+        return x
+    if len(axes) > 3:
+        return _many(name, kind, x, s, axes, norm)
+    trailing = tuple(range(x.ndim - len(axes), x.ndim))
+    moved = axes != trailing
+    x = moveaxis(x, axes, trailing) if moved else x
+    lengths = [x.shape[i] for i in trailing] if s is None else [int(n) for n in s]
+    if len(lengths) != len(axes):
+        raise ArgumentError(f"fft.{name}, argument s", expected=f"{len(axes)} lengths", got=s, mend="give one for each axis")
+    if s is None and kind == "IRFFT":
+        lengths[-1] = 2 * (lengths[-1] - 1)
+    if min(lengths) < 1:
+        raise ArgumentError(f"fft.{name}", expected="lengths of 1 or more", got=tuple(lengths), mend="give s= or n=")
+    taken = [n // 2 + 1 if kind == "IRFFT" and i == len(lengths) - 1 else n for i, n in enumerate(lengths)]
+    x = _resized(x, taken)
+    if kind != "RFFT" and x.dtype.kind != "c":
+        x = cast(x, dtypes.result_type(x, np.complex64))
+    y = lax.fft(x, kind, tuple(lengths))
+    factor = _scale(norm, lengths, kind in ("IFFT", "IRFFT"), name)
+    y = y * y.dtype.type(factor) if factor != 1.0 else y
+    return moveaxis(y, trailing, axes) if moved else y
+
+
+def _many(name: str, kind: str, x: Any, s: Any, axes: tuple, norm: str | None) -> Any:
+    """Over more than three axes: three by three; the real one is the last, and comes first for a real transform."""
+    s = None if s is None else tuple(s)
+    split = -3
+    last, first = axes[split:], axes[:split]
+    s_last, s_first = (None, None) if s is None else (s[split:], s[:split])
+    if kind == "IRFFT":
+        x = _transform(name, "IFFT", x, s_first, first, norm)
+        return _transform(name, kind, x, s_last, last, norm)
+    x = _transform(name, kind, x, s_last, last, norm)
+    return _transform(name, "IFFT" if kind == "IFFT" else "FFT", x, s_first, first, norm)
+
+
+def _resized(x: Any, lengths: Sequence[int]) -> Any:
+    """The trailing dimensions cut or filled with zeros to given lengths."""
+    lead = x.ndim - len(lengths)
+    own = x.shape[lead:]
+    if any(n < m for n, m in zip(lengths, own, strict=True)):
+        limits = (*x.shape[:lead], *(min(n, m) for n, m in zip(lengths, own, strict=True)))
+        x = lax.slice(x, (0,) * x.ndim, limits)
+    grow = [max(n - m, 0) for n, m in zip(lengths, own, strict=True)]
+    if any(grow):
+        x = lax.pad(x, x.dtype.type(0), [(0, 0, 0)] * lead + [(0, g, 0) for g in grow])
+    return x
+
+
+def _one(name: str, kind: str, a: Any, n: Any, axis: Any, norm: str | None) -> Any:
+    if isinstance(axis, tuple | list):
+        raise AxisError(f"fft.{name}, argument axis", expected="one axis", got=axis, mend=f"use fft.{name}n")
+    return _transform(name, kind, a, None if n is None else (int(n),), (axis,), norm)
+
+
+_DOC = """{doc}
+
+    Args:
+      {args}
+      norm: `"backward"`, `"ortho"` or `"forward"`: where the factors 1/n go.
+
+    Raises:
+      ArgumentError: an argument has a value that is not taken.
+
+    Examples:
+      >>> {example}
+      {result}
+    """
+
+
+def _documented(function: Any, doc: str, many: bool, example: str, result: str) -> None:
+    args = (
+        "a: the array.\n      s: the length along each axis, to cut or fill with zeros to.\n      axes: the axes."
+        if many
+        else "a: the array.\n      n: the length, to cut or fill with zeros to.\n      axis: the axis."
+    )
+    function.__doc__ = _DOC.format(doc=doc, args=args, example=example, result=result)
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    return _one("fft", "FFT", a, n, axis, norm)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    return _one("ifft", "IFFT", a, n, axis, norm)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    return _one("rfft", "RFFT", a, n, axis, norm)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    return _one("irfft", "IRFFT", a, n, axis, norm)
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    x = operand(a, "fft.hfft")
+    n = 2 * (x.shape[axis] - 1) if n is None else n
+    swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
+    return irfft(lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, swapped)
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+    swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
+    return lax.conj(rfft(a, n, axis, swapped))
+
+
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("fftn", "FFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("ifftn", "IFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("rfftn", "RFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("irfftn", "IRFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("fft2", "FFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("ifft2", "IFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("rfft2", "RFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+    return _transform("irfft2", "IRFFT", a, _tuple(s), _tuple(axes), norm)
+
+
+def _tuple(x: Any) -> Any:
+    return None if x is None else tuple(x)
+
+
+_documented(fft, "The discrete Fourier transform along an axis.", False, "jnp.fft.fft(jnp.ones(2)).tolist()", "[(2+0j), 0j]")
+_documented(ifft, "The inverse of `fft`.", False, "jnp.fft.ifft(jnp.ones(2)).tolist()", "[(1+0j), 0j]")
+_documented(rfft, "The transform of real numbers, whose second half says nothing new.", False,
+            "jnp.fft.rfft(jnp.ones(4)).tolist()", "[(4+0j), 0j, 0j]")  # fmt: skip
+_documented(irfft, "The inverse of `rfft`.", False, "jnp.fft.irfft(jnp.fft.rfft(jnp.ones(2))).tolist()", "[1.0, 1.0]")
+_documented(hfft, "The real transform of numbers with Hermitian symmetry.", False, "jnp.fft.hfft(jnp.ones(2)).tolist()",
+            "[2.0, 0.0]")  # fmt: skip
+_documented(ihfft, "The inverse of `hfft`.", False, "jnp.fft.ihfft(jnp.ones(2)).shape", "(2,)")
+_documented(fftn, "The transform along several axes.", True, "jnp.fft.fftn(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
+_documented(ifftn, "The inverse of `fftn`.", True, "jnp.fft.ifftn(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
+_documented(rfftn, "The transform of real numbers along several axes.", True, "jnp.fft.rfftn(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(irfftn, "The inverse of `rfftn`.", True, "jnp.fft.irfftn(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(fft2, "The transform along two axes.", True, "jnp.fft.fft2(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
+_documented(ifft2, "The inverse of `fft2`.", True, "jnp.fft.ifft2(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
+_documented(rfft2, "The transform of real numbers along two axes.", True, "jnp.fft.rfft2(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(irfft2, "The inverse of `rfft2`.", True, "jnp.fft.irfft2(jnp.ones((2, 2))).shape", "(2, 2)")
+
+
+def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    """The frequencies of `fft`, for samples at distance `d`.
+
+    Examples:
+      >>> jnp.fft.fftfreq(4).tolist()
+      [0.0, 0.25, -0.5, -0.25]
+    """
+    half = (n - 1) // 2 + 1
+    i = np.concatenate([np.arange(half), np.arange(-(n // 2), 0)])
+    from phalanx.numpy.creation import array
+
+    return array(i, dtype=dtypes.canonicalize_dtype(dtype or float), device=device) / (n * d)
+
+
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    """The frequencies of `rfft`, for samples at distance `d`.
+
+    Examples:
+      >>> jnp.fft.rfftfreq(4).tolist()
+      [0.0, 0.25, 0.5]
+    """
+    return arange(0, n // 2 + 1, dtype=dtypes.canonicalize_dtype(dtype or float), device=device) / (n * d)
+
+
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """The zero frequency moved to the middle.
+
+    Examples:
+      >>> jnp.fft.fftshift(jnp.array([0, 1, 2, 3])).tolist()
+      [2, 3, 0, 1]
+    """
+    x = operand(x, "fft.fftshift")
+    axes = canonical_axes(axes, x.ndim, "fft.fftshift")
+    return roll(x, tuple(x.shape[i] // 2 for i in axes), axes)
+
+
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """The inverse of `fftshift`.
+
+    Examples:
+      >>> jnp.fft.ifftshift(jnp.array([2, 3, 0, 1])).tolist()
+      [0, 1, 2, 3]
+    """
+    x = operand(x, "fft.ifftshift")
+    axes = canonical_axes(axes, x.ndim, "fft.ifftshift")
+    return roll(x, tuple(-(x.shape[i] // 2) for i in axes), axes)

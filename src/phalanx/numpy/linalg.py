@@ -1,0 +1,739 @@
+"""Linear algebra: `numpy.linalg`, on stacks of matrices.
+
+Built on the decompositions of `lax.linalg` and on `contraction`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.lax import linalg as decompositions
+from phalanx.numpy import contraction, ufuncs
+from phalanx.numpy.contraction import cross as _cross
+from phalanx.numpy.contraction import matmul as _matmul
+from phalanx.numpy.contraction import tensordot as _tensordot
+from phalanx.numpy.contraction import vecdot as _vecdot
+from phalanx.numpy.creation import eye
+from phalanx.numpy.mapping import where
+from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, canonical_axes, cast, operand, promote_inexact
+from phalanx.numpy.reductions import max as _max
+from phalanx.numpy.reductions import min as _min
+from phalanx.numpy.reductions import prod as _prod
+from phalanx.numpy.reductions import sum as _sum
+from phalanx.numpy.shapes import diagonal as _diagonal
+from phalanx.numpy.shapes import matrix_transpose as _matrix_transpose
+from phalanx.numpy.shapes import moveaxis, reshape
+from phalanx.numpy.shapes import trace as _trace
+
+_static = eager_program(
+    static_argnames=(
+        "full_matrices", "compute_uv", "hermitian", "subset_by_index", "mode", "UPLO", "symmetrize_input", "upper", "n",
+        "ord", "axis", "keepdims", "method", "rtol_kind", "axes", "ind", "offset", "dtype", "numpy_resid", "p",
+    )
+)  # fmt: skip
+
+
+class EighResult(NamedTuple):
+    """What `eigh` gives."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class EigResult(NamedTuple):
+    """What `eig` gives."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    """What `qr` gives."""
+
+    Q: Any
+    R: Any
+
+
+class SVDResult(NamedTuple):
+    """What `svd` gives."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class SlogdetResult(NamedTuple):
+    """What `slogdet` gives."""
+
+    sign: Any
+    logabsdet: Any
+
+
+def _matrix(a: Any, name: str, square: bool = False) -> Any:
+    (x,) = promote_inexact(f"linalg.{name}", operand(a, f"linalg.{name}"))
+    if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
+        what = "a square matrix or a stack of them" if square else "a matrix or a stack of them"
+        raise ShapeError(f"linalg.{name}", expected=what, got=f"an array of shape {x.shape}", mend="reshape it")
+    return x
+
+
+def _adjoint(x: Any) -> Any:
+    return lax.conj(_matrix_transpose(x)) if x.dtype.kind == "c" else _matrix_transpose(x)
+
+
+@_static
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Any:
+    """The Cholesky factor of positive definite matrices.
+
+    Args:
+      a: the matrices.
+      upper: give the upper triangular factor.
+      symmetrize_input: take the Hermitian part of `a` first.
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    Examples:
+      >>> jnp.linalg.cholesky(jnp.array([[4.0, 0.0], [0.0, 9.0]])).tolist()
+      [[2.0, 0.0], [0.0, 3.0]]
+    """
+    x = _matrix(a, "cholesky", square=True)
+    factor = decompositions.cholesky(_adjoint(x) if upper and not symmetrize_input else x, symmetrize_input=symmetrize_input)
+    return _adjoint(factor) if upper else factor
+
+
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:  # fmt: skip
+    """The singular value decomposition, a = U diag(S) Vh.
+
+    Args:
+      a: the matrices.
+      full_matrices: make U and Vh square.
+      compute_uv: give U and Vh too.
+      hermitian: `a` is Hermitian, which allows a cheaper way.
+      subset_by_index: which singular values to give.
+
+    Examples:
+      >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
+      [4.0, 3.0]
+    """
+    out = _svd(a, full_matrices, compute_uv, hermitian, subset_by_index)
+    return SVDResult(*out) if compute_uv else out
+
+
+@_static
+def _svd(a: Any, full_matrices: bool, compute_uv: bool, hermitian: bool, subset_by_index: Any) -> Any:
+    x = _matrix(a, "svd")
+    if hermitian:
+        w, v = decompositions.eigh(x)[::-1]
+        order = ufuncs.negative(ufuncs.absolute(w))
+        from phalanx.numpy.sorting import argsort
+        from phalanx.numpy.taking import take_along_axis
+
+        places = argsort(order)
+        s = take_along_axis(w, places, -1)
+        if not compute_uv:
+            return ufuncs.absolute(s)
+        u = take_along_axis(v, places[..., None, :], -1)
+        signs = where(s < 0, -1, 1).astype(s.dtype)
+        return u, ufuncs.absolute(s), _adjoint(u * signs[..., None, :])
+    if not compute_uv:
+        return _only(decompositions.svd(x, full_matrices=full_matrices, compute_uv=False, subset_by_index=subset_by_index))
+    return tuple(decompositions.svd(x, full_matrices=full_matrices, subset_by_index=subset_by_index))
+
+
+def _only(x: Any) -> Any:
+    return x[0] if isinstance(x, tuple | list) else x
+
+
+def svdvals(x: Any, /) -> Any:
+    """The singular values.
+
+    Examples:
+      >>> jnp.linalg.svdvals(jnp.array([[3.0, 0.0], [0.0, 4.0]])).tolist()
+      [4.0, 3.0]
+    """
+    return svd(x, compute_uv=False)
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """The QR decomposition.
+
+    Args:
+      a: the matrices.
+      mode: `"reduced"`, `"complete"`, `"r"` for R alone, or `"full"`.
+
+    Raises:
+      ArgumentError: there is no such mode.
+
+    Examples:
+      >>> abs(jnp.linalg.qr(jnp.array([[3.0], [4.0]])).R[0, 0]).item()
+      5.0
+    """
+    if mode not in ("reduced", "complete", "r", "full"):
+        raise ArgumentError("linalg.qr, argument mode", expected="'reduced', 'complete', 'r' or 'full'", got=repr(mode),
+                            mend="use one")  # fmt: skip
+    q, r = _qr(a, mode)
+    return r if mode == "r" else QRResult(q, r)
+
+
+@_static
+def _qr(a: Any, mode: str) -> tuple:
+    return tuple(decompositions.qr(_matrix(a, "qr"), full_matrices=mode in ("complete", "full")))
+
+
+def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:  # noqa: N803
+    """The eigenvalues, ascending, and eigenvectors of Hermitian matrices.
+
+    Args:
+      a: the matrices.
+      UPLO: which triangle to read, `"L"` or `"U"`.
+      symmetrize_input: take the Hermitian part of `a` first.
+
+    Examples:
+      >>> jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+      [1.0, 2.0]
+    """
+    if UPLO not in (None, "L", "U"):
+        raise ArgumentError("linalg.eigh, argument UPLO", expected="'L' or 'U'", got=repr(UPLO), mend="leave it out")
+    v, w = _eigh(a, UPLO, symmetrize_input)
+    return EighResult(w, v)
+
+
+@_static
+def _eigh(a: Any, UPLO: str | None, symmetrize_input: bool) -> tuple:  # noqa: N803
+    x = _matrix(a, "eigh", square=True)
+    return tuple(decompositions.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input))
+
+
+def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Any:  # noqa: N803
+    """The eigenvalues of Hermitian matrices, ascending.
+
+    Examples:
+      >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 0.0], [0.0, 1.0]])).tolist()
+      [1.0, 2.0]
+    """
+    return eigh(a, UPLO, symmetrize_input).eigenvalues
+
+
+def eig(a: Any) -> EigResult:
+    """The eigenvalues and right eigenvectors of square matrices.
+
+    Examples:
+      >>> jnp.linalg.eig(jnp.array([[2.0]])).eigenvalues.tolist()
+      [(2+0j)]
+    """
+    return EigResult(*_eig(a))
+
+
+@eager_program
+def _eig(a: Any) -> tuple:
+    return tuple(decompositions.eig(_matrix(a, "eig", square=True), compute_left_eigenvectors=False))
+
+
+@eager_program
+def eigvals(a: Any) -> Any:
+    """The eigenvalues of square matrices.
+
+    Examples:
+      >>> jnp.linalg.eigvals(jnp.array([[2.0]])).tolist()
+      [(2+0j)]
+    """
+    x = _matrix(a, "eigvals", square=True)
+    return _only(decompositions.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False))
+
+
+def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+    """The sign and the logarithm of the magnitude of determinants.
+
+    Examples:
+      >>> jnp.linalg.slogdet(jnp.array([[1.0]])).logabsdet.item()
+      0.0
+    """
+    return SlogdetResult(*_slogdet(a))
+
+
+@eager_program
+def _slogdet(a: Any) -> tuple:
+    x = _matrix(a, "slogdet", square=True)
+    factors, pivots, _ = decompositions.lu(x)
+    d = _diagonal(factors, 0, -2, -1)
+    swaps = lax.reduce_sum(cast(pivots != np.arange(pivots.shape[-1], dtype=np.int32), np.dtype(np.int32)), (pivots.ndim - 1,))
+    odd = cast(swaps % 2, x.dtype)
+    if x.dtype.kind == "c":
+        sign = _prod(d / cast(ufuncs.absolute(d), x.dtype), axis=-1) * (1 - 2 * odd)
+    else:
+        sign = _prod(ufuncs.sign(d), axis=-1) * (1 - 2 * odd)
+    return sign, _sum(ufuncs.log(ufuncs.absolute(d)), axis=-1)
+
+
+@eager_program
+def det(a: Any) -> Any:
+    """The determinant.
+
+    Examples:
+      >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).item()
+      -2.0
+    """
+    x = _matrix(a, "det", square=True)
+    n = x.shape[-1]
+    if n == 1:
+        return x[..., 0, 0]
+    if n == 2:
+        return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
+    if n == 3:
+        return _det3(x)
+    factors, pivots, _ = decompositions.lu(x)
+    swaps = lax.reduce_sum(cast(pivots != np.arange(n, dtype=np.int32), np.dtype(np.int32)), (pivots.ndim - 1,))
+    return _prod(_diagonal(factors, 0, -2, -1), axis=-1) * (1 - 2 * cast(swaps % 2, x.dtype))
+
+
+def _det3(x: Any) -> Any:
+    (a, b, c), (d, e, f), (g, h, i) = ([x[..., r, k] for k in range(3)] for r in range(3))
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+
+
+@eager_program
+def inv(a: Any) -> Any:
+    """The inverse of square matrices.
+
+    Examples:
+      >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+      [[0.5, 0.0], [0.0, 0.25]]
+    """
+    x = _matrix(a, "inv", square=True)
+    return _solve(x, broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape))
+
+
+@eager_program
+def solve(a: Any, b: Any) -> Any:
+    """The solution x of a x = b.
+
+    Args:
+      a: square matrices.
+      b: a vector, or matrices of right-hand sides.
+
+    Raises:
+      ShapeError: shapes disagree.
+
+    Examples:
+      >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 4.0])).tolist()
+      [1.0, 1.0]
+    """
+    x, y = promote_inexact("linalg.solve", _matrix(a, "solve", square=True), operand(b, "linalg.solve"))
+    vector = y.ndim == 1
+    if not y.ndim or y.shape[-1 if vector else -2] != x.shape[-1]:
+        raise ShapeError("linalg.solve, argument b", expected=f"{x.shape[-1]} rows", got=y.shape, mend="transpose it")
+    return _solve(x, y[:, None])[..., 0] if vector else _solve(x, y)
+
+
+def _solve(x: Any, y: Any) -> Any:
+    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2], where="linalg.solve")
+    factors, _, order = decompositions.lu(x)
+    from phalanx.numpy.taking import take_along_axis
+
+    y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
+    factors = broadcast_to_shape(factors, (*lead, *factors.shape[-2:]))
+    order = broadcast_to_shape(order, (*lead, order.shape[-1]))
+    y = take_along_axis(y, order[..., None], -2, mode="promise_in_bounds")
+    y = decompositions.triangular_solve(factors, y, left_side=True, lower=True, unit_diagonal=True)
+    return decompositions.triangular_solve(factors, y, left_side=True, lower=False)
+
+
+@_static
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """The norm of vectors or matrices.
+
+    Args:
+      x: the array.
+      ord: which norm; the 2-norm of vectors and the Frobenius norm of matrices by default.
+      axis: the axis of vectors, or two axes of matrices; None for all.
+      keepdims: keep the reduced dimensions, of size 1.
+
+    Raises:
+      ArgumentError: there is no such norm.
+
+    Examples:
+      >>> jnp.linalg.norm(jnp.array([3.0, 4.0])).item()
+      5.0
+    """
+    (x,) = promote_inexact("linalg.norm", operand(x, "linalg.norm"))
+    if axis is None:
+        if ord is None:
+            out = _length(x, tuple(range(x.ndim)))
+            return reshape(out, (1,) * x.ndim) if keepdims else out
+        axes = tuple(range(x.ndim))
+    else:
+        axes = canonical_axes(axis, x.ndim, "linalg.norm")
+    if len(axes) == 1:
+        return _vector_norm(x, ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrix_norm(x, ord, axes, keepdims)
+    raise ArgumentError("linalg.norm, argument axis", expected="one axis or two", got=axis, mend="ravel the array")
+
+
+def _squares(x: Any) -> Any:
+    return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if x.dtype.kind == "c" else lax.square(x)
+
+
+def _length(x: Any, axes: tuple, keepdims: bool = False) -> Any:
+    return ufuncs.sqrt(_sum(_squares(x), axis=axes, keepdims=keepdims))
+
+
+def _vector_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
+    if ord is None or ord == 2:
+        return _length(x, axes, keepdims)
+    if isinstance(ord, str):
+        raise ArgumentError("linalg.norm, argument ord", expected="a number for vectors", got=repr(ord), mend="leave it out")
+    if ord == np.inf:
+        return _max(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
+    if ord == -np.inf:
+        return _min(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
+    if ord == 0:
+        return _sum((x != 0).astype(ufuncs.absolute(x).dtype), axis=axes, keepdims=keepdims)
+    if ord == 1:
+        return _sum(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
+    total = _sum(ufuncs.absolute(x) ** ord, axis=axes, keepdims=keepdims)
+    return total ** (1.0 / ord)
+
+
+def _matrix_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
+    row, column = axes
+    if ord in (None, "f", "fro"):
+        return _length(x, axes, keepdims)
+    if ord in ("nuc", 2, -2):
+        s = svd(moveaxis(x, axes, (-2, -1)), compute_uv=False)
+        out = _sum(s, axis=-1) if ord == "nuc" else (_max if ord == 2 else _min)(s, axis=-1)
+        return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
+    if ord not in (1, -1, np.inf, -np.inf):
+        raise ArgumentError("linalg.norm, argument ord", expected="None, 'fro', 'nuc', 1, 2, inf or their negatives",
+                            got=repr(ord), mend="use one")  # fmt: skip
+    first, second = (row, column) if abs(ord) == 1 else (column, row)
+    sums = _sum(ufuncs.absolute(x), axis=first, keepdims=True)
+    out = (_max if ord > 0 else _min)(sums, axis=second, keepdims=True)
+    return out if keepdims else lax.squeeze(out, tuple(sorted(axes)))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """The norm of the matrices along the last two axes.
+
+    Examples:
+      >>> jnp.linalg.matrix_norm(jnp.array([[3.0, 4.0]])).item()
+      5.0
+    """
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@_static
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """The norm of the vectors along axes, of all elements by default.
+
+    Examples:
+      >>> jnp.linalg.vector_norm(jnp.array([3.0, 4.0])).item()
+      5.0
+    """
+    (x,) = promote_inexact("linalg.vector_norm", operand(x, "linalg.vector_norm"))
+    return _vector_norm(x, ord, canonical_axes(axis, x.ndim, "linalg.vector_norm"), keepdims)
+
+
+@_static
+def cond(x: Any, p: Any = None) -> Any:
+    """The condition number of matrices.
+
+    Examples:
+      >>> jnp.linalg.cond(jnp.array([[4.0, 0.0], [0.0, 2.0]])).item()
+      2.0
+    """
+    x = _matrix(x, "cond")
+    if p in (None, 2, -2):
+        s = svd(x, compute_uv=False)
+        r = s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
+    else:
+        x = _matrix(x, "cond", square=True)
+        r = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+    nan = lax.reduce_or(lax.ne(x, x), (x.ndim - 2, x.ndim - 1))
+    return where(lax.ne(r, r) & ~nan, np.inf, r)
+
+
+@_static
+def _rank(m: Any, rtol: Any) -> Any:
+    x = operand(m, "linalg.matrix_rank")
+    if x.ndim < 2:
+        return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
+    s = svd(x, compute_uv=False)
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * dtypes.finfo(s.dtype).eps
+    bound = _max(s, axis=-1, keepdims=True) * (rtol if not np.ndim(rtol) else rtol[..., None])
+    return _sum((s > bound).astype(int), axis=-1)
+
+
+def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:  # noqa: N803
+    """The number of singular values above a tolerance.
+
+    Examples:
+      >>> jnp.linalg.matrix_rank(jnp.eye(3)).item()
+      3
+    """
+    return _rank(M, tol if rtol is None else rtol)
+
+
+@_static
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Any:
+    """The pseudo-inverse.
+
+    Args:
+      a: the matrices.
+      rtol: singular values below this times the largest count as 0.
+      hermitian: `a` is Hermitian.
+      rcond: older name of `rtol`.
+
+    Examples:
+      >>> jnp.linalg.pinv(jnp.array([[2.0]])).tolist()
+      [[0.5]]
+    """
+    x = _matrix(a, "pinv")
+    rtol = rcond if rtol is None else rtol
+    if rtol is None:
+        rtol = 10.0 * max(x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
+    return _pinv(x, rtol, hermitian)
+
+
+def _pinv(x: Any, rtol: Any, hermitian: bool) -> Any:
+    from phalanx.transforms import custom_jvp
+
+    @functools.partial(custom_jvp)
+    def inverse(x: Any) -> Any:
+        u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
+        bound = cast(operand(rtol, "linalg.pinv"), s.dtype) * s[..., :1]
+        s = where(s > bound, s, np.inf).astype(s.dtype)
+        return _matmul(_adjoint(vh), cast(1 / s, x.dtype)[..., :, None] * _adjoint(u))
+
+    @inverse.defjvp
+    def inverse_jvp(primals: tuple, tangents: tuple) -> tuple:
+        # Golub & Pereyra (1973): the derivative where the rank does not change.
+        (x,), (x_dot,) = primals, tangents
+        p = inverse(x)
+        m, n = x.shape[-2:]
+        left = eye(n, dtype=x.dtype) - _matmul(p, x)
+        right = eye(m, dtype=x.dtype) - _matmul(x, p)
+        ph = _adjoint(p)
+        p_dot = -_matmul(_matmul(p, x_dot), p)
+        p_dot = p_dot + _matmul(_matmul(_matmul(p, ph), _adjoint(x_dot)), right)
+        p_dot = p_dot + _matmul(left, _matmul(_adjoint(x_dot), _matmul(ph, p)))
+        return p, p_dot
+
+    return inverse(x)
+
+
+@_static
+def matrix_power(a: Any, n: int) -> Any:
+    """The n-th power of square matrices.
+
+    Examples:
+      >>> jnp.linalg.matrix_power(jnp.array([[2.0]]), 3).tolist()
+      [[8.0]]
+    """
+    x = operand(a, "linalg.matrix_power")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError("linalg.matrix_power", expected="square matrices", got=x.shape, mend="reshape it")
+    if n == 0:
+        return broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    x, n = (inv(x), -n) if n < 0 else (x, n)
+    out = None
+    while n:
+        if n & 1:
+            out = x if out is None else _matmul(out, x)
+        n >>= 1
+        x = _matmul(x, x) if n else x
+    return out
+
+
+def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False) -> tuple:
+    """The least-squares solution, residuals, rank and singular values.
+
+    Args:
+      a: a matrix.
+      b: a vector or a matrix of right-hand sides.
+      rcond: singular values below this times the largest count as 0.
+      numpy_resid: give no residuals where NumPy gives none.
+
+    Examples:
+      >>> jnp.linalg.lstsq(jnp.array([[1.0], [1.0]]), jnp.array([1.0, 3.0]))[0].tolist()
+      [2.0]
+    """
+    x, residuals, rank, s = _lstsq(a, b, rcond)
+    if numpy_resid and (int(rank) < np.shape(a)[1] or np.shape(a)[0] <= np.shape(a)[1]):
+        residuals = residuals[:0]
+    return x, residuals, rank, s
+
+
+@eager_program
+def _lstsq(a: Any, b: Any, rcond: Any) -> tuple:
+    x, y = promote_inexact("linalg.lstsq", operand(a, "linalg.lstsq"), operand(b, "linalg.lstsq"))
+    if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        raise ShapeError("linalg.lstsq", expected="a matrix and right-hand sides of as many rows",
+                         got=f"{x.shape} and {y.shape}", mend="reshape them")  # fmt: skip
+    vector = y.ndim == 1
+    y = y[:, None] if vector else y
+    m, n = x.shape
+    rcond = dtypes.finfo(x.dtype).eps * max(m, n) if rcond is None else rcond
+    u, s, vh = svd(x, full_matrices=False)
+    mask = (s > 0) & (s >= cast(operand(rcond, "linalg.lstsq"), s.dtype) * s[:1])
+    rank = _sum(mask.astype(int))
+    safe = where(mask, s, 1).astype(s.dtype)
+    inverse = where(mask, 1 / safe, 0).astype(x.dtype)[:, None]
+    solution = _matmul(_adjoint(vh), inverse * _matmul(_adjoint(u), y))
+    residuals = _sum(_squares(y - _matmul(x, solution)), axis=0)
+    return (solution[:, 0] if vector else solution), residuals, rank, s
+
+
+@eager_program
+def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Any:
+    """The product of several matrices, in the cheapest order.
+
+    Raises:
+      ArgumentError: there are fewer than two arrays.
+
+    Examples:
+      >>> jnp.linalg.multi_dot([jnp.eye(2), jnp.eye(2), jnp.ones(2)]).tolist()
+      [1.0, 1.0]
+    """
+    from phalanx.numpy.einsums import einsum
+
+    xs = [operand(x, "linalg.multi_dot") for x in arrays]
+    if len(xs) < 2:
+        raise ArgumentError("linalg.multi_dot", expected="two arrays or more", got=len(xs), mend="give more")
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    terms = [letters[i : i + 2] for i in range(len(xs))]
+    terms[0] = terms[0] if xs[0].ndim == 2 else terms[0][1]
+    terms[-1] = terms[-1] if xs[-1].ndim == 2 else terms[-1][0]
+    result = (terms[0][0] if xs[0].ndim == 2 else "") + (terms[-1][-1] if xs[-1].ndim == 2 else "")
+    return einsum(",".join(terms) + "->" + result, *xs, precision=precision, optimize="auto")
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """The cross product of vectors of 3 elements.
+
+    Examples:
+      >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0])).tolist()
+      [0, 0, 1]
+    """
+    x, y = operand(x1, "linalg.cross"), operand(x2, "linalg.cross")
+    if x.shape[axis] != 3 or y.shape[axis] != 3:
+        raise ShapeError("linalg.cross", expected="vectors of 3 elements", got=f"{x.shape} and {y.shape}", mend="give axis=")
+    return _cross(x, y, axis=axis)
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """All products of an element of one vector and one of another.
+
+    Examples:
+      >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()
+      [[3, 4], [6, 8]]
+    """
+    x, y = operand(x1, "linalg.outer"), operand(x2, "linalg.outer")
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError("linalg.outer", expected="two vectors", got=f"{x.shape} and {y.shape}", mend="use numpy.outer")
+    return contraction.outer(x, y)
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The product of matrices, as `phalanx.numpy.matmul`.
+
+    Examples:
+      >>> jnp.linalg.matmul(jnp.eye(2), jnp.ones(2)).tolist()
+      [1.0, 1.0]
+    """
+    return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The product over given dimensions, as `phalanx.numpy.tensordot`.
+
+    Examples:
+      >>> jnp.linalg.tensordot(jnp.eye(2), jnp.ones(2), axes=1).tolist()
+      [1.0, 1.0]
+    """
+    return _tensordot(x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The sums of products along an axis, as `phalanx.numpy.vecdot`.
+
+    Examples:
+      >>> jnp.linalg.vecdot(jnp.ones(2), jnp.ones(2)).item()
+      2.0
+    """
+    return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two dimensions exchanged.
+
+    Examples:
+      >>> jnp.linalg.matrix_transpose(jnp.ones((2, 3))).shape
+      (3, 2)
+    """
+    return _matrix_transpose(x)
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """The diagonals of the matrices along the last two axes.
+
+    Examples:
+      >>> jnp.linalg.diagonal(jnp.eye(2)).tolist()
+      [1.0, 1.0]
+    """
+    return _diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """The sums of the diagonals of the matrices along the last two axes.
+
+    Examples:
+      >>> jnp.linalg.trace(jnp.eye(2)).item()
+      2.0
+    """
+    return _trace(x, offset, -2, -1, dtype)
+
+
+@_static
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """The inverse of the map that an array is as a tensor.
+
+    Examples:
+      >>> jnp.linalg.tensorinv(jnp.eye(4).reshape(2, 2, 2, 2)).shape
+      (2, 2, 2, 2)
+    """
+    x = operand(a, "linalg.tensorinv")
+    if ind <= 0:
+        raise ArgumentError("linalg.tensorinv, argument ind", expected="a number above 0", got=ind, mend="give 1")
+    n = math.prod(x.shape[:ind])
+    return reshape(inv(reshape(x, (n, -1))), (*x.shape[ind:], *x.shape[:ind]))
+
+
+@_static
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """The solution x of tensordot(a, x, x.ndim) = b.
+
+    Examples:
+      >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).shape
+      (2, 2)
+    """
+    x, y = operand(a, "linalg.tensorsolve"), operand(b, "linalg.tensorsolve")
+    if axes is not None:
+        x = moveaxis(x, tuple(axes), tuple(range(x.ndim - len(axes), x.ndim)))
+    rest = x.shape[y.ndim :]
+    n = math.prod(rest)
+    return reshape(solve(reshape(x, (-1, n)), reshape(y, (-1,))), rest)

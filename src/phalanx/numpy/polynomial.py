@@ -1,0 +1,312 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.numpy.contraction import convolve
+from phalanx.numpy.creation import arange, array
+from phalanx.numpy.joining import concatenate
+from phalanx.numpy.operands import as_array, cast, concrete, operand, promote, promote_inexact
+from phalanx.numpy.reductions import sum
+from phalanx.numpy.shapes import atleast_1d, diag
+
+
+def _vector(x: Any, name: str) -> Any:
+    return atleast_1d(array(x) if isinstance(x, list | tuple) else operand(x, name))
+
+
+@eager_program(static_argnames=("unroll",))
+def _horner(p: Any, x: Any, unroll: int) -> Any:
+    p, x = promote("polyval", p, x)
+    shape = x.shape
+    y = lax.full(shape, 0, p.dtype)
+    if p.shape[0] <= 2 * unroll:
+        for i in range(p.shape[0]):
+            y = y * x + p[i]
+        return y
+    return lax.scan(lambda y, c: (y * x + c, None), y, p, unroll=unroll)[0]
+
+
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+    """The value of a polynomial.
+
+    Args:
+      p: its coefficients.
+      x: where.
+      unroll: how many steps to unroll.
+
+    Examples:
+      >>> jnp.polyval(jnp.array([1, 2, 3]), 2).item()
+      11
+    """
+    return _horner(_vector(p, "polyval"), operand(x, "polyval"), unroll)
+
+
+@eager_program
+def polyadd(a1: Any, a2: Any) -> Any:
+    """The sum of two polynomials.
+
+    Examples:
+      >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([3])).tolist()
+      [1, 5]
+    """
+    x, y = _aligned("polyadd", a1, a2)
+    return x + y
+
+
+@eager_program
+def polysub(a1: Any, a2: Any) -> Any:
+    """The difference of two polynomials.
+
+    Examples:
+      >>> jnp.polysub(jnp.array([1, 2]), jnp.array([3])).tolist()
+      [1, -1]
+    """
+    x, y = _aligned("polysub", a1, a2)
+    return x - y
+
+
+def _aligned(name: str, a1: Any, a2: Any) -> list:
+    parts = promote(name, _vector(a1, name), _vector(a2, name))
+    n = max(v.shape[0] for v in parts)
+    return [lax.pad(v, v.dtype.type(0), [(n - v.shape[0], 0, 0)]) if v.shape[0] < n else v for v in parts]
+
+
+def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
+    """The product of two polynomials.
+
+    Examples:
+      >>> jnp.polymul(jnp.array([1.0, 1.0]), jnp.array([1.0, -1.0])).tolist()
+      [1.0, 0.0, -1.0]
+    """
+    x, y = _vector(a1, "polymul"), _vector(a2, "polymul")
+    if trim_leading_zeros:
+        from phalanx.numpy.shapes import trim_zeros
+
+        x, y = (trim_zeros(v, "f") if np.any(np.asarray(v)) else v[-1:] for v in (x, y))
+    x, y = promote_inexact("polymul", x, y)
+    return convolve(x, y)
+
+
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple:
+    """The quotient and the remainder of two polynomials.
+
+    Examples:
+      >>> [a.tolist() for a in jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))]
+      [[1.0, -1.0], [0.0, 0.0, 0.0]]
+    """
+    q, r = _polydiv(_vector(u, "polydiv"), _vector(v, "polydiv"))
+    if trim_leading_zeros:
+        from phalanx.numpy.shapes import trim_zeros
+
+        r = trim_zeros(r, "f")
+    return q, r
+
+
+@eager_program
+def _polydiv(u: Any, v: Any) -> tuple:
+    u, v = promote_inexact("polydiv", u, v)
+    m, n = u.shape[0] - 1, v.shape[0] - 1
+    parts = []
+    for k in range(max(m - n + 1, 1) if m >= n else 0):
+        factor = u[k] / v[0]
+        parts.append(factor)
+        u = u.at[k : k + n + 1].add(-factor * v)
+    q = concatenate([lax.reshape(p, (1,)) for p in parts]) if parts else lax.full((1,), 0, u.dtype)
+    return q, as_array(u)
+
+
+@eager_program(static_argnames=("m",))
+def polyder(p: Any, m: int = 1) -> Any:
+    """The m-th derivative of a polynomial.
+
+    Raises:
+      ArgumentError: `m` is negative.
+
+    Examples:
+      >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0])).tolist()
+      [2.0, 2.0]
+    """
+    if m < 0:
+        raise ArgumentError("polyder, argument m", expected="a number >= 0", got=m, mend="use polyint")
+    x = _vector(p, "polyder")
+    if m == 0:
+        return as_array(x)
+    (x,) = promote_inexact("polyder", x)
+    n = x.shape[0]
+    if n <= m:
+        return lax.full((0,), 0, x.dtype)
+    powers = np.arange(n - 1, -1, -1)
+    factors = np.prod([powers - i for i in range(m)], axis=0)[: n - m]
+    return x[: n - m] * factors.astype(x.dtype)
+
+
+@eager_program(static_argnames=("m",))
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    """The m-th antiderivative of a polynomial.
+
+    Args:
+      p: its coefficients.
+      m: how often.
+      k: the constants, 0 by default.
+
+    Raises:
+      ArgumentError: `m` is negative, or the number of constants wrong.
+
+    Examples:
+      >>> jnp.polyint(jnp.array([2.0, 2.0])).tolist()
+      [1.0, 2.0, 0.0]
+    """
+    if m < 0:
+        raise ArgumentError("polyint, argument m", expected="a number >= 0", got=m, mend="use polyder")
+    x = _vector(p, "polyint")
+    k = [0] * m if k is None else k
+    k = _vector(k, "polyint")
+    if k.shape[0] == 1 and m > 1:
+        k = lax.broadcast_in_dim(k, (m,), (0,))
+    if k.shape[0] != m:
+        raise ArgumentError("polyint, argument k", expected=f"{m} constants", got=k.shape[0], mend="give one for each")
+    x, k = promote_inexact("polyint", x, k)
+    for i in range(m):
+        n = x.shape[0]
+        x = concatenate([x / np.arange(n, 0, -1).astype(x.dtype), k[i : i + 1]])
+    return x
+
+
+@eager_program
+def poly(seq_of_zeros: Any) -> Any:
+    """The polynomial with given roots, or the characteristic one of a matrix.
+
+    Examples:
+      >>> jnp.poly(jnp.array([1.0, 2.0])).tolist()
+      [1.0, -3.0, 2.0]
+    """
+    (x,) = promote_inexact("poly", _vector(seq_of_zeros, "poly"))
+    if x.ndim == 2:
+        from phalanx.numpy.linalg import eigvals
+
+        if x.shape[0] != x.shape[1]:
+            raise ShapeError("poly", expected="a vector or a square matrix", got=x.shape, mend="give the roots")
+        x = eigvals(x)
+    out = lax.full((1,), 1, x.dtype)
+    for i in range(x.shape[0]):
+        out = concatenate([out, lax.full((1,), 0, x.dtype)]) - x[i] * concatenate([lax.full((1,), 0, x.dtype), out])
+    return out
+
+
+def roots(p: Any, *, strip_zeros: bool = True) -> Any:
+    """The roots of a polynomial.
+
+    Args:
+      p: its coefficients.
+      strip_zeros: leave out leading and trailing zeros, whose number must then be known.
+
+    Examples:
+      >>> sorted(jnp.roots(jnp.array([1.0, 0.0, -1.0])).real.tolist())
+      [-1.0, 1.0]
+    """
+    x = _vector(p, "roots")
+    zeros = 0
+    if strip_zeros:
+        known = concrete(x)
+        if known is None:
+            raise ArgumentError("roots, argument strip_zeros", expected="False for a traced polynomial", got=True,
+                                mend="give strip_zeros=False")  # fmt: skip
+        found = np.flatnonzero(known)
+        if not len(found):
+            return array(np.zeros(0, np.complex64))
+        zeros = len(known) - 1 - int(found[-1])
+        x = x[int(found[0]) : int(found[-1]) + 1]
+    return _roots(x, zeros)
+
+
+@eager_program(static_argnames=("zeros",))
+def _roots(x: Any, zeros: int) -> Any:
+    from phalanx.numpy.linalg import eigvals
+
+    (x,) = promote_inexact("roots", x)
+    n = x.shape[0]
+    out_dtype = dtypes.result_type(x, np.complex64)
+    if n < 2:
+        return lax.full((zeros,), 0, out_dtype)
+    below = diag(lax.full((n - 2,), 1, x.dtype), -1)
+    companion = below.at[0, :].set(-x[1:] / x[0])
+    found = cast(eigvals(companion), out_dtype)
+    return concatenate([found, lax.full((zeros,), 0, out_dtype)]) if zeros else found
+
+
+def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+    """The polynomial that fits points best in the sense of least squares.
+
+    Args:
+      x: the coordinates of the points.
+      y: their values; columns are fitted each by itself.
+      deg: the degree.
+      rcond: singular values below this times the largest count as 0.
+      full: give residuals, rank, singular values and `rcond` too.
+      w: weights.
+      cov: give the covariance matrix too; `"unscaled"` for that of known errors.
+
+    Raises:
+      ArgumentError: the degree is negative.
+      ShapeError: the points are no vectors of one length.
+
+    Examples:
+      >>> [round(v, 3) for v in jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).tolist()]
+      [2.0, 1.0]
+    """
+    from phalanx.numpy.contraction import outer
+    from phalanx.numpy.linalg import inv, lstsq
+
+    if deg < 0:
+        raise ArgumentError("polyfit, argument deg", expected="a number >= 0", got=deg, mend="give 0 or more")
+    x, y = promote_inexact("polyfit", _vector(x, "polyfit"), _vector(y, "polyfit"))
+    if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or not x.shape[0]:
+        raise ShapeError("polyfit", expected="vectors of one length, not empty", got=f"{x.shape} and {y.shape}", mend="ravel")
+    rcond = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
+    left, right = vander(x, deg + 1), y
+    if w is not None:
+        (w,) = promote_inexact("polyfit", _vector(w, "polyfit"))
+        left = left * w[:, None]
+        right = right * (w if y.ndim == 1 else w[:, None])
+    scale = lax.sqrt(sum(left * left, axis=0))
+    c, residuals, rank, s = lstsq(left / scale, right, rcond)
+    c = c / (scale if c.ndim == 1 else scale[:, None])
+    if full:
+        return c, residuals, rank, s, rcond
+    if not cov:
+        return c
+    base = inv(left.T @ left / outer(scale, scale)) / outer(scale, scale)
+    if cov == "unscaled":
+        factor: Any = 1
+    else:
+        if x.shape[0] <= deg + 1:
+            raise ShapeError("polyfit, argument cov", expected=f"more than {deg + 1} points", got=x.shape[0], mend="give more")
+        factor = residuals / (x.shape[0] - (deg + 1))
+        factor = factor[0] if y.ndim == 1 else factor
+    return c, (base * factor if y.ndim == 1 else base[:, :, None] * factor)
+
+
+@eager_program(static_argnames=("N", "increasing"))
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:  # noqa: N803
+    """The matrix whose columns are powers of a vector.
+
+    Examples:
+      >>> jnp.vander(jnp.array([2, 3])).tolist()
+      [[2, 1], [3, 1]]
+    """
+    x = operand(x, "vander")
+    if x.ndim != 1:
+        raise ShapeError("vander", expected="a vector", got=x.shape, mend="ravel it")
+    n = x.shape[0] if N is None else N
+    from phalanx.numpy.ufuncs import power
+
+    powers = arange(n) if increasing else arange(n - 1, -1, -1)
+    return power(x[:, None], cast(powers, x.dtype)) if n else lax.full((x.shape[0], 0), 0, x.dtype)
