@@ -22,9 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import phalanx.numpy as jnp
 
 import phalanx as jax
+import phalanx.numpy as jnp
 from phalanx import lax, nn, random
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.sharding import PartitionSpec as P

@@ -1,10 +1,10 @@
 """Host functions called from compiled programs."""
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback

@@ -4,10 +4,10 @@ import gc
 import weakref
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.errors import (
     ArgumentError,
     ArgumentTypeError,

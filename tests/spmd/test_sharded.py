@@ -1,10 +1,10 @@
 """The global view: one program over a mesh gives what it gives on one device, placed as asked."""
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.errors import ArgumentError, ShardingError, TreeError
 from phalanx.sharding import Mesh, NamedSharding, P
 

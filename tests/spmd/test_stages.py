@@ -1,10 +1,10 @@
 """The stages of a compiled function, and what they show."""
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.sharding import NamedSharding, P
 

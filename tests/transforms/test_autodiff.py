@@ -1,10 +1,10 @@
 """Derivatives: forward, reverse, mixed and repeated, against formulas and numerical differences."""
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, TreeError
 
 

@@ -3,10 +3,10 @@
 import functools
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TreeError
 

@@ -1,9 +1,9 @@
 """Splitting programs into known and unknown parts, and keeping less for the backward pass."""
 
 import numpy as np
-import phalanx.numpy as jnp
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.ad_checkpoint import checkpoint_name
 from phalanx.core import check_jaxpr
 from phalanx.core.jaxpr import run_program

@@ -1,10 +1,10 @@
 """Mapping functions over examples: axes, trees, names and errors."""
 
 import numpy as np
-import phalanx.numpy as jnp
 import pytest
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.errors import ArgumentError, AxisError, TreeError
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from phalanx.core.array import Array as ndarray
+from phalanx.core.array import Array as ndarray  # noqa: F401
+from phalanx.numpy import operators as _operators  # noqa: F401
+from phalanx.numpy import ufunc_methods as _ufunc_methods  # noqa: F401
 from phalanx.numpy.comparisons import allclose as allclose
 from phalanx.numpy.comparisons import array_equal as array_equal
 from phalanx.numpy.comparisons import array_equiv as array_equiv
@@ -57,17 +59,17 @@ from phalanx.numpy.creation import savez as savez
 from phalanx.numpy.creation import tri as tri
 from phalanx.numpy.creation import zeros as zeros
 from phalanx.numpy.creation import zeros_like as zeros_like
+from phalanx.numpy.dtype_names import ComplexWarning as ComplexWarning
 from phalanx.numpy.dtype_names import bfloat16 as bfloat16
-from phalanx.numpy.dtype_names import bool_ as bool  # noqa: A004
+from phalanx.numpy.dtype_names import bool_ as bool  # noqa: F401
 from phalanx.numpy.dtype_names import bool_ as bool_
 from phalanx.numpy.dtype_names import can_cast as can_cast
 from phalanx.numpy.dtype_names import cdouble as cdouble
 from phalanx.numpy.dtype_names import character as character
-from phalanx.numpy.dtype_names import complex128 as complex128
 from phalanx.numpy.dtype_names import complex64 as complex64
+from phalanx.numpy.dtype_names import complex128 as complex128
 from phalanx.numpy.dtype_names import complex_ as complex_
 from phalanx.numpy.dtype_names import complexfloating as complexfloating
-from phalanx.numpy.dtype_names import ComplexWarning as ComplexWarning
 from phalanx.numpy.dtype_names import csingle as csingle
 from phalanx.numpy.dtype_names import double as double
 from phalanx.numpy.dtype_names import dtype as dtype
@@ -75,10 +77,7 @@ from phalanx.numpy.dtype_names import e as e
 from phalanx.numpy.dtype_names import euler_gamma as euler_gamma
 from phalanx.numpy.dtype_names import finfo as finfo
 from phalanx.numpy.dtype_names import flexible as flexible
-from phalanx.numpy.dtype_names import float16 as float16
-from phalanx.numpy.dtype_names import float32 as float32
 from phalanx.numpy.dtype_names import float4_e2m1fn as float4_e2m1fn
-from phalanx.numpy.dtype_names import float64 as float64
 from phalanx.numpy.dtype_names import float8_e3m4 as float8_e3m4
 from phalanx.numpy.dtype_names import float8_e4m3 as float8_e4m3
 from phalanx.numpy.dtype_names import float8_e4m3b11fnuz as float8_e4m3b11fnuz
@@ -87,6 +86,9 @@ from phalanx.numpy.dtype_names import float8_e4m3fnuz as float8_e4m3fnuz
 from phalanx.numpy.dtype_names import float8_e5m2 as float8_e5m2
 from phalanx.numpy.dtype_names import float8_e5m2fnuz as float8_e5m2fnuz
 from phalanx.numpy.dtype_names import float8_e8m0fnu as float8_e8m0fnu
+from phalanx.numpy.dtype_names import float16 as float16
+from phalanx.numpy.dtype_names import float32 as float32
+from phalanx.numpy.dtype_names import float64 as float64
 from phalanx.numpy.dtype_names import float_ as float_
 from phalanx.numpy.dtype_names import floating as floating
 from phalanx.numpy.dtype_names import generic as generic
@@ -94,12 +96,12 @@ from phalanx.numpy.dtype_names import get_printoptions as get_printoptions
 from phalanx.numpy.dtype_names import iinfo as iinfo
 from phalanx.numpy.dtype_names import inexact as inexact
 from phalanx.numpy.dtype_names import inf as inf
-from phalanx.numpy.dtype_names import int16 as int16
 from phalanx.numpy.dtype_names import int2 as int2
-from phalanx.numpy.dtype_names import int32 as int32
 from phalanx.numpy.dtype_names import int4 as int4
-from phalanx.numpy.dtype_names import int64 as int64
 from phalanx.numpy.dtype_names import int8 as int8
+from phalanx.numpy.dtype_names import int16 as int16
+from phalanx.numpy.dtype_names import int32 as int32
+from phalanx.numpy.dtype_names import int64 as int64
 from phalanx.numpy.dtype_names import int_ as int_
 from phalanx.numpy.dtype_names import integer as integer
 from phalanx.numpy.dtype_names import isdtype as isdtype
@@ -116,12 +118,12 @@ from phalanx.numpy.dtype_names import set_printoptions as set_printoptions
 from phalanx.numpy.dtype_names import signedinteger as signedinteger
 from phalanx.numpy.dtype_names import single as single
 from phalanx.numpy.dtype_names import uint as uint
-from phalanx.numpy.dtype_names import uint16 as uint16
 from phalanx.numpy.dtype_names import uint2 as uint2
-from phalanx.numpy.dtype_names import uint32 as uint32
 from phalanx.numpy.dtype_names import uint4 as uint4
-from phalanx.numpy.dtype_names import uint64 as uint64
 from phalanx.numpy.dtype_names import uint8 as uint8
+from phalanx.numpy.dtype_names import uint16 as uint16
+from phalanx.numpy.dtype_names import uint32 as uint32
+from phalanx.numpy.dtype_names import uint64 as uint64
 from phalanx.numpy.dtype_names import unsignedinteger as unsignedinteger
 from phalanx.numpy.einsums import einsum as einsum
 from phalanx.numpy.einsums import einsum_path as einsum_path
@@ -264,6 +266,7 @@ from phalanx.numpy.ufuncs import bitwise_and as bitwise_and
 from phalanx.numpy.ufuncs import bitwise_count as bitwise_count
 from phalanx.numpy.ufuncs import bitwise_invert as bitwise_invert
 from phalanx.numpy.ufuncs import bitwise_left_shift as bitwise_left_shift
+from phalanx.numpy.ufuncs import bitwise_not as bitwise_not
 from phalanx.numpy.ufuncs import bitwise_or as bitwise_or
 from phalanx.numpy.ufuncs import bitwise_right_shift as bitwise_right_shift
 from phalanx.numpy.ufuncs import bitwise_xor as bitwise_xor
@@ -297,7 +300,6 @@ from phalanx.numpy.ufuncs import heaviside as heaviside
 from phalanx.numpy.ufuncs import hypot as hypot
 from phalanx.numpy.ufuncs import i0 as i0
 from phalanx.numpy.ufuncs import imag as imag
-from phalanx.numpy.ufuncs import bitwise_not as bitwise_not
 from phalanx.numpy.ufuncs import invert as invert
 from phalanx.numpy.ufuncs import iscomplex as iscomplex
 from phalanx.numpy.ufuncs import isfinite as isfinite
@@ -312,9 +314,9 @@ from phalanx.numpy.ufuncs import left_shift as left_shift
 from phalanx.numpy.ufuncs import less as less
 from phalanx.numpy.ufuncs import less_equal as less_equal
 from phalanx.numpy.ufuncs import log as log
-from phalanx.numpy.ufuncs import log10 as log10
 from phalanx.numpy.ufuncs import log1p as log1p
 from phalanx.numpy.ufuncs import log2 as log2
+from phalanx.numpy.ufuncs import log10 as log10
 from phalanx.numpy.ufuncs import logaddexp as logaddexp
 from phalanx.numpy.ufuncs import logaddexp2 as logaddexp2
 from phalanx.numpy.ufuncs import logical_and as logical_and
@@ -352,8 +354,6 @@ from phalanx.numpy.ufuncs import tan as tan
 from phalanx.numpy.ufuncs import tanh as tanh
 from phalanx.numpy.ufuncs import true_divide as true_divide
 from phalanx.numpy.ufuncs import trunc as trunc
-from phalanx.numpy import ufunc_methods as _ufunc_methods
-from phalanx.numpy import operators as _operators
 
 _LAZY_ROOMS = ("fft", "linalg")
 # Where a name that is loaded at its first use lives.
@@ -361,8 +361,10 @@ _LAZY = {
     name: room
     for room, names in {
         "nan_reductions": "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar",
-        "statistics": "bincount corrcoef cov histogram histogram2d histogram_bin_edges histogramdd median nanmedian nanpercentile nanquantile percentile quantile",
-        "sets": "intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values",
+        "statistics": "bincount corrcoef cov histogram histogram2d histogram_bin_edges "
+        "histogramdd median nanmedian nanpercentile nanquantile percentile quantile",
+        "sets": "intersect1d isin setdiff1d setxor1d union1d "
+        "unique unique_all unique_counts unique_inverse unique_values",
         "calculus": "diff ediff1d gradient interp trapezoid unwrap",
         "polynomial": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots vander",
         "padding": "pad",

@@ -72,8 +72,8 @@ class AtIndex:
         return f"{self.array!r}.at[{self.index!r}]"
 
     def get(
-        self, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False,
-        wrap_negative_indices: bool = True, out_sharding: Any = None,
+        self, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
+        unique_indices: bool = False, wrap_negative_indices: bool = True, out_sharding: Any = None,
     ) -> Any:  # fmt: skip
         """The chosen elements.
 
@@ -121,15 +121,42 @@ def _method(name: str, how: str, doc: str, example: str, result: str) -> None:
 
 
 # fmt: off
-_method("set", "set", "Replace the chosen elements.", "jnp.zeros(2).at[1].set(5).tolist()", "[0.0, 5.0]")
-_method("add", "add", "Add to the chosen elements; repeated indices add up.", "jnp.ones(2).at[1].add(5).tolist()", "[1.0, 6.0]")
-_method("subtract", "sub", "Subtract from the chosen elements.", "jnp.ones(2).at[1].subtract(5).tolist()", "[1.0, -4.0]")
-_method("multiply", "mul", "Multiply the chosen elements.", "jnp.ones(2).at[1].multiply(5).tolist()", "[1.0, 5.0]")
-_method("mul", "mul", "Multiply the chosen elements.", "jnp.ones(2).at[1].mul(5).tolist()", "[1.0, 5.0]")
-_method("divide", "div", "Divide the chosen elements.", "jnp.ones(2).at[1].divide(4).tolist()", "[1.0, 0.25]")
-_method("power", "pow", "Raise the chosen elements to a power.", "jnp.full(2, 3.0).at[1].power(2).tolist()", "[3.0, 9.0]")
-_method("min", "min", "Lower the chosen elements to at most the values.", "jnp.ones(2).at[1].min(0).tolist()", "[1.0, 0.0]")
-_method("max", "max", "Raise the chosen elements to at least the values.", "jnp.ones(2).at[1].max(5).tolist()", "[1.0, 5.0]")
+_method(
+    "set", "set", "Replace the chosen elements.",
+    "jnp.zeros(2).at[1].set(5).tolist()", "[0.0, 5.0]",
+)
+_method(
+    "add", "add", "Add to the chosen elements; repeated indices add up.",
+    "jnp.ones(2).at[1].add(5).tolist()", "[1.0, 6.0]",
+)
+_method(
+    "subtract", "sub", "Subtract from the chosen elements.",
+    "jnp.ones(2).at[1].subtract(5).tolist()", "[1.0, -4.0]",
+)
+_method(
+    "multiply", "mul", "Multiply the chosen elements.",
+    "jnp.ones(2).at[1].multiply(5).tolist()", "[1.0, 5.0]",
+)
+_method(
+    "mul", "mul", "Multiply the chosen elements.",
+    "jnp.ones(2).at[1].mul(5).tolist()", "[1.0, 5.0]",
+)
+_method(
+    "divide", "div", "Divide the chosen elements.",
+    "jnp.ones(2).at[1].divide(4).tolist()", "[1.0, 0.25]",
+)
+_method(
+    "power", "pow", "Raise the chosen elements to a power.",
+    "jnp.full(2, 3.0).at[1].power(2).tolist()", "[3.0, 9.0]",
+)
+_method(
+    "min", "min", "Lower the chosen elements to at most the values.",
+    "jnp.ones(2).at[1].min(0).tolist()", "[1.0, 0.0]",
+)
+_method(
+    "max", "max", "Raise the chosen elements to at least the values.",
+    "jnp.ones(2).at[1].max(5).tolist()", "[1.0, 5.0]",
+)
 # fmt: on
 
 _SCATTERS = {
@@ -201,7 +228,8 @@ def _masked_update(x: Any, mask: Any, values: Any, how: str) -> Any:
     is_mask = getattr(mask, "dtype", None) == np.bool_ and mask.ndim <= x.ndim and mask.shape == x.shape[: mask.ndim]
     if not is_mask or np.ndim(values) > x.ndim - getattr(mask, "ndim", 0):
         raise NonConcreteBooleanIndexError.of(
-            mask.describe() if hasattr(mask, "describe") else repr(mask), mask.origin() if hasattr(mask, "origin") else None
+            mask.describe() if hasattr(mask, "describe") else repr(mask),
+            mask.origin() if hasattr(mask, "origin") else None,
         )
     from phalanx.numpy.mapping import where
 
@@ -302,7 +330,7 @@ class WindowPlan(WritePlan):
     def _replace(self, x: Any, func: Callable) -> Any:
         if self.whole:
             return func(x)
-        limits = tuple(a + n for a, n in zip(self.starts, self.sizes, strict=True))
+        limits = tuple(a + n for a, n in zip(self.starts, self.sizes))
         return self._write(x, func(lax.slice(x, self.starts, limits)))
 
     def _write(self, x: Any, new: Any) -> Any:
@@ -330,7 +358,7 @@ class ScatterPlan(WritePlan):
 
     def __init__(self, result: tuple, added: tuple, components: list, batch_shape: tuple, numbers: Any, options: dict):
         super().__init__(result, added)
-        self.arrays, self.places, self.sizes, self.known = map(tuple, zip(*components, strict=True))
+        self.arrays, self.places, self.sizes, self.known = map(tuple, zip(*components))
         self.batch_shape, self.numbers, self.options = batch_shape, numbers, options
 
     def indices(self, arrays: list) -> Any:
@@ -339,13 +367,13 @@ class ScatterPlan(WritePlan):
         wide = (*self.batch_shape, 1)
         found = [next(given) if a is None else a for a in self.arrays]
         if all(isinstance(a, np.ndarray) for a in found):
-            parts = [_host_spread(a, p, self.batch_shape) for a, p in zip(found, self.places, strict=True)]
+            parts = [_host_spread(a, p, self.batch_shape) for a, p in zip(found, self.places)]
             return np.stack(parts, axis=-1).astype(indexing._widest(found))
-        found = [indexing.normalized(a, n, k) for a, n, k in zip(found, self.sizes, self.known, strict=True)]
+        found = [indexing.normalized(a, n, k) for a, n, k in zip(found, self.sizes, self.known)]
         if len(found) > 1:
             dtype = indexing._widest([a for a in found if not isinstance(a, np.ndarray)])
             found = [a.astype(dtype) if isinstance(a, np.ndarray) else indexing._as(a, dtype) for a in found]
-        found = [lax.broadcast_in_dim(a, wide, p) for a, p in zip(found, self.places, strict=True)]
+        found = [lax.broadcast_in_dim(a, wide, p) for a, p in zip(found, self.places)]
         return found[0] if len(found) == 1 else lax.concatenate(found, len(self.batch_shape))
 
     def __call__(self, x: Any, arrays: list, values: Any, how: str) -> Any:
@@ -361,14 +389,12 @@ class ScatterPlan(WritePlan):
         return _SCATTERS[how](x, indices, new, self.numbers, **self.options)
 
     def apply(self, x: Any, arrays: list, func: Callable) -> Any:
-        return lax.scatter_apply(
-            x, self.indices(arrays), func, self.numbers, update_shape=self.plain, **self.options
-        )
+        return lax.scatter_apply(x, self.indices(arrays), func, self.numbers, update_shape=self.plain, **self.options)
 
 
 def _host_spread(a: np.ndarray, places: tuple, batch_shape: tuple) -> np.ndarray:
     shape = [1] * len(batch_shape)
-    for n, p in zip(a.shape, places, strict=True):
+    for n, p in zip(a.shape, places):
         shape[p] = n
     return np.broadcast_to(a.reshape(shape), batch_shape)
 

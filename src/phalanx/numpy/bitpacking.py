@@ -18,7 +18,9 @@ _UINT8 = np.dtype(np.uint8)
 
 def _order(bitorder: str, name: str) -> np.ndarray:
     if bitorder not in ("big", "little"):
-        raise ArgumentError(f"{name}, argument bitorder", expected="'big' or 'little'", got=repr(bitorder), mend="use one")
+        raise ArgumentError(
+            f"{name}, argument bitorder", expected="'big' or 'little'", got=repr(bitorder), mend="use one"
+        )
     return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1].copy()
 
 
@@ -69,5 +71,3 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
             bits = lax.pad(bits, np.uint8(0), [(0, 0, 0)] * (bits.ndim - 1) + [(0, count - size, 0)])
         bits = bits[..., :count]
     return moveaxis(bits, -1, axis)
-
-

@@ -331,7 +331,9 @@ def gcd(x: Any, y: Any) -> Any:
     """The greatest common divisor, by Euclid's algorithm on all elements at once."""
     dtype = dtype_of(x, y)
     shape = np.broadcast_shapes(np.shape(x), np.shape(y))
-    x, y = (lax.abs_p(broadcast_to_shape(v, shape)) if dtype.kind == "i" else broadcast_to_shape(v, shape) for v in (x, y))
+    x, y = (
+        lax.abs_p(broadcast_to_shape(v, shape)) if dtype.kind == "i" else broadcast_to_shape(v, shape) for v in (x, y)
+    )
     zero = scalar_of(0, dtype)
 
     def goes_on(xy: tuple) -> Any:

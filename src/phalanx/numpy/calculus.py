@@ -12,7 +12,15 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import as_array, broadcast_to_shape, canonical_axes, canonical_axis, cast, operand, promote_inexact
+from phalanx.numpy.operands import (
+    as_array,
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    cast,
+    operand,
+    promote_inexact,
+)
 from phalanx.numpy.reductions import sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted
@@ -94,7 +102,9 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     (x,) = promote_inexact("gradient", operand(f, "gradient"))
     axes = canonical_axes(axis, x.ndim, "gradient")
     if len(varargs) not in (0, 1, len(axes)):
-        raise ArgumentError("gradient", expected=f"no distance, one, or {len(axes)}", got=len(varargs), mend="give one each")
+        raise ArgumentError(
+            "gradient", expected=f"no distance, one, or {len(axes)}", got=len(varargs), mend="give one each"
+        )
     spacings = list(varargs) or [1.0]
     spacings = spacings * len(axes) if len(spacings) == 1 else spacings
     out = [_gradient_along(x, h, i) for h, i in zip(spacings, axes, strict=True)]
@@ -154,7 +164,9 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any, right: Any, period: Any, left_k
     x, xp = promote_inexact("interp", operand(x, "interp"), operand(xp, "interp"))
     (fp,) = promote_inexact("interp", operand(fp, "interp"))
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
-        raise ShapeError("interp", expected="vectors xp and fp of one size", got=f"{xp.shape} and {fp.shape}", mend="ravel")
+        raise ShapeError(
+            "interp", expected="vectors xp and fp of one size", got=f"{xp.shape} and {fp.shape}", mend="ravel"
+        )
     if period_kind:
         period = lax.abs(cast(operand(period, "interp"), xp.dtype))
         x, xp = x % period, xp % period
@@ -196,7 +208,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """
     extrapolate = isinstance(left, str) or isinstance(right, str)
     bounds = (None, None) if extrapolate else (left, right)
-    return _interp(x, xp, fp, *bounds, period, left_kind="extrapolate" if extrapolate else "", period_kind=period is not None)
+    return _interp(
+        x, xp, fp, *bounds, period, left_kind="extrapolate" if extrapolate else "", period_kind=period is not None
+    )
 
 
 @eager_program(static_argnames=("axis",))

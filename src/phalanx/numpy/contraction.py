@@ -36,9 +36,7 @@ def _prepared(name: str, a: Any, b: Any, preferred: Any) -> tuple[Any, Any, dict
     return x, y, options
 
 
-def _contract(
-    x: Any, y: Any, contracting: tuple, batch: tuple, precision: Any, options: dict, name: str
-) -> Any:
+def _contract(x: Any, y: Any, contracting: tuple, batch: tuple, precision: Any, options: dict, name: str) -> Any:
     for i, j in zip(*contracting, strict=True):
         if x.shape[i] != y.shape[j]:
             raise ShapeError(
@@ -73,7 +71,9 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
 
 
 @_static
-def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+def matmul(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Any:
     """The product of matrices along the last two dimensions, the others broadcasting.
 
     Args:
@@ -182,9 +182,7 @@ def _vdot(a: Any, b: Any, *, precision: Any, preferred_element_type: Any) -> Any
 
 
 @_static
-def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The sums of products along an axis, those of `x1` conjugated, the other dimensions broadcasting.
 
     Raises:
@@ -244,9 +242,13 @@ def _tensordot(a: Any, b: Any, axes: Any, *, precision: Any, preferred_element_t
         left, right = ((v,) if not isinstance(v, tuple) else v for v in axes)
         contracting = (canonical_axes(left, x.ndim, "tensordot"), canonical_axes(right, y.ndim, "tensordot"))
         if len(contracting[0]) != len(contracting[1]):
-            raise ArgumentError("tensordot, argument axes", expected="as many axes of a as of b", got=axes, mend="match them")
+            raise ArgumentError(
+                "tensordot, argument axes", expected="as many axes of a as of b", got=axes, mend="match them"
+            )
     else:
-        raise ArgumentError("tensordot, argument axes", expected="an int or a pair", got=axes, mend="give a pair of axes")
+        raise ArgumentError(
+            "tensordot, argument axes", expected="an int or a pair", got=axes, mend="give a pair of axes"
+        )
     return _contract(x, y, contracting, ((), ()), precision, options, "tensordot")
 
 
@@ -362,10 +364,14 @@ def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, pre
 @eager_program(static_argnames=("name", "mode", "precision", "preferred"))
 def _convolve(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any) -> Any:
     if mode not in ("full", "same", "valid"):
-        raise ArgumentError(f"{name}, argument mode", expected="'full', 'same' or 'valid'", got=repr(mode), mend="use one")
+        raise ArgumentError(
+            f"{name}, argument mode", expected="'full', 'same' or 'valid'", got=repr(mode), mend="use one"
+        )
     x, y = promote(name, operand(a, name), operand(v, name))
     if x.ndim != 1 or y.ndim != 1 or 0 in (x.shape[0], y.shape[0]):
-        raise ShapeError(name, expected="vectors that are not empty", got=f"shapes {x.shape} and {y.shape}", mend="ravel")
+        raise ShapeError(
+            name, expected="vectors that are not empty", got=f"shapes {x.shape} and {y.shape}", mend="ravel"
+        )
     own = x.dtype
     if own.kind in "biu":
         x, y = (cast(z, dtypes.to_inexact_dtype(own)) for z in (x, y))

@@ -18,8 +18,8 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.numpy import placing
 from phalanx.numpy.operands import (
-    as_array,
     SCALAR_KINDS,
+    as_array,
     broadcast_to_shape,
     canonical_axis,
     canonical_shape,
@@ -80,37 +80,35 @@ def _from_host(x: Any, dtype: Any) -> Any:
         if dtype is None:
             return as_array(x)
         return as_array(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
-    if isinstance(x, np.ndarray | np.generic):
-        value = x
-    elif isinstance(x, tuple | list | range):
+    if isinstance(x, tuple | list | range):
         if any_array(x):
             return _stacked(x, dtype)
-        value, weak = np.array(x), _is_weak(x)
-        if value.dtype.kind not in "biufcV" or value.dtype == object:
-            raise _not_numeric(x)
-        if dtype is None:
-            kind = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(value.dtype.kind)
-            if weak and kind is not None:
-                dtype = dtypes.canonicalize_dtype(kind)
-            elif not value.size and not weak:
-                dtype = dtypes.canonicalize_dtype(np.float64)
-    elif hasattr(x, "__array__"):
-        value = np.asarray(x)
-    elif hasattr(x, "__dlpack__"):
+        value, dtype = _from_sequence(x, dtype)
+    elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         return from_dlpack(x) if dtype is None else cast(from_dlpack(x), dtype)
-    elif isinstance(x, memoryview | bytes | bytearray):
+    elif hasattr(x, "__array__") or isinstance(x, memoryview | bytes | bytearray | bool | int | float | complex):
         value = np.asarray(x)
-    elif isinstance(x, bool | int | float | complex):
-        value = np.asarray(x)
+    elif hasattr(x, "__iter__") and not isinstance(x, str):
+        return _from_host(list(x), dtype)
     else:
-        try:
-            return _from_host(list(x), dtype)
-        except TypeError:
-            raise _not_numeric(x) from None
+        raise _not_numeric(x)
     if value.dtype.kind in "OSUMm":
         raise _not_numeric(x)
     dtype = dtypes.canonicalize_dtype(value.dtype) if dtype is None else dtype
     return as_array(_refuse_lost_part(value, dtype).astype(dtype, copy=True))
+
+
+def _from_sequence(x: Any, dtype: Any) -> tuple[np.ndarray, Any]:
+    """The value of nested sequences and the dtype it takes: Python's numbers take the default one of their kind."""
+    value = np.array(x)
+    if value.dtype.kind not in "biufcV":
+        raise _not_numeric(x)
+    if dtype is None:
+        weak = _is_weak(x)
+        kind = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(value.dtype.kind)
+        if (weak and kind is not None) or not value.size:
+            dtype = dtypes.canonicalize_dtype(kind if weak else np.float64)
+    return value, dtype
 
 
 def _refuse_lost_part(value: np.ndarray, dtype: Any) -> np.ndarray:
@@ -487,9 +485,7 @@ def _logspace(start: Any, stop: Any, base: Any, num: int, endpoint: bool, dtype:
     return out if dtype is None else cast(out, dtype)
 
 
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """Numbers with a constant ratio from `start` to `stop`; arguments as in `linspace`.
 
     Examples:
@@ -518,7 +514,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     return out if dtype is None else cast(out, dtype)
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:  # noqa: N803
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones on a diagonal, zeros elsewhere.
 
     Args:
@@ -547,7 +543,7 @@ def identity(n: int, dtype: Any = None) -> Any:
     return eye(n, dtype=dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:  # noqa: N803
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones at and below a diagonal, zeros above.
 
     Examples:

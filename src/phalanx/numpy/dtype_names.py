@@ -127,10 +127,10 @@ def isdtype(dtype: Any, kind: Any) -> Any:
       True
     """
     if isinstance(kind, tuple):
-        return any([isdtype(dtype, k) for k in kind])
+        return any(isdtype(dtype, k) for k in kind)
     found = np.dtype(dtype)
     if kind in _KINDS:
-        return any([dtypes.issubdtype(found, k) for k in _KINDS[kind]])
+        return any(dtypes.issubdtype(found, k) for k in _KINDS[kind])
     if isinstance(kind, str):
         try:
             kind = np.dtype(kind)

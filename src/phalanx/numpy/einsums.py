@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
@@ -115,17 +113,19 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
         )  # fmt: skip
     bad = set(text) - set(_LETTERS) - set(",.->")
     if bad or "." in text.replace("...", ""):
-        raise ArgumentError("einsum, argument subscripts", expected="letters, commas, '...' and '->'", got=repr(subscripts),
-                            mend="use letters for axes")  # fmt: skip
+        raise ArgumentError(
+            "einsum, argument subscripts", expected="letters, commas, '...' and '->'", got=repr(subscripts),
+            mend="use letters for axes",
+        )  # fmt: skip
     unused = iter([c for c in reversed(_LETTERS) if c not in text])
-    extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
-    width = max([e for t, e in zip(terms, extra, strict=True) if "..." in t], default=0)
+    extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims)]
+    width = max([e for t, e in zip(terms, extra) if "..." in t], default=0)
     names = "".join(next(unused) for _ in range(max(width, 0)))
-    for i, (t, e) in enumerate(zip(terms, extra, strict=True)):
+    for i, (t, e) in enumerate(zip(terms, extra)):
         if e < 0 or (e and "..." not in t):
             raise ArgumentError(
-                f"einsum, operand {i}", expected=f"rank {len(t.replace('...', ''))}, as the term {t!r} has", got=ndims[i],
-                mend="name each axis, or use '...'",
+                f"einsum, operand {i}", expected=f"rank {len(t.replace('...', ''))}, as the term {t!r} has",
+                got=ndims[i], mend="name each axis, or use '...'",
             )  # fmt: skip
         terms[i] = t.replace("...", names[len(names) - e :] if e else "")
     if arrow:
@@ -144,8 +144,8 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
 
 def _sizes(terms: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
-    for i, (t, x) in enumerate(zip(terms, arrays, strict=True)):
-        for c, n in zip(t, x.shape, strict=True):
+    for i, (t, x) in enumerate(zip(terms, arrays)):
+        for c, n in zip(t, x.shape):
             known = sizes.get(c, 1)
             if type(known) is int and known == 1:
                 sizes[c] = n
@@ -166,7 +166,7 @@ class _Plan:
         self.convert, self.steps = convert, steps
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        xs = [x if c is None else c(x) for x, c in zip(arrays, self.convert, strict=True)]
+        xs = [x if c is None else c(x) for x, c in zip(arrays, self.convert)]
         for places, step in self.steps:
             taken = [xs.pop(i) for i in places]
             xs.append(step(*taken))
@@ -181,7 +181,7 @@ def _plan(subscripts: str, arrays: Sequence[Any], optimize: Any, precision: Any,
     out_dtype = dtypes.canonicalize_dtype(preferred) if preferred is not None else None
     convert = [None if x.dtype == dtype else functools.partial(cast, dtype=dtype) for x in arrays]
     steps: list = []
-    terms = [_prepare_term(i, t, x, sizes, steps, len(arrays)) for i, (t, x) in enumerate(zip(terms, arrays, strict=True))]
+    terms = [_prepare_term(i, t, x, sizes, steps, len(arrays)) for i, (t, x) in enumerate(zip(terms, arrays))]
     for places in _path(subscripts, terms, result, sizes, optimize):
         taken = [terms.pop(i) for i in places]
         kept = set(result).union(*terms)
@@ -198,7 +198,7 @@ def _plan(subscripts: str, arrays: Sequence[Any], optimize: Any, precision: Any,
 
 def _prepare_term(i: int, term: str, x: Any, sizes: dict, steps: list, count: int) -> str:
     """Drop axes of size 1 that other operands have with more, and take diagonals of axes named twice."""
-    ones = tuple(k for k, (c, n) in enumerate(zip(term, x.shape, strict=True)) if type(n) is int and n == 1 and sizes[c] != 1)
+    ones = tuple(k for k, (c, n) in enumerate(zip(term, x.shape)) if type(n) is int and n == 1 and sizes[c] != 1)
     rest = "".join(c for k, c in enumerate(term) if k not in ones)
     repeated = len(set(rest)) != len(rest)
     final = "".join(dict.fromkeys(rest))
@@ -269,9 +269,7 @@ def _sum_out(x: Any, term: str, kept: str) -> Any:
     return sum(x, axis=axes, promote_integers=False)
 
 
-def _pair(
-    a: str, b: str, kept: set, result: str | None, precision: Any, dtype: Any
-) -> tuple[Callable, str]:
+def _pair(a: str, b: str, kept: set, result: str | None, precision: Any, dtype: Any) -> tuple[Callable, str]:
     """The product of two operands, summed over the axes that are needed no more."""
     alone_a = "".join(c for c in a if c in b or c in kept)
     alone_b = "".join(c for c in b if c in a or c in kept)

@@ -31,14 +31,18 @@ def _scale(norm: str | None, lengths: Sequence[int], inverse: bool, name: str) -
         return math.sqrt(n) if inverse else 1 / math.sqrt(n)
     if norm == "forward":
         return float(n) if inverse else 1 / n
-    raise ArgumentError(f"fft.{name}, argument norm", expected="'backward', 'ortho' or 'forward'", got=repr(norm), mend="use one")
+    raise ArgumentError(
+        f"fft.{name}, argument norm", expected="'backward', 'ortho' or 'forward'", got=repr(norm), mend="use one"
+    )
 
 
 @_static
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Any:
     x = operand(a, f"fft.{name}")
     if kind == "RFFT" and x.dtype.kind == "c":
-        raise ArgumentError(f"fft.{name}", expected="real numbers", got=str(x.dtype), mend="use fft, or take the real part")
+        raise ArgumentError(
+            f"fft.{name}", expected="real numbers", got=str(x.dtype), mend="use fft, or take the real part"
+        )
     (x,) = promote_inexact(f"fft.{name}", x)
     x = cast(x, np.dtype(np.float32)) if x.dtype.itemsize < 4 else x
     if axes is None:
@@ -53,7 +57,9 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     x = moveaxis(x, axes, trailing) if moved else x
     lengths = [x.shape[i] for i in trailing] if s is None else [int(n) for n in s]
     if len(lengths) != len(axes):
-        raise ArgumentError(f"fft.{name}, argument s", expected=f"{len(axes)} lengths", got=s, mend="give one for each axis")
+        raise ArgumentError(
+            f"fft.{name}, argument s", expected=f"{len(axes)} lengths", got=s, mend="give one for each axis"
+        )
     if s is None and kind == "IRFFT":
         lengths[-1] = 2 * (lengths[-1] - 1)
     if min(lengths) < 1:
@@ -115,72 +121,86 @@ _DOC = """{doc}
     """
 
 
-def _documented(function: Any, doc: str, many: bool, example: str, result: str) -> None:
+def _documented(function: Any, many: bool, example: str, result: str) -> None:
     args = (
         "a: the array.\n      s: the length along each axis, to cut or fill with zeros to.\n      axes: the axes."
         if many
         else "a: the array.\n      n: the length, to cut or fill with zeros to.\n      axis: the axis."
     )
-    function.__doc__ = _DOC.format(doc=doc, args=args, example=example, result=result)
+    function.__doc__ = _DOC.format(doc=function.__doc__, args=args, example=example, result=result)
 
 
-def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The discrete Fourier transform along an axis."""
     return _one("fft", "FFT", a, n, axis, norm)
 
 
-def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `fft`."""
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
-def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The transform of real numbers, whose second half says nothing new."""
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
-def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `rfft`."""
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
-def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The real transform of numbers with Hermitian symmetry."""
     x = operand(a, "fft.hfft")
     n = 2 * (x.shape[axis] - 1) if n is None else n
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     return irfft(lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, swapped)
 
 
-def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:  # noqa: D103
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `hfft`."""
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     return lax.conj(rfft(a, n, axis, swapped))
 
 
-def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The transform along several axes."""
     return _transform("fftn", "FFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of `fftn`."""
     return _transform("ifftn", "IFFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The transform of real numbers along several axes."""
     return _transform("rfftn", "RFFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:  # noqa: D103
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of `rfftn`."""
     return _transform("irfftn", "IRFFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The transform along two axes."""
     return _transform("fft2", "FFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The inverse of `fft2`."""
     return _transform("ifft2", "IFFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The transform of real numbers along two axes."""
     return _transform("rfft2", "RFFT", a, _tuple(s), _tuple(axes), norm)
 
 
-def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:  # noqa: D103
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The inverse of `rfft2`."""
     return _transform("irfft2", "IRFFT", a, _tuple(s), _tuple(axes), norm)
 
 
@@ -188,22 +208,22 @@ def _tuple(x: Any) -> Any:
     return None if x is None else tuple(x)
 
 
-_documented(fft, "The discrete Fourier transform along an axis.", False, "jnp.fft.fft(jnp.ones(2)).tolist()", "[(2+0j), 0j]")
-_documented(ifft, "The inverse of `fft`.", False, "jnp.fft.ifft(jnp.ones(2)).tolist()", "[(1+0j), 0j]")
-_documented(rfft, "The transform of real numbers, whose second half says nothing new.", False,
+_documented(fft, False, "jnp.fft.fft(jnp.ones(2)).tolist()", "[(2+0j), 0j]")
+_documented(ifft, False, "jnp.fft.ifft(jnp.ones(2)).tolist()", "[(1+0j), 0j]")
+_documented(rfft, False,
             "jnp.fft.rfft(jnp.ones(4)).tolist()", "[(4+0j), 0j, 0j]")  # fmt: skip
-_documented(irfft, "The inverse of `rfft`.", False, "jnp.fft.irfft(jnp.fft.rfft(jnp.ones(2))).tolist()", "[1.0, 1.0]")
-_documented(hfft, "The real transform of numbers with Hermitian symmetry.", False, "jnp.fft.hfft(jnp.ones(2)).tolist()",
+_documented(irfft, False, "jnp.fft.irfft(jnp.fft.rfft(jnp.ones(2))).tolist()", "[1.0, 1.0]")
+_documented(hfft, False, "jnp.fft.hfft(jnp.ones(2)).tolist()",
             "[2.0, 0.0]")  # fmt: skip
-_documented(ihfft, "The inverse of `hfft`.", False, "jnp.fft.ihfft(jnp.ones(2)).shape", "(2,)")
-_documented(fftn, "The transform along several axes.", True, "jnp.fft.fftn(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
-_documented(ifftn, "The inverse of `fftn`.", True, "jnp.fft.ifftn(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
-_documented(rfftn, "The transform of real numbers along several axes.", True, "jnp.fft.rfftn(jnp.ones((2, 2))).shape", "(2, 2)")
-_documented(irfftn, "The inverse of `rfftn`.", True, "jnp.fft.irfftn(jnp.ones((2, 2))).shape", "(2, 2)")
-_documented(fft2, "The transform along two axes.", True, "jnp.fft.fft2(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
-_documented(ifft2, "The inverse of `fft2`.", True, "jnp.fft.ifft2(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
-_documented(rfft2, "The transform of real numbers along two axes.", True, "jnp.fft.rfft2(jnp.ones((2, 2))).shape", "(2, 2)")
-_documented(irfft2, "The inverse of `rfft2`.", True, "jnp.fft.irfft2(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(ihfft, False, "jnp.fft.ihfft(jnp.ones(2)).shape", "(2,)")
+_documented(fftn, True, "jnp.fft.fftn(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
+_documented(ifftn, True, "jnp.fft.ifftn(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
+_documented(rfftn, True, "jnp.fft.rfftn(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(irfftn, True, "jnp.fft.irfftn(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(fft2, True, "jnp.fft.fft2(jnp.ones((2, 2)))[0, 0].item()", "(4+0j)")
+_documented(ifft2, True, "jnp.fft.ifft2(jnp.ones((2, 2)))[0, 0].item()", "(1+0j)")
+_documented(rfft2, True, "jnp.fft.rfft2(jnp.ones((2, 2))).shape", "(2, 2)")
+_documented(irfft2, True, "jnp.fft.irfft2(jnp.ones((2, 2))).shape", "(2, 2)")
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:

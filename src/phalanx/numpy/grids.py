@@ -60,7 +60,13 @@ class _Joiner:
             axis, ndmin, first = self._directive(items.pop(0))
         parts = []
         for item in items:
-            x = _axis_of(item) if isinstance(item, slice) else array(item) if isinstance(item, list) else operand(item, self.name)
+            x = (
+                _axis_of(item)
+                if isinstance(item, slice)
+                else array(item)
+                if isinstance(item, list)
+                else operand(item, self.name)
+            )
             x = x if hasattr(x, "aval") else array(x)
             rank = x.ndim
             if isinstance(item, slice) or rank < ndmin:
@@ -77,7 +83,11 @@ class _Joiner:
         if text in ("r", "c"):
             return -1, 2, -1 if text == "r" else 0
         numbers = [int(n) for n in text.split(",")]
-        return numbers[0], numbers[1] if len(numbers) > 1 else self.ndmin, numbers[2] if len(numbers) > 2 else self.first
+        return (
+            numbers[0],
+            numbers[1] if len(numbers) > 1 else self.ndmin,
+            numbers[2] if len(numbers) > 2 else self.first,
+        )
 
     def __repr__(self) -> str:
         return f"phalanx.numpy.{self.name}"
@@ -87,7 +97,9 @@ r_ = _Joiner(0, 1, -1, "r_")
 c_ = _Joiner(-1, 2, 0, "c_")
 
 
-def array_repr(arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_repr(
+    arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
     """The array as text that names its type.
 
     Examples:
@@ -98,7 +110,9 @@ def array_repr(arr: Any, max_line_width: int | None = None, precision: int | Non
         return repr(arr)
 
 
-def array_str(a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_str(
+    a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
     """The elements of the array as text.
 
     Examples:

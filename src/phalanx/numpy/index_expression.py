@@ -108,18 +108,11 @@ def _parse_rest(x: Any, entries: tuple, begin: int, key: list, arrays: list) -> 
         elif isinstance(e, np.ndarray):
             _add_host_array(x, e, entries, i, key, arrays)
         elif getattr(e, "aval", None) is not None and e.dtype == np.bool_:
-            known = concrete(e)
-            if known is None:
-                described = e.describe() if hasattr(e, "describe") else repr(e)
-                raise NonConcreteBooleanIndexError.of(described, e.origin() if hasattr(e, "origin") else None)
-            if known.ndim == 0:
-                x = _new_dimension(x, entries, i, key)
-                known = np.ones((1,), bool) & known
-            _add_host_array(x, known, entries, i, key, arrays)
-        elif e is None or e is Ellipsis:
-            key.append(e)
-        elif type(e) is slice:
-            key.append((_bound(e.start), _bound(e.stop), _bound(e.step)))
+            known = _known_mask(e)
+            x = x if known.ndim else _new_dimension(x, entries, i, key)
+            _add_host_array(x, np.atleast_1d(known), entries, i, key, arrays)
+        elif e is None or e is Ellipsis or type(e) is slice:
+            key.append((_bound(e.start), _bound(e.stop), _bound(e.step)) if type(e) is slice else e)
         elif getattr(e, "aval", None) is not None and dtypes.issubdtype(e.dtype, np.integer):
             key.append(e.aval)
             arrays.append(e)
@@ -129,6 +122,19 @@ def _parse_rest(x: Any, entries: tuple, begin: int, key: list, arrays: list) -> 
         else:
             raise _not_an_index(e)
     return x, tuple(key), arrays
+
+
+def _known_mask(e: Any) -> np.ndarray:
+    """The value of a mask.
+
+    Raises:
+      NonConcreteBooleanIndexError: it is traced.
+    """
+    known = concrete(e)
+    if known is None:
+        described = e.describe() if hasattr(e, "describe") else repr(e)
+        raise NonConcreteBooleanIndexError.of(described, e.origin() if hasattr(e, "origin") else None)
+    return known
 
 
 def _not_an_index(e: Any) -> IndexingError:
@@ -165,7 +171,9 @@ def _new_dimension(x: Any, entries: tuple, i: int, key: list) -> Any:
     from phalanx import lax
 
     # Those added for earlier True and False entries are counted by `key`, which has an entry for each.
-    added = sum(isinstance(e, bool | np.bool_) or (getattr(e, "ndim", 1) == 0 and e.dtype == np.bool_) for e in entries[:i])
+    added = sum(
+        isinstance(e, bool | np.bool_) or (getattr(e, "ndim", 1) == 0 and e.dtype == np.bool_) for e in entries[:i]
+    )
     before = sum(_consumed(e) for e in entries[:i]) + added
     if any(e is Ellipsis for e in entries[:i]):
         before = x.ndim - sum(_consumed(e) for e in entries[i:])

@@ -41,12 +41,12 @@ class View:
 
     def __init__(self, shape: tuple, slices: Sequence[Slice], dropped: tuple, added: tuple):
         starts = tuple(s.start if s.step > 0 else s.start + (s.count - 1) * s.step for s in slices)
-        cut = any(s.count is not n and s.count != n for s, n in zip(slices, shape, strict=True))
-        starts = tuple(a if s.count != 0 else 0 for a, s in zip(starts, slices, strict=True))
+        cut = any(s.count is not n and s.count != n for s, n in zip(slices, shape))
+        starts = tuple(a if s.count != 0 else 0 for a, s in zip(starts, slices))
         self.starts = starts if cut else None
         self.limits = tuple(
             a + (s.count - 1) * abs(s.step) + 1 if s.step not in (1, -1) and s.count != 0 else a + s.count
-            for a, s in zip(starts, slices, strict=True)
+            for a, s in zip(starts, slices)
         )
         strides = tuple(abs(s.step) if s.count not in (0, 1) else 1 for s in slices)
         self.strides = strides if any(s != 1 for s in strides) else None
@@ -87,7 +87,7 @@ class ViewPlan:
         self.view = view
         self.window = None
         if view.starts is not None and view.strides is None and not view.reversed_dims:
-            moved = tuple(i for i, (a, b, n) in enumerate(zip(view.starts, view.limits, shape, strict=True)) if b - a != n)
+            moved = tuple(i for i, (a, b, n) in enumerate(zip(view.starts, view.limits, shape)) if b - a != n)
             if all(type(n) is int for n in shape):
                 self.window = _window_of(shape, moved, view)
 
@@ -131,7 +131,7 @@ _windows: dict[tuple, Window] = {}
 
 
 def _window_of(shape: tuple, moved: tuple, view: View) -> Window:
-    sizes = tuple(b - a for a, b in zip(view.starts, view.limits, strict=True))
+    sizes = tuple(b - a for a, b in zip(view.starts, view.limits))
     key = (shape, sizes, view.dropped, view.added)
     if (found := _windows.get(key)) is None:
         found = _windows[key] = Window(moved, sizes, view)
@@ -232,7 +232,7 @@ def index_vectors(arrays: Sequence[Any], sizes: tuple, known: tuple, batch_shape
     wide = (*batch_shape, 1)
     if all(isinstance(a, np.ndarray) for a in arrays):
         return np.stack([np.broadcast_to(a, batch_shape) for a in arrays], axis=-1).astype(_widest(arrays))
-    found = [normalized(a, n, k) for a, n, k in zip(arrays, sizes, known, strict=True)]
+    found = [normalized(a, n, k) for a, n, k in zip(arrays, sizes, known)]
     if len(found) > 1:
         dtype = _widest(found)
         found = [a.astype(dtype) if isinstance(a, np.ndarray) else _as(a, dtype) for a in found]
@@ -304,22 +304,8 @@ def plan_read(shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: b
     steps = all(type(e) is not tuple or e[2] in (None, 1) for e in entries)
     if has_arrays and scalars and steps and not fills:
         return _plan_scalars(shape, entries)
-    slices, dropped, dims, array_entries = [], [], [], []
-    dim = 0
-    for e in entries:
-        if e is None:
-            continue
-        n = shape[dim]
-        if type(e) is tuple:
-            slices.append(slice_of(e, n))
-        elif is_array(e):
-            slices.append(Slice(0, 1, n))
-            dims.append(dim)
-            array_entries.append(e)
-        else:
-            slices.append(Slice(clamped(e, n), 1, 1))
-            dropped.append(dim)
-        dim += 1
+    slices, dropped, dims = _sliced(entries, shape)
+    array_entries = [e for e in entries if is_array(e)]
     if not has_arrays:
         added, place = [], 0
         for e in entries:
@@ -338,6 +324,26 @@ def plan_read(shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: b
         view, tuple(shift), tuple(shape[i] for i in dims), tuple(type(e) is Integers for e in array_entries),
         batch_shape, position, added, tuple(options.items()),
     )  # fmt: skip
+
+
+def _sliced(entries: tuple, shape: tuple) -> tuple[list, list, list]:
+    """What static indices do: a slice of each dimension, those that integers drop, those that arrays are about."""
+    slices, dropped, dims = [], [], []
+    dim = 0
+    for e in entries:
+        if e is None:
+            continue
+        n = shape[dim]
+        if type(e) is tuple:
+            slices.append(slice_of(e, n))
+        elif is_array(e):
+            slices.append(Slice(0, 1, n))
+            dims.append(dim)
+        else:
+            slices.append(Slice(clamped(e, n), 1, 1))
+            dropped.append(dim)
+        dim += 1
+    return slices, dropped, dims
 
 
 def _ints_as_arrays(entries: tuple, shape: tuple) -> tuple[tuple, list]:

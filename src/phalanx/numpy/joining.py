@@ -6,7 +6,6 @@ Built on `lax.concatenate` and slices.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
-from phalanx.numpy.operands import (
-    broadcast_to_shape,
-    canonical_axis,
-    cast,
-    concrete,
-    operand,
-    promote,
-)
+from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, operand, promote
 from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
 
@@ -325,7 +317,9 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         arr, axis = ravel(arr), 0
     axis = canonical_axis(axis, arr.ndim, "insert")
     n = arr.shape[axis]
-    values = reshape(values, (1,) * (arr.ndim - values.ndim) + tuple(values.shape)) if values.ndim < arr.ndim else values
+    values = (
+        reshape(values, (1,) * (arr.ndim - values.ndim) + tuple(values.shape)) if values.ndim < arr.ndim else values
+    )
     values = cast(values, arr.dtype)
     where = np.arange(n)[obj] if isinstance(obj, slice) else _known_positions(obj, "insert")
     single = where.ndim == 0 or where.size == 1
@@ -414,5 +408,3 @@ def _others(obj: Any, n: int) -> Any:
     place = lax.iota(np.dtype(np.int32), n - m)
     shift = (obj - lax.iota(obj.dtype, m))[None, :] <= place[:, None].astype(obj.dtype)
     return place + lax.reduce_sum(shift.astype("int32"), (1,))
-
-

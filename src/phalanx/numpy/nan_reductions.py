@@ -44,7 +44,9 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
 
 
 @_static
-def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nanmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The largest element that is not NaN; arguments as in `max`.
 
     Examples:
@@ -55,7 +57,9 @@ def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, i
 
 
 @_static
-def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nanmin(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The smallest element that is not NaN; arguments as in `min`.
 
     Examples:
@@ -179,7 +183,9 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = N
 def _arg(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None) -> Any:
     refuse_out(out, name)
     x, nan = _prepared(a, name)
-    find, fill = (reductions.argmax, reductions.lowest) if name == "nanargmax" else (reductions.argmin, reductions.highest)
+    find, fill = (
+        (reductions.argmax, reductions.lowest) if name == "nanargmax" else (reductions.argmin, reductions.highest)
+    )
     y = find(_filled(x, nan, fill(x.dtype)), axis, keepdims=keepdims)
     if nan is None:
         return y

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.core.operators import install
-from phalanx.numpy import (
-    contraction,
-    creation,
-    indexing,
-    reductions,
-    rounding,
-    shapes,
-    sorting,
-    taking,
-    ufuncs,
-)
+from phalanx.numpy import contraction, creation, indexing, reductions, rounding, shapes, sorting, taking, ufuncs
 from phalanx.numpy.at import At
 from phalanx.numpy.operands import canonical_shape
 from phalanx.numpy.ufunc import is_operand, operators_of
@@ -64,7 +54,7 @@ def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> An
     return creation.astype(self, dtype, copy=copy, device=device)
 
 
-def _view(self: Any, dtype: Any = None, type: None = None) -> Any:  # noqa: A002
+def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
     """The same bytes read as another dtype, the last dimension growing or shrinking with its size."""
     import numpy as np
 
@@ -99,7 +89,7 @@ def _round(self: Any, ndigits: int | None = None) -> Any:
     return rounding.round(self, 0 if ndigits is None else ndigits)
 
 
-def _clip(self: Any, min: Any = None, max: Any = None, **older: Any) -> Any:  # noqa: A002
+def _clip(self: Any, min: Any = None, max: Any = None, **older: Any) -> Any:
     return rounding.clip(self, min, max, **older)
 
 

@@ -48,7 +48,9 @@ def pad(array: Any, pad_width: Any, mode: str | Callable = "constant", **kwargs:
     if callable(mode):
         return _pad_by_function(x, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise ArgumentError("pad, argument mode", expected=" or ".join(map(repr, _OPTIONS)), got=repr(mode), mend="use one")
+        raise ArgumentError(
+            "pad, argument mode", expected=" or ".join(map(repr, _OPTIONS)), got=repr(mode), mend="use one"
+        )
     unknown = set(kwargs) - _OPTIONS[mode]
     if unknown:
         raise ArgumentError(f"pad, mode {mode!r}", expected=" or ".join(_OPTIONS[mode]) or "no more arguments",

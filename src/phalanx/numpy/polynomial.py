@@ -242,7 +242,9 @@ def _roots(x: Any, zeros: int) -> Any:
     return concatenate([found, lax.full((zeros,), 0, out_dtype)]) if zeros else found
 
 
-def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:
     """The polynomial that fits points best in the sense of least squares.
 
     Args:
@@ -259,7 +261,10 @@ def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = F
       ShapeError: the points are no vectors of one length.
 
     Examples:
-      >>> [round(v, 3) for v in jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).tolist()]
+      >>> [
+      ...     round(v, 3)
+      ...     for v in jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).tolist()
+      ... ]
       [2.0, 1.0]
     """
     from phalanx.numpy.contraction import outer
@@ -269,7 +274,9 @@ def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = F
         raise ArgumentError("polyfit, argument deg", expected="a number >= 0", got=deg, mend="give 0 or more")
     x, y = promote_inexact("polyfit", _vector(x, "polyfit"), _vector(y, "polyfit"))
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or not x.shape[0]:
-        raise ShapeError("polyfit", expected="vectors of one length, not empty", got=f"{x.shape} and {y.shape}", mend="ravel")
+        raise ShapeError(
+            "polyfit", expected="vectors of one length, not empty", got=f"{x.shape} and {y.shape}", mend="ravel"
+        )
     rcond = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
     left, right = vander(x, deg + 1), y
     if w is not None:
@@ -288,14 +295,16 @@ def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = F
         factor: Any = 1
     else:
         if x.shape[0] <= deg + 1:
-            raise ShapeError("polyfit, argument cov", expected=f"more than {deg + 1} points", got=x.shape[0], mend="give more")
+            raise ShapeError(
+                "polyfit, argument cov", expected=f"more than {deg + 1} points", got=x.shape[0], mend="give more"
+            )
         factor = residuals / (x.shape[0] - (deg + 1))
         factor = factor[0] if y.ndim == 1 else factor
     return c, (base * factor if y.ndim == 1 else base[:, :, None] * factor)
 
 
 @eager_program(static_argnames=("N", "increasing"))
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:  # noqa: N803
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The matrix whose columns are powers of a vector.
 
     Examples:

@@ -161,7 +161,9 @@ def prod(
 
 
 @_static
-def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def max(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The largest element along axes; arguments as in `sum`.
 
     Raises:
@@ -177,7 +179,9 @@ def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, init
 
 
 @_static
-def min(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def min(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The smallest element along axes; arguments as in `sum`.
 
     Raises:
@@ -408,8 +412,8 @@ def _average(a: Any, weights: Any, axis: Any, keepdims: bool) -> tuple:
         wanted = tuple(x.shape[i] for i in axes)
         if w.shape != wanted or axis is None:
             raise ShapeError(
-                "average, argument weights", expected=f"the shape {x.shape}, or that of the axes, {wanted}", got=w.shape,
-                mend="broadcast the weights",
+                "average, argument weights", expected=f"the shape {x.shape}, or that of the axes, {wanted}",
+                got=w.shape, mend="broadcast the weights",
             )  # fmt: skip
         w = lax.broadcast_in_dim(w, tuple(x.shape[i] if i in axes else 1 for i in range(x.ndim)), axes)
         w = broadcast_to_shape(w, x.shape)
@@ -534,7 +538,9 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 def _with_initial(name: str, x: Any, axis: int | None, dtype: Any, include: bool, op: Callable, first: int) -> Any:
     x = operand(x, name)
     if axis is None and x.ndim != 1:
-        raise ArgumentError(f"{name}, argument axis", expected="an axis, since the rank is not 1", got=None, mend="give one")
+        raise ArgumentError(
+            f"{name}, argument axis", expected="an axis, since the rank is not 1", got=None, mend="give one"
+        )
     axis = canonical_axis(0 if axis is None else axis, x.ndim, name)
     y = _cumulative(name, x, axis, dtype, None, op)
     if include:

@@ -62,7 +62,9 @@ def _halves_to_even(x: Any, factor: Any) -> Any:
 around = round
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None) -> Any:
+def clip(
+    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+) -> Any:
     """Limit the elements to an interval.
 
     Args:
@@ -88,7 +90,9 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
         if bound is not None and getattr(getattr(bound, "dtype", None), "kind", "") == "c":
             raise ArgumentError("clip", expected="real numbers", got="complex ones", mend="clip the parts")
     if type(low) in (int, float) and type(high) in (int, float) and getattr(x, "aval", None) is not None:
-        plain = dtypes.issubdtype(x.dtype, np.inexact) or (type(low) is int and type(high) is int and x.dtype.kind == "i")
+        plain = dtypes.issubdtype(x.dtype, np.inexact) or (
+            type(low) is int and type(high) is int and x.dtype.kind == "i"
+        )
         if plain and low <= high:
             return lax.clamp(scalar_of(low, x.dtype), x, scalar_of(high, x.dtype))
     if low is not None:

@@ -204,7 +204,9 @@ def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = No
     return unique(both, size=size, fill_value=fill_value)
 
 
-def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto") -> Any:
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+) -> Any:
     """Whether each element is among others.
 
     Args:
@@ -298,7 +300,9 @@ def _intersection(x: Any, y: Any, order: Any, found: Any, fill_value: Any, retur
     return values, where(beyond, n, places), where(beyond, y.shape[0], in_y)
 
 
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None) -> Any:
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Any:
     """The elements of the first array that are not in the second, in order.
 
     Examples:
@@ -316,7 +320,9 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | No
     return _chosen(rows, found, 0 if fill_value is None else fill_value, True)
 
 
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None) -> Any:
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Any:
     """The elements that are in just one of two arrays, in order.
 
     Examples:

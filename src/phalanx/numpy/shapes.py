@@ -18,9 +18,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.numpy.creation import array, band_mask
 from phalanx.numpy.operands import (
-    as_array,
     broadcast_operands,
-    broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
@@ -70,7 +68,7 @@ def isscalar(element: Any) -> bool:
     """
     if isinstance(element, np.ndarray):
         return element.ndim == 0
-    return hasattr(element, "aval") and element.ndim == 0 or np.isscalar(element)
+    return (hasattr(element, "aval") and element.ndim == 0) or np.isscalar(element)
 
 
 def iterable(y: Any) -> bool:
@@ -326,7 +324,7 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     return lax.squeeze(a, axes) if axes else _as_array(a)
 
 
-def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Any:  # noqa: A002
+def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Any:
     """The array repeated to fill a shape, by NumPy's rules.
 
     Raises:
@@ -574,7 +572,7 @@ def _repeat_to_length(a: Any, repeats: Any, axis: int, length: int) -> Any:
 
 
 @eager_program(static_argnames=("reps",))
-def tile(A: Any, reps: Any) -> Any:  # noqa: N803
+def tile(A: Any, reps: Any) -> Any:
     """The array laid side by side with itself.
 
     Args:
@@ -718,9 +716,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 @eager_program(static_argnames=("offset", "axis1", "axis2", "dtype"))
-def trace(
-    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
-) -> Any:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
     """The sum of a diagonal.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Sorting and searching: sort, argsort, lexsort, partition, searchsorted, digitize, and the sorted order of complex numbers.
+"""Sorting and searching: sort, argsort, lexsort, partition, searchsorted, digitize.
 
 Built on `lax.sort` and `lax.top_k`.
 """
@@ -28,14 +28,22 @@ def _prepared(a: Any, axis: int | None, name: str) -> tuple[Any, int]:
 
 def _refuse_kind(kind: Any, order: Any, name: str) -> None:
     if order is not None:
-        raise ArgumentError(f"{name}, argument order", expected="None, as arrays have no fields", got=order, mend="leave it out")
+        raise ArgumentError(
+            f"{name}, argument order", expected="None, as arrays have no fields", got=order, mend="leave it out"
+        )
     if kind is not None:
         raise ArgumentError(f"{name}, argument kind", expected="None", got=repr(kind), mend="use stable=")
 
 
 @eager_program(static_argnames=("axis", "kind", "order", "stable", "descending"))
 def sort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True, descending: bool = False
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Any:
     """The elements in order along an axis, NaN last.
 
@@ -64,7 +72,13 @@ def index_dtype(n: Any) -> Any:
 
 @eager_program(static_argnames=("axis", "kind", "order", "stable", "descending"))
 def argsort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True, descending: bool = False
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Any:
     """The positions that put the elements in order along an axis; arguments as in `sort`.
 
@@ -104,11 +118,16 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
       >>> jnp.lexsort((jnp.array([1, 0, 2]), jnp.array([0, 0, 0]))).tolist()
       [1, 0, 2]
     """
-    parts = [operand(k, "lexsort") for k in (list(keys) if not hasattr(keys, "aval") else [keys[i] for i in range(keys.shape[0])])]
+    parts = [
+        operand(k, "lexsort")
+        for k in (list(keys) if not hasattr(keys, "aval") else [keys[i] for i in range(keys.shape[0])])
+    ]
     if not parts:
         raise ArgumentError("lexsort, argument keys", expected="at least one key", got="none", mend="give one")
     if len({k.shape for k in parts}) > 1:
-        raise ShapeError("lexsort, argument keys", expected="keys of one shape", got=[k.shape for k in parts], mend="broadcast")
+        raise ShapeError(
+            "lexsort, argument keys", expected="keys of one shape", got=[k.shape for k in parts], mend="broadcast"
+        )
     if not parts[0].ndim:
         return as_array(np.zeros((), index_dtype(0)))
     axis = canonical_axis(axis, parts[0].ndim, "lexsort")
@@ -168,8 +187,10 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     if side not in ("left", "right"):
         raise ArgumentError("searchsorted, argument side", expected="'left' or 'right'", got=repr(side), mend="use one")
     if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
-        raise ArgumentError("searchsorted, argument method", expected="'scan', 'scan_unrolled', 'sort' or 'compare_all'",
-                            got=repr(method), mend="leave it out")  # fmt: skip
+        raise ArgumentError(
+            "searchsorted, argument method", expected="'scan', 'scan_unrolled', 'sort' or 'compare_all'",
+            got=repr(method), mend="leave it out",
+        )  # fmt: skip
     return _searchsorted(a, v, sorter, side, method)
 
 

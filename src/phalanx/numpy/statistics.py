@@ -26,7 +26,9 @@ from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted, sort
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
-_static = eager_program(static_argnames=("axis", "out", "overwrite_input", "method", "keepdims", "rowvar", "bias", "ddof"))
+_static = eager_program(
+    static_argnames=("axis", "out", "overwrite_input", "method", "keepdims", "rowvar", "bias", "ddof")
+)
 
 
 @_static
@@ -141,7 +143,11 @@ def _quantile(
         y = where((position - low == 0.5) & (low % 2 == 1), values[1], y)
     else:
         y = values[0] if method == "lower" else values[1]
-    bad = (lax.lt(last, last.dtype.type(0)) if skip_nan else broadcast_to_shape(any_of(nan, 0), wide)) | (q_wide < 0) | (q_wide > 1)
+    bad = (
+        (lax.lt(last, last.dtype.type(0)) if skip_nan else broadcast_to_shape(any_of(nan, 0), wide))
+        | (q_wide < 0)
+        | (q_wide > 1)
+    )
     y = where(bad, np.nan, y)
     return with_kept(y, q.ndim, dims, axes) if keepdims else y
 
@@ -224,7 +230,9 @@ def cov(
             continue
         w = operand(w, "cov")
         if w.ndim != 1 or w.shape[0] != x.shape[1]:
-            raise ShapeError("cov, argument weights", expected=f"a vector of {x.shape[1]}", got=w.shape, mend="ravel it")
+            raise ShapeError(
+                "cov, argument weights", expected=f"a vector of {x.shape[1]}", got=w.shape, mend="ravel it"
+            )
         weights = lax.abs(w) if weights is None else weights * lax.abs(w)
     if weights is None:
         average, total = mean(x, axis=1), x.shape[1]
@@ -252,7 +260,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     """The matrix of correlation coefficients; arguments as in `cov`.
 
     Examples:
-      >>> jnp.corrcoef(jnp.array([[0.0, 1.0], [1.0, 0.0]]))[0, 1].item()
+      >>> round(jnp.corrcoef(jnp.array([[0.0, 1.0], [1.0, 0.0]]))[0, 1].item(), 5)
       -1.0
     """
     c = cov(x, y, rowvar)
@@ -286,7 +294,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     """
     x = array(x) if isinstance(x, list | tuple) else operand(x, "bincount")
     if x.ndim != 1 or not dtypes.issubdtype(x.dtype, np.integer):
-        raise ShapeError("bincount", expected="a vector of integers", got=f"{x.dtype} of shape {x.shape}", mend="ravel it")
+        raise ShapeError(
+            "bincount", expected="a vector of integers", got=f"{x.dtype} of shape {x.shape}", mend="ravel it"
+        )
     if length is None:
         known = concrete(x)
         if known is None:
@@ -296,7 +306,6 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
             )  # fmt: skip
         length = int(known.max()) + 1 if known.size else 0
     return _bincount(x, weights, builtins.max(length, minlength))
-
 
 
 @eager_program(static_argnames=("length",))
@@ -318,7 +327,9 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
       [0.0, 1.0, 2.0, 3.0, 4.0]
     """
     if isinstance(bins, str):
-        raise ArgumentError("histogram, argument bins", expected="a number or borders", got=repr(bins), mend="give a number")
+        raise ArgumentError(
+            "histogram, argument bins", expected="a number or borders", got=repr(bins), mend="give a number"
+        )
     x = array(a) if isinstance(a, list | tuple) else operand(a, "histogram")
     if isinstance(bins, list | tuple) or getattr(bins, "ndim", 0) == 1:
         return array(bins)
@@ -372,7 +383,9 @@ def _histogram(x: Any, edges: Any, weights: Any, density: bool) -> Any:
     return counts
 
 
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple:
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple:
     """A histogram of pairs: the counts and the borders along both axes.
 
     Examples:
@@ -381,14 +394,16 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any 
     """
     from phalanx.numpy.joining import stack
 
-    if isinstance(bins, list | tuple) and len(bins) not in (1, 2) or getattr(bins, "ndim", 0) == 1:
+    if (isinstance(bins, list | tuple) and len(bins) not in (1, 2)) or getattr(bins, "ndim", 0) == 1:
         bins = [bins, bins]
     sample = stack([operand(x, "histogram2d"), operand(y, "histogram2d")], axis=1)
     counts, edges = histogramdd(sample, bins, range, weights, density)
     return counts, edges[0], edges[1]
 
 
-def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple:
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple:
     """A histogram of points, the rows of an array: the counts and the list of borders along each axis.
 
     Examples:
@@ -397,7 +412,9 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = N
     """
     x = array(sample) if isinstance(sample, list | tuple) else operand(sample, "histogramdd")
     if x.ndim != 2:
-        raise ShapeError("histogramdd, argument sample", expected="a matrix of points in rows", got=x.shape, mend="stack")
+        raise ShapeError(
+            "histogramdd, argument sample", expected="a matrix of points in rows", got=x.shape, mend="stack"
+        )
     d = x.shape[1]
     bins = [bins] * d if isinstance(bins, int) or (getattr(bins, "ndim", None) == 1) else list(bins)
     bins = bins * d if len(bins) == 1 and d > 1 else bins
@@ -426,4 +443,3 @@ def _histogramdd(x: Any, edges: Sequence[Any], weights: Any, density: bool) -> A
             shape = tuple(-1 if i == j else 1 for j in builtins.range(len(edges)))
             counts = counts / (e[1:] - e[:-1]).reshape(shape)
     return counts
-

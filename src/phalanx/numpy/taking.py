@@ -1,4 +1,4 @@
-"""Taking and putting along an axis: take, take_along_axis, put_along_axis, nonzero, argwhere, choose, compress and index grids.
+"""Taking and putting: take, take_along_axis, put_along_axis, nonzero, argwhere, choose, compress and index grids.
 
 Built on the gather and scatter of `lax`, and on `indexing` and `at`.
 """
@@ -45,8 +45,8 @@ def check_mode(mode: Any, where: str) -> None:
 
 
 def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: bool = False,
-    indices_are_sorted: bool = False, fill_value: Any = None,
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
 ) -> Any:  # fmt: skip
     """Elements, or slices along an axis, at given positions.
 
@@ -83,7 +83,9 @@ def take(
 def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_sorted: bool, fill_value: Any) -> Any:
     if not dtypes.issubdtype(indices.dtype, np.integer):
         if indices.dtype != np.bool_:
-            raise DTypeError("take, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)")
+            raise DTypeError(
+                "take, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)"
+            )
         indices = cast(indices, np.dtype(np.int32))
     if axis is None:
         a, axis = lax.reshape(a, (math.prod(a.shape),)) if a.ndim != 1 else a, 0
@@ -94,10 +96,9 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
         indices, mode = remainder(indices, n), "promise_in_bounds"
     from phalanx.numpy.indexing import READ_MODES, index_vectors
 
-    known = mode == "clip" or (mode == "promise_in_bounds" and False)
     batch = indices.shape
-    vectors = index_vectors([indices], (n,), (known and not isinstance(indices, np.ndarray),), batch)
-    if isinstance(indices, np.ndarray) and type(n) is int and not known:
+    vectors = index_vectors([indices], (n,), (False,), batch)
+    if isinstance(vectors, np.ndarray) and type(n) is int:
         vectors = np.where(vectors < 0, vectors + n, vectors).astype(vectors.dtype)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(*range(axis), *range(axis + len(batch), a.ndim + len(batch) - 1)), collapsed_slice_dims=(axis,),
@@ -111,9 +112,7 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
     )  # fmt: skip
 
 
-def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None
-) -> Any:
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None) -> Any:
     """For each element of `indices`, the element of `arr` at that position along an axis.
 
     Args:
@@ -163,7 +162,9 @@ def _take_along_axis(arr: Any, indices: Any, axis: int | None, mode: Any, fill_v
 def _along(arr: Any, indices: Any, axis: int | None, name: str) -> tuple:
     x, indices = operand(arr, name), operand(indices, name)
     if not dtypes.issubdtype(indices.dtype, np.integer):
-        raise DTypeError(f"{name}, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)")
+        raise DTypeError(
+            f"{name}, argument indices", expected="integers", got=str(indices.dtype), mend="use .astype(int)"
+        )
     if axis is None:
         x, axis = lax.reshape(x, (math.prod(x.shape),)) if x.ndim != 1 else x, 0
     if indices.ndim != x.ndim:
@@ -261,7 +262,9 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
       ArgumentError: `inplace` is True.
 
     Examples:
-      >>> jnp.place(jnp.zeros(3), jnp.array([True, False, True]), jnp.array([1.0, 2.0]), inplace=False).tolist()
+      >>> jnp.place(
+      ...     jnp.zeros(3), jnp.array([True, False, True]), jnp.array([1.0, 2.0]), inplace=False
+      ... ).tolist()
       [1.0, 0.0, 2.0]
     """
     _refuse_inplace(inplace, "place")
@@ -333,7 +336,10 @@ def _nonzero(x: Any, size: int, fill_value: Any) -> list:
         out.append(lax.rem(rest, np.asarray(max(d, 1), dtype)[()]))
         rest = lax.div(rest, np.asarray(max(d, 1), dtype)[()])
     out.reverse()
-    return [_choose(valid, i, broadcast_to_shape(cast(operand(f, "nonzero"), dtype), (size,))) for i, f in zip(out, fills, strict=True)]
+    return [
+        _choose(valid, i, broadcast_to_shape(cast(operand(f, "nonzero"), dtype), (size,)))
+        for i, f in zip(out, fills, strict=True)
+    ]
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
@@ -568,7 +574,9 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     parts = [operand(i, "ravel_multi_index") for i in multi_index]
     dims = canonical_shape(dims, "ravel_multi_index")
     if len(parts) != len(dims):
-        raise ShapeError("ravel_multi_index", expected=f"{len(dims)} index arrays", got=len(parts), mend="give one each")
+        raise ShapeError(
+            "ravel_multi_index", expected=f"{len(dims)} index arrays", got=len(parts), mend="give one each"
+        )
     if mode == "raise":
         for p, d in zip(parts, dims, strict=True):
             known = _sizes_known(p, "ravel_multi_index")
@@ -633,7 +641,9 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
         raise ArgumentError("fill_diagonal, argument wrap", expected="False", got=True, mend="leave it out")
     x, val = operand(a, "fill_diagonal"), array(val) if isinstance(val, list | tuple) else operand(val, "fill_diagonal")
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) != 1):
-        raise ShapeError("fill_diagonal", expected="a matrix, or an array with equal dimensions", got=x.shape, mend="cut it")
+        raise ShapeError(
+            "fill_diagonal", expected="a matrix, or an array with equal dimensions", got=x.shape, mend="cut it"
+        )
     n = min(x.shape)
     i = np.arange(n)
     if val.ndim:

@@ -115,7 +115,7 @@ class _Plan:
 
 @eager_program(static_argnames=("plan",))
 def _follow(plan: _Plan, *xs: Any) -> Any:
-    return plan.function(*[x if step is None else step(x) for step, x in zip(plan.steps, xs, strict=True)])
+    return plan.function(*[x if step is None else step(x) for step, x in zip(plan.steps, xs)])
 
 
 def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
@@ -123,7 +123,7 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
     if all(k in SCALAR_KINDS for k in kinds):
         dtype, weak = result_dtype(xs)
     else:
-        dtype, weak = result_dtype([x if k in SCALAR_KINDS else k for x, k in zip(xs, kinds, strict=True)])
+        dtype, weak = result_dtype([x if k in SCALAR_KINDS else k for x, k in zip(xs, kinds)])
     function, to = rule.choose(dtype)
     direct = isinstance(function, Primitive)
     shapes = [() if k in SCALAR_KINDS else k.shape for k in kinds]
@@ -255,5 +255,3 @@ def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
         return run(other, self)
 
     return operator, reflected
-
-

@@ -48,7 +48,9 @@ def _reduce(
         options = {} if initial is None else {"initial": initial}
         return reduction(x, axis=axis, keepdims=keepdims, where=where, **options)
     if where is not None and initial is None and ufunc.identity is None:
-        raise ArgumentError(f"{ufunc.__name__}.reduce", expected="initial, since where is given", got="None", mend="give it")
+        raise ArgumentError(
+            f"{ufunc.__name__}.reduce", expected="initial, since where is given", got="None", mend="give it"
+        )
     if where is not None:
         from phalanx.numpy.mapping import where as choose
 
@@ -59,7 +61,9 @@ def _reduce(
     n = math.prod(dims[i] for i in axes)
     x = lax.reshape(x, (n, *x.shape[len(axes) :]))
     if n == 0 and initial is None and ufunc.identity is None:
-        raise ArgumentError(f"{ufunc.__name__}.reduce", expected="at least one element", got="none", mend="give initial")
+        raise ArgumentError(
+            f"{ufunc.__name__}.reduce", expected="at least one element", got="none", mend="give initial"
+        )
     first = initial if initial is not None else ufunc.identity if n == 0 else None
     if first is None:
         y, x = x[0], x[1:]
@@ -109,7 +113,9 @@ def _at(ufunc: Any, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = T
         return getattr(x.at[indices], method)(b)
     chosen = x[indices]
     shape = chosen.shape
-    values = ravel(lax.broadcast_in_dim(operand(b, ufunc.__name__), shape, tuple(range(len(shape) - np.ndim(b), len(shape)))))
+    values = ravel(
+        lax.broadcast_in_dim(operand(b, ufunc.__name__), shape, tuple(range(len(shape) - np.ndim(b), len(shape))))
+    )
     places = ravel(lax.reshape(lax.iota(np.dtype(np.int32), math.prod(x.shape)), x.shape)[indices])
     flat = ravel(x)
 

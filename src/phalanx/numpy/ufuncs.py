@@ -121,9 +121,9 @@ bitwise_count = _unary("bitwise_count", "bi", same, _b.population_count, "The nu
 deg2rad = _unary("deg2rad", "bifc", inexact, _b.deg2rad, "Degrees to radians.", "0.0", "0.0")
 rad2deg = _unary("rad2deg", "bifc", inexact, _b.rad2deg, "Radians to degrees.", "0.0", "0.0")
 sinc = _unary("sinc", "bifc", inexact, _b.sinc, "sin(pi x) / (pi x).", "0.0", "1.0")
-i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "0.0", "1.0")
-spacing = _unary("spacing", "bif", inexact, _b.spacing, "The distance to the next float away from 0.", "0.0",
-                 "1.401298464324817e-45")
+i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "jnp.inf", "inf")
+spacing = _unary("spacing", "bif", inexact, _b.spacing, "The distance to the next float away from 0.", "1.0",
+                 "1.1920928955078125e-07")
 
 add = _binary("add", "bifc", same, _p.add_p, "The sum.", "1, 2", "3", b=_p.or_p)
 subtract = _binary("subtract", "ifc", same, _p.sub_p, "The difference.", "1, 2", "-1")

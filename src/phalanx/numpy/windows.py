@@ -17,7 +17,7 @@ def _window(values: np.ndarray) -> Any:
     return array(values.astype(dtypes.canonicalize_dtype(np.float64)))
 
 
-def bartlett(M: int) -> Any:  # noqa: N803
+def bartlett(M: int) -> Any:
     """The triangular window.
 
     Examples:
@@ -27,7 +27,7 @@ def bartlett(M: int) -> Any:  # noqa: N803
     return _window(np.bartlett(M))
 
 
-def blackman(M: int) -> Any:  # noqa: N803
+def blackman(M: int) -> Any:
     """The Blackman window.
 
     Examples:
@@ -37,7 +37,7 @@ def blackman(M: int) -> Any:  # noqa: N803
     return _window(np.blackman(M))
 
 
-def hamming(M: int) -> Any:  # noqa: N803
+def hamming(M: int) -> Any:
     """The Hamming window.
 
     Examples:
@@ -47,7 +47,7 @@ def hamming(M: int) -> Any:  # noqa: N803
     return _window(np.hamming(M))
 
 
-def hanning(M: int) -> Any:  # noqa: N803
+def hanning(M: int) -> Any:
     """The Hann window.
 
     Examples:
@@ -58,7 +58,7 @@ def hanning(M: int) -> Any:  # noqa: N803
 
 
 @eager_program(static_argnames=("M",))
-def kaiser(M: int, beta: Any) -> Any:  # noqa: N803
+def kaiser(M: int, beta: Any) -> Any:
     """The Kaiser window.
 
     Examples:
