@@ -16,7 +16,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.lowering import physical_aval
-from phalanx.sharding import NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path
 
 
@@ -114,7 +114,7 @@ def resolve(
             devices = tuple(placement.default_sharding().device_set)
     else:
         devices, committed = tuple(wanted._device_assignment), True
-    whole = _whole(devices, (*declared, *out_declared, *(t.sharding for t in types)))
+    whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
     out = []
     for i, (t, d) in enumerate(zip(types, declared, strict=True)):
         if d is not None and set(d._device_assignment) != set(devices):
@@ -144,9 +144,14 @@ def _find_constraint(program: Jaxpr) -> Any:
             found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
         if found is None:
             found = next((s for sub in subprograms(eqn.params) if (s := _constrained_sharding(sub)) is not None), None)
-        if found is not None and len(found.device_set) >= 1:
+        if found is not None and not _is_abstract(found):
             return found
     return None
+
+
+def _is_abstract(sharding: Any) -> bool:
+    """Whether a sharding names no devices."""
+    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def _whole(devices: tuple, shardings: Sequence[Any]) -> Any:
