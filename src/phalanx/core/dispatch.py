@@ -28,7 +28,7 @@ from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
-from phalanx.sharding import GSPMDSharding, NamedSharding, from_hlo_sharding, sdy_sharding
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
@@ -108,6 +108,10 @@ def lower(
       committed: whether the results count as placed by the user.
     """
     out_shardings = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
+    # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists them in.
+    in_shardings = [
+        s.in_order(devices, physical_aval(v.aval).ndim) for s, v in zip(in_shardings, program.invars, strict=True)
+    ]
     closed, constants = _hoist_constants(program)
     num_constants = len(constants)
     kept = None
@@ -138,7 +142,7 @@ def lower(
     where = partition if sharded else placement.on_device(devices[0])
     placed = [placement.put(c, where)._buffer for c in constants]
     return LoweredProgram(
-        program, module, kept, placed, devices, list(in_shardings), out_shardings, tuple(donated), committed
+        program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed
     )
 
 
@@ -161,10 +165,8 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
 
 
 def _replicated_like(shardings: Sequence[Any], devices: tuple) -> Any:
-    named = next((s for s in shardings if isinstance(s, NamedSharding)), None)
-    if named is not None:
-        return named.replicated
-    return GSPMDSharding.replicated(devices)
+    named = next((s for s in shardings if isinstance(s, NamedSharding) and s._device_assignment == devices), None)
+    return GSPMDSharding.replicated(devices) if named is None else named.replicated
 
 
 class CompiledProgram:
@@ -236,14 +238,20 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
         here = placement.on_device(lowered.devices[0])
         return [here] * len(lowered.program.outvars)
     found: Any = compiler.executable_shardings(executable)[1]
-    mesh: Any = next(
-        (s.mesh for s in (*lowered.in_shardings, *lowered.out_shardings) if isinstance(s, NamedSharding)), None
-    )
+    mesh = _mesh_of(lowered)
     out = []
     for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         aval = physical_aval(v.aval)
-        out.append(declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, mesh, aval.ndim))
+        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, mesh, aval.ndim)
+        out.append(s.in_order(lowered.devices, aval.ndim))
     return out
+
+
+def _mesh_of(lowered: LoweredProgram) -> Any:
+    """The mesh over which to say what the partitioner chose: the first that the program names in its device order."""
+    named = [*lowered.in_shardings, *lowered.out_shardings, *(e.params.get("sharding") for e in lowered.program.eqns)]
+    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), state.context.mesh]
+    return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)
 
 
 def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
@@ -334,8 +342,15 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
         else whole
         for t in types
     ]
-    moves = [(i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s]
-    return Call(lower(program, devices, in_shardings, name=name, committed=committed).compile(), moves)
+    lowered = lower(program, devices, in_shardings, name=name, committed=committed)
+    return Call(lowered.compile(), moves(types, lowered))
+
+
+def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
+    """The arguments that are not where a program wants them: number, sharding and abstract value of each."""
+    return [
+        (i, s, t.aval) for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True)) if t.sharding is not s
+    ]
 
 
 # --- single operations ---

@@ -201,6 +201,26 @@ class Sharding(ShardingBase):
         mine, others = self.tiling(ndim), other.tiling(ndim)
         return mine.parts == others.parts and np.array_equal(mine.coordinates, others.coordinates)
 
+    def in_order(self, devices: Sequence[Device], ndim: int) -> Sharding:
+        """The same placement with the devices listed in another order, as a program numbers its partitions.
+
+        Args:
+          devices: the devices of this sharding in any order.
+          ndim: number of dimensions of the array.
+
+        Returns:
+          A sharding; this one where the order is its own.
+        """
+        order = tuple(devices)
+        if self._device_assignment == order:
+            return self
+        return GSPMDSharding(order, hlo_of_tiling(self._tiling_in_order(order, ndim)), self.memory_kind)
+
+    def _tiling_in_order(self, devices: tuple[Device, ...], ndim: int) -> Tiling:
+        tiling = self.tiling(ndim)
+        place = {device: at for at, device in enumerate(self._device_assignment)}
+        return Tiling(tiling.parts, tiling.coordinates[[place[device] for device in devices]])
+
     def check_compatible(self, global_shape: Sequence[int], where: str) -> None:
         """Reject an array that this sharding cannot place.
 
@@ -606,10 +626,7 @@ def from_hlo_sharding(
         if len(devices) == 1:
             return SingleDeviceSharding(devices[0], memory_kind)
         return GSPMDSharding(devices, hlo, memory_kind)
-    tiling = tiling_of_hlo(hlo, len(devices), ndim)
-    if devices != mesh.flat_devices:
-        place = {device: at for at, device in enumerate(devices)}
-        tiling = Tiling(tiling.parts, tiling.coordinates[[place[device] for device in mesh.flat_devices]])
+    tiling = GSPMDSharding(devices, hlo)._tiling_in_order(mesh.flat_devices, ndim)
     spec = spec_of_tiling(tiling, mesh.axis_names, mesh.axis_sizes)
     return GSPMDSharding(devices, hlo, memory_kind) if spec is None else NamedSharding(mesh, spec, memory_kind)
 

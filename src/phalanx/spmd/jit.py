@@ -144,12 +144,7 @@ class Jit:
         traced = self._traced(call)
         lowered = traced.lower_for(types)
         compiled = lowered.program.compile(self._options["compiler_options"])
-        moves = [
-            (i, s, t.aval)
-            for i, (t, s) in enumerate(zip(types, lowered.program.in_shardings, strict=True))
-            if t.sharding is not s
-        ]
-        return _Entry(compiled, moves or None, traced.out_tree)
+        return _Entry(compiled, dispatch.moves(types, lowered.program) or None, traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
         avals = tuple([aval_of(x) for x in call.leaves])

@@ -252,5 +252,4 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
         donated=[i for i, d in enumerate(options.donated) if d],
         keep_unused=options.keep_unused,
     )
-    moves = [(i, s, t.aval) for i, (t, s) in enumerate(zip(types, in_shardings, strict=True)) if t.sharding is not s]
-    return dispatch.Call(lowered.compile(), moves)
+    return dispatch.Call(lowered.compile(), dispatch.moves(types, lowered))

@@ -26,9 +26,9 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import sharding_constraint_p
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
-from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling
-from phalanx.sharding.tiling import Index, Tiling
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding.hlo import spec_of_tiling
+from phalanx.sharding.tiling import Index
 
 # A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
 TEMPORARY_BYTES = 2
@@ -72,6 +72,10 @@ def _road(x: Array, sharding: Sharding) -> tuple:
         return (_rename,)
     if _has_same_pieces(held, sharding, ndim):
         return (_send,)
+    if held.device_set == sharding.device_set and held.in_order(sharding._device_assignment, ndim).is_equivalent_to(
+        sharding, ndim
+    ):
+        return (_reorder,)
     if held.device_set != sharding.device_set or (x.is_fully_addressable and x._buffer.platform() == "cpu"):
         return (_assemble,)
     in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
@@ -107,6 +111,16 @@ def _dead_buffer() -> Any:
     )
     dead.delete()
     return dead._buffer
+
+
+def _reorder(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """The same buffers, listed in another order of the devices."""
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        out.append(Array(buffers.reorder_shards(x._buffer, t.sharding), t))
+        if given_up:
+            x._buffer = _dead_buffer()
+    return out
 
 
 def _send(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
@@ -171,7 +185,7 @@ def compile_exchange(
     """
     devices = wanted[0].sharding._device_assignment
     avals = [physical_aval(t.aval) for t in held]
-    sources = [_in_order(t.sharding, devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
+    sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
     roads = [_stops(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
 
     def move(*xs: Any) -> list:
@@ -199,20 +213,6 @@ def _is_lean(compiled: dispatch.CompiledProgram) -> bool:
     return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
 
 
-def _in_order(sharding: Sharding, devices: tuple, ndim: int) -> Sharding:
-    """The same placement with the devices listed in a given order."""
-    if sharding._device_assignment == devices:
-        return sharding
-    tiling = _tiling_in_order(sharding, devices, ndim)
-    return GSPMDSharding(devices, hlo_of_tiling(tiling))
-
-
-def _tiling_in_order(sharding: Sharding, devices: tuple, ndim: int) -> Tiling:
-    tiling = sharding.tiling(ndim)
-    place = {device: at for at, device in enumerate(sharding._device_assignment)}
-    return Tiling(tiling.parts, tiling.coordinates[[place[device] for device in devices]])
-
-
 def _stops(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> list[NamedSharding]:
     """Shardings to pass through, since the partitioner goes by way of a full replica where it sees no direct road.
 
@@ -226,7 +226,7 @@ def _stops(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> list[Nam
     names = [f"p{axis}" for axis in range(len(sizes))]
     ends = []
     for sharding in (held, wanted):
-        spec = spec_of_tiling(_tiling_in_order(sharding, devices, len(shape)), range(len(sizes)), sizes)
+        spec = spec_of_tiling(sharding._tiling_in_order(devices, len(shape)), range(len(sizes)), sizes)
         if spec is None:
             return []
         ends.append([tuple(axes) for axes in spec.padded(len(shape))])

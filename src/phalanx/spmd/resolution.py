@@ -123,7 +123,7 @@ def resolve(
             _check_committed(t, d, devices, names(i))
         if d is not None:
             out.append(_same_or(t.sharding, d, t.aval))
-        elif t.sharding is not None and len(devices) > 1 and tuple(t.sharding._device_assignment) == devices:
+        elif t.sharding is not None and len(devices) > 1 and t.sharding.device_set == set(devices):
             out.append(t.sharding)
         else:
             out.append(_same_or(t.sharding, whole, t.aval))
