@@ -66,3 +66,11 @@ def test_an_array_keeps_its_buffers_when_only_the_order_changes(forth, back):
     mine = {s.device: s.data.unsafe_buffer_pointer() for s in x.addressable_shards}
     assert {s.device: s.data.unsafe_buffer_pointer() for s in moved.addressable_shards} == mine
     assert a.sharding.in_order(forth._device_assignment, 1) is forth
+
+
+def test_a_deleted_array_on_several_devices_is_an_error_and_not_the_end(forth):
+    x = device_put(X, forth)
+    ph.jit(lambda v: lax.neg(v), donate_argnums=0)(x)
+    for use in (lax.neg, ph.jit(lax.neg), ph.jit(lambda v: lax.add(v, device_put(X, forth)))):
+        with pytest.raises(ph.errors.ArgumentError, match=r"got f32\[16\], deleted or donated"):
+            use(x)

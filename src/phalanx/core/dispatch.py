@@ -20,7 +20,7 @@ from phalanx.core import settings as settings
 from phalanx.core.array import Array, ArrayType, deleted_error, raise_callback_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import lower_program, physical_aval
 from phalanx.core.primitive import Primitive
@@ -187,7 +187,8 @@ class CompiledProgram:
         self._handlers = [
             buffers.result_handler(physical_aval(t.aval), t.sharding, t.committed) for t in self.out_types
         ]
-        self._run = executable.execute_sharded
+        run = executable.execute_sharded
+        self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run)
 
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
@@ -210,6 +211,25 @@ class CompiledProgram:
             _pending.append(token)
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
+
+
+_is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for each argument of each call.
+
+
+def _refusing_deleted(run: Callable) -> Callable:
+    """The execution of a program on several devices, kept from deleted buffers, on which jaxlib ends the process."""
+
+    def checked(arguments: list, **options: Any) -> Any:
+        if any(map(_is_deleted, arguments)):
+            raise ArgumentError(
+                "call of a compiled function",
+                expected="arrays with live buffers",
+                got="one that was deleted or donated",
+                mend="use the result of the call it was donated to",
+            )
+        return run(arguments, **options)
+
+    return checked
 
 
 _pending: list[Any] = []
