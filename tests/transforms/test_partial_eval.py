@@ -65,8 +65,7 @@ def saved(f, *args):
 
 
 def test_policies_choose_what_is_kept():
-    w = np.ones((4, 4), np.float32)
-    x = np.ones((2, 4), np.float32)
+    w, x = jnp.ones((4, 4)), jnp.ones((2, 4))
 
     def f(x, w):
         h = checkpoint_name(jnp.sin(x @ w), "hidden")
@@ -97,5 +96,5 @@ def test_dead_code_goes_through_calls():
 
     smaller, used = eliminate_dead_code(program(), [False, False, True])
     assert used == [True, False, False]
-    assert "mul b" not in str(smaller)
+    assert str(smaller).count("mul") == 1
     check_jaxpr(smaller)

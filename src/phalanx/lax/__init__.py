@@ -4,6 +4,7 @@ This is the face of the room, with the names of `jax.lax`. Elementwise operation
 (`elementwise`), all others one class each. Builds on `transforms` and `core`.
 """
 
+import phalanx.lax.seats  # noqa: F401 - what lower rooms need of the operations
 from phalanx.lax.arithmetic import RoundingMethod as RoundingMethod
 from phalanx.lax.arithmetic import abs as abs
 from phalanx.lax.arithmetic import add as add

@@ -1,14 +1,12 @@
 """Repeating and summing: `broadcast_in_dim`, `reduce_sum` and `transpose`, on which the rules of all others stand.
 
 The first two are each other's transposes, so they live in one file. Here too is the derived batching rule of
-elementwise operations. Takes the seats that `core` and `transforms` keep for zeros, sums of tangents and moved
-dimensions. Everything else in `lax` builds on this file.
+elementwise operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import hlo
-from phalanx.transforms import batching
 
 
 def dim_names(ndim: int, prefix: str = "d") -> list[str]:
@@ -448,6 +445,3 @@ def reduce_sum(operand: Any, axes: Any, *, out_sharding: Any = None) -> Any:
     """
     refuse_sharding("lax.reduce_sum", out_sharding)
     return reduce_sum_p(operand, dims=static_dims(axes))
-
-
-batching.dims.take(SimpleNamespace(move=move_dim, broadcast=lambda x, size, dim: add_dim(x, dim, size)))

@@ -8,7 +8,6 @@ are the operands and the last argument is the result.
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.core.primitive import LINEAR, ZERO, Undefined
 from phalanx.engine.mlir import chlo, hlo
-from phalanx.lax.broadcast import zeros
 from phalanx.lax.convert import bits_of, convert_element_type_p
 from phalanx.lax.family import (
     ANY,
@@ -416,6 +414,3 @@ def lower_conj(self: Any, ctx: Any, x: Any) -> Any:
 
 conj_p = unary("conj", None, INEXACT, LINEAR, transpose=conj_bar, lower=lower_conj,
                out_dtype=lambda dtype: dtype if kind_of(dtype) == "complex" else complex_dtype(dtype))  # fmt: skip
-
-
-tangent.vector_space.take(SimpleNamespace(zeros=zeros, add=add_p))

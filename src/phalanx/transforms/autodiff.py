@@ -18,7 +18,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, TreeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
-from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import check_outputs, stage
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
@@ -137,7 +137,9 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         )
     for i, (p, t) in enumerate(zip(flat, flat_dot, strict=True)):
         _check_tangent(p, t, lambda i=i: f"jvp, tangents{_path(tuple(primals), i)}")
-    flat_dot = [Zero.like(p) if _is_float0(t) else t for p, t in zip(flat, flat_dot, strict=True)]
+    flat_dot = [
+        Zero.like(p) if _is_float0(t) else _as_tangent(t, aval_of(p)) for p, t in zip(flat, flat_dot, strict=True)
+    ]
     function = FlatFunction(fun, tree, has_aux=has_aux)
     aux: list = []
 
@@ -154,6 +156,16 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         tree_unflatten(function.out_tree, [_tangent_out(t) for t in out_dot[:count]]),
     )
     return (*result, tree_unflatten(aux[0], out[count:])) if has_aux else result
+
+
+def _as_tangent(x: Any, primal: ShapedArray) -> Any:
+    """A tangent or cotangent as the rules want it: Python scalars become NumPy ones of the right dtype."""
+    dtype = primal.to_tangent().dtype
+    if isinstance(x, int | float | complex) and dtype != dtypes.float0:
+        return np.asarray(x, dtype)[()]
+    if getattr(x, "weak_type", False) and x.dtype != dtype:
+        return vector_space.convert(x, dtype)
+    return x
 
 
 def _path(tree: Any, i: int) -> str:
@@ -241,7 +253,8 @@ def _apply_linear(held: _Held, consts: Sequence[Any], *tangents: Any) -> Any:
     for i, (aval, t) in enumerate(zip(held.in_avals, flat, strict=True)):
         _check_against(aval, t, lambda i=i: f"the linear function's arguments{_path(tangents, i)}")
     inputs = [
-        instantiate(Zero(a.to_tangent())) if _is_float0(t) else t for a, t in zip(held.in_avals, flat, strict=True)
+        instantiate(Zero(a.to_tangent())) if _is_float0(t) else _as_tangent(t, a)
+        for a, t in zip(held.in_avals, flat, strict=True)
     ]
     computed = iter(run_program(held.program.replace(consts=list(consts)), *inputs))
     out = [
@@ -310,7 +323,7 @@ def _apply_vjp(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
         )
     for i, (aval, c) in enumerate(zip(held.out_avals, flat, strict=True)):
         _check_against(aval, c, lambda i=i: f"the vjp function's argument{_path(cotangent, i)}")
-    cts = [c for c, nz in zip(flat, held.nonzero, strict=True) if nz]
+    cts = [_as_tangent(c, a) for c, a, nz in zip(flat, held.out_avals, held.nonzero, strict=True) if nz]
     return tree_unflatten(held.in_tree, [_tangent_out(x) for x in transpose_flat(held.program, consts, cts)])
 
 

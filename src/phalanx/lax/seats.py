@@ -1,0 +1,36 @@
+"""The seats that lower rooms keep for operations: the structure of tangent spaces, and the moving of dimensions.
+
+Importing `phalanx.lax` imports this file, which sits down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.tangent import vector_space
+from phalanx.lax.broadcast import add_dim, move_dim, reduce_sum_p, zeros
+from phalanx.lax.convert import convert_element_type
+from phalanx.lax.elementwise import add_p
+from phalanx.transforms.batching import dims
+
+
+class _VectorSpace:
+    zeros = staticmethod(zeros)
+    add = staticmethod(add_p)
+    convert = staticmethod(convert_element_type)
+
+    @staticmethod
+    def sum(x: Any, dim: int) -> Any:
+        return reduce_sum_p(x, dims=(dim,))
+
+
+class _Dims:
+    move = staticmethod(move_dim)
+
+    @staticmethod
+    def broadcast(x: Any, size: Any, dim: int) -> Any:
+        return add_dim(x, dim, size)
+
+
+vector_space.take(_VectorSpace)
+dims.take(_Dims)
