@@ -64,7 +64,7 @@ def complex(x: Any, y: Any) -> Any:
 
     Examples:
       >>> from phalanx import lax
-      >>> complex(lax.complex(1.0, 2.0))
+      >>> lax.complex(1.0, 2.0).item()
       (1+2j)
     """
     if type(x) in SCALARS or type(y) in SCALARS:
@@ -86,7 +86,7 @@ def conj(x: Any) -> Any:
 
     Examples:
       >>> from phalanx import lax
-      >>> complex(lax.conj(1 + 2j))
+      >>> lax.conj(1 + 2j).item()
       (1-2j)
     """
     return conj_p(x)
