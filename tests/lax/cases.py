@@ -62,7 +62,7 @@ def sample(name: str, shape: Sequence, dtype: Any, low: float = -2.0, high: floa
     """Numbers between `low` and `high` that depend on `name` only."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     dtype = np.dtype(dtype)
-    if dtype == bool:
+    if dtype.kind == "b":
         return random.random(shape) < 0.5
     if dtype.kind in "iu":
         low, high = (0, 6) if dtype.kind == "u" else (-6, 6)
@@ -195,6 +195,11 @@ def elementwise() -> list[Case]:
 _COMPARISONS = {lax.eq_p, lax.ne_p, lax.lt_p, lax.le_p, lax.gt_p, lax.ge_p, lax.eq_to_p, lax.lt_to_p, lax.le_to_p}
 
 
+def widened(oracle: Callable) -> Callable:
+    """An oracle that computes in double precision."""
+    return lambda x: oracle(x.astype(F))
+
+
 def low_precision() -> list[Case]:
     """The inexact unary operations in half precision: they must lower, and be right to its few digits."""
     import ml_dtypes
@@ -204,8 +209,9 @@ def low_precision() -> list[Case]:
         if F in dtypes and primitive is not lax.conj_p:
             for dtype in (np.dtype("float32"), np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)):
                 x = sample(primitive.name, SHAPE, F, *domain).astype(dtype)
-                wide = (lambda oracle: lambda x: oracle(x.astype(F)))(oracle)
-                found.append(Case(primitive, (x,), {}, wide, "low", rtol=20 * float(ml_dtypes.finfo(dtype).eps)))
+                found.append(
+                    Case(primitive, (x,), {}, widened(oracle), "low", rtol=20 * float(ml_dtypes.finfo(dtype).eps))
+                )
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from phalanx.core import dtypes
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError
 
 _interned: dict[tuple, ShapedArray] = {}
@@ -151,6 +152,20 @@ def scalar_aval(kind: type) -> ShapedArray:
     return ShapedArray((), dtype, kind is not bool)
 
 
+_of_scalars: dict[tuple[type, bool], ShapedArray] = {}
+
+
+def scalar_aval_of(x: Any) -> ShapedArray | None:
+    """The abstract value of a host scalar, remembered for its class; None for anything else."""
+    key = (type(x), state.context.enable_x64)
+    found = _of_scalars.get(key)
+    if found is None and isinstance(x, int | float | complex | np.generic) and not hasattr(x, "aval"):
+        found = _aval_of_host(x)
+        if not isinstance(x, np.void | np.flexible):  # classes whose instances differ in dtype
+            _of_scalars[key] = found
+    return found
+
+
 def aval_of(x: Any) -> ShapedArray:
     """The abstract value of anything that may stand as an operand: an array, a tracer, NumPy data, a Python scalar.
 
@@ -160,6 +175,10 @@ def aval_of(x: Any) -> ShapedArray:
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
+    return scalar_aval_of(x) or _aval_of_host(x)
+
+
+def _aval_of_host(x: Any) -> ShapedArray:
     kind = type(x)
     if kind in (int, float, complex, bool):
         return scalar_aval(kind)

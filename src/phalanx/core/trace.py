@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import source
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_of, scalar_aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import (
@@ -245,9 +245,9 @@ class StagingTrace(Trace):
 
     def constant(self, x: Any) -> Any:
         """The atom for a value from outside: a literal for a scalar, else a variable bound to the value."""
-        kind = type(x)
-        if kind in _literal_kinds or (kind is not np.ndarray and isinstance(x, np.generic)):
-            return Literal(x, aval_of(x))
+        scalar = scalar_aval_of(x)
+        if scalar is not None:
+            return Literal(x, scalar)
         var = self.constvars.get(id(x))
         if var is not None:
             return var
@@ -288,9 +288,6 @@ class StagingTrace(Trace):
             program = self.finished()
             eqns = program.eqns if program is not None else []
         return next((e for e in eqns if var in e.outvars), None)
-
-
-_literal_kinds = frozenset({int, float, bool, complex})
 
 
 @contextlib.contextmanager

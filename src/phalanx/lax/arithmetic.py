@@ -27,7 +27,7 @@ from phalanx.lax.elementwise import (
     square_p,
     sub_p,
 )
-from phalanx.lax.family import SCALARS, match
+from phalanx.lax.family import SCALARS, match_two
 
 
 class RoundingMethod(enum.IntEnum):
@@ -57,7 +57,7 @@ def add(x: Any, y: Any) -> Any:
       3
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return add_p(x, y)
 
 
@@ -81,7 +81,7 @@ def sub(x: Any, y: Any) -> Any:
       1
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return sub_p(x, y)
 
 
@@ -106,7 +106,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
       6
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
     return mul_p(x, y)
@@ -132,7 +132,7 @@ def div(x: Any, y: Any) -> Any:
       -1
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return div_p(x, y)
 
 
@@ -156,7 +156,7 @@ def rem(x: Any, y: Any) -> Any:
       -2
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return rem_p(x, y)
 
 
@@ -240,7 +240,7 @@ def max(x: Any, y: Any) -> Any:
       2
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return max_p(x, y)
 
 
@@ -264,7 +264,7 @@ def min(x: Any, y: Any) -> Any:
       1
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return min_p(x, y)
 
 
@@ -350,7 +350,7 @@ def pow(x: Any, y: Any) -> Any:
       8.0
     """
     if type(x) in SCALARS or (type(y) is not int and type(y) in SCALARS):
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return pow_p(x, y)
 
 
@@ -435,7 +435,7 @@ def nextafter(x1: Any, x2: Any) -> Any:
       True
     """
     if type(x1) in SCALARS or type(x2) in SCALARS:
-        x1, x2 = match(x1, x2)
+        x1, x2 = match_two(x1, x2)
     return nextafter_p(x1, x2)
 
 
@@ -459,5 +459,5 @@ def mulhi(x: Any, y: Any) -> Any:
       256
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return mulhi_p(x, y)

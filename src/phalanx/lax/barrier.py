@@ -149,7 +149,7 @@ def stop_gradient(x: Any) -> Any:
       >>> float(phalanx.grad(lambda x: x * lax.stop_gradient(x))(3.0))
       3.0
     """
-    return tree_map(_stop_leaf, x)
+    return _stop_leaf(x) if hasattr(x, "aval") else tree_map(_stop_leaf, x)
 
 
 def _stop_leaf(x: Any) -> Any:

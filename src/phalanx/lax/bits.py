@@ -15,7 +15,7 @@ from phalanx.lax.elementwise import (
     shift_right_logical_p,
     xor_p,
 )
-from phalanx.lax.family import SCALARS, match
+from phalanx.lax.family import SCALARS, match_two
 
 
 def bitwise_and(x: Any, y: Any) -> Any:
@@ -38,7 +38,7 @@ def bitwise_and(x: Any, y: Any) -> Any:
       4
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return and_p(x, y)
 
 
@@ -62,7 +62,7 @@ def bitwise_or(x: Any, y: Any) -> Any:
       7
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return or_p(x, y)
 
 
@@ -86,7 +86,7 @@ def bitwise_xor(x: Any, y: Any) -> Any:
       3
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return xor_p(x, y)
 
 
@@ -130,7 +130,7 @@ def shift_left(x: Any, y: Any) -> Any:
       12
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return shift_left_p(x, y)
 
 
@@ -154,7 +154,7 @@ def shift_right_arithmetic(x: Any, y: Any) -> Any:
       1
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return shift_right_arithmetic_p(x, y)
 
 
@@ -178,7 +178,7 @@ def shift_right_logical(x: Any, y: Any) -> Any:
       1
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return shift_right_logical_p(x, y)
 
 

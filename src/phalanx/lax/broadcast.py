@@ -274,9 +274,10 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, *, out
       >>> lax.broadcast_in_dim(2.0, (3,), ()).shape
       (3,)
     """
-    refuse_sharding("lax.broadcast_in_dim", out_sharding)
+    if out_sharding is not None:
+        refuse_sharding("lax.broadcast_in_dim", out_sharding)
     shape, dims = static_shape(shape), static_dims(broadcast_dimensions)
-    if type(operand).__module__ != "builtins" and operand.shape == shape and len(dims) == len(shape):
+    if getattr(operand, "shape", None) == shape and len(dims) == len(shape) and hasattr(operand, "aval"):
         return operand
     return broadcast_in_dim_p(operand, shape=shape, dims=dims)
 

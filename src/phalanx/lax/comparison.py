@@ -11,7 +11,7 @@ from phalanx.core.tangent import Zero, add_tangents
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim_p, dim_names, move_dim
 from phalanx.lax.elementwise import and_p, eq_p, ge_p, gt_p, is_finite_p, le_p, like, lt_p, ne_p
-from phalanx.lax.family import ORDERED, SCALARS, check_kind, check_same_dtypes, match
+from phalanx.lax.family import ORDERED, SCALARS, check_kind, check_same_dtypes, match, match_two
 from phalanx.lax.select import select_n_p
 
 
@@ -35,7 +35,7 @@ def eq(x: Any, y: Any) -> Any:
       False
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return eq_p(x, y)
 
 
@@ -59,7 +59,7 @@ def ne(x: Any, y: Any) -> Any:
       True
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return ne_p(x, y)
 
 
@@ -83,7 +83,7 @@ def lt(x: Any, y: Any) -> Any:
       True
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return lt_p(x, y)
 
 
@@ -107,7 +107,7 @@ def le(x: Any, y: Any) -> Any:
       True
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return le_p(x, y)
 
 
@@ -131,7 +131,7 @@ def gt(x: Any, y: Any) -> Any:
       False
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return gt_p(x, y)
 
 
@@ -155,7 +155,7 @@ def ge(x: Any, y: Any) -> Any:
       False
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return ge_p(x, y)
 
 

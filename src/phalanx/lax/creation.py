@@ -13,7 +13,7 @@ from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import broadcast_in_dim_p, check_dims, dim_names, refuse_sharding, static_shape
 from phalanx.lax.convert import convert_element_type, convert_element_type_p
-from phalanx.lax.family import NUMBER, kind_of, scalar_like
+from phalanx.lax.family import NUMBER, SCALARS, kind_of, scalar_like
 
 
 class Iota(Primitive, name="iota"):
@@ -109,6 +109,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     """
     refuse_sharding("lax.full", sharding)
     shape = static_shape(shape)
+    if type(fill_value) in SCALARS and shape:
+        value = fill_value if dtype is None else as_dtype(fill_value, dtypes.canonicalize_dtype(dtype))
+        return broadcast_in_dim_p(value, shape=shape, dims=())
     aval = aval_of(fill_value)
     if aval.shape:
         raise ShapeError(
@@ -126,6 +129,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
 
 def as_dtype(value: Any, dtype: Any) -> Any:
     """A scalar of a dtype; one from the host stays on the host, so that programs hold it as a literal."""
+    if type(value) in SCALARS and (type(value) is not complex or dtype.kind == "c"):
+        return dtype.type(value)
     if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
         value = np.asarray(value)
         return (value.real if value.dtype.kind == "c" and kind_of(dtype) != "complex" else value).astype(dtype)[()]
@@ -157,7 +162,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     shape = aval.shape if shape is None else static_shape(shape)
     if dtype is not None or not aval.weak_type:
         return full(shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
-    weak = scalar_like(fill_value, aval) if type(fill_value) in (bool, int, float, complex) else fill_value
+    weak = scalar_like(fill_value, aval) if type(fill_value) in SCALARS else fill_value
     return full(shape, weak, None if aval_of(weak).dtype == aval.dtype else aval.dtype, sharding=sharding)
 
 

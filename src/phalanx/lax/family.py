@@ -278,21 +278,39 @@ def match(*operands: Any) -> list:
     Scalars stay as they are where there is no array, or where none of its dtype can stand for them: the operation's own
     check then names both types.
     """
-    leader = next((x for x in operands if type(x) not in SCALARS), None)
-    if leader is None:
+    for x in operands:
+        if type(x) not in SCALARS:
+            break
+    else:
         return list(operands)
-    aval = aval_of(leader)
+    aval = aval_of(x)
     return [scalar_like(x, aval) if type(x) in SCALARS else x for x in operands]
+
+
+def match_two(x: Any, y: Any) -> tuple:
+    """`match` for the two operands of a binary operation."""
+    if type(y) not in SCALARS:
+        return scalar_like(x, aval_of(y)), y
+    return (x, y) if type(x) in SCALARS else (x, scalar_like(y, aval_of(x)))
 
 
 def scalar_like(x: Any, aval: ShapedArray) -> Any:
     """A Python scalar as one of the dtype (and weakness) of `aval`, or as it is if it cannot be."""
+    key = (aval, type(x))
+    maker = _scalar_makers.get(key)
+    if maker is None:
+        maker = _scalar_makers[key] = _scalar_maker(aval, type(x))
+    return maker(x)
+
+
+_scalar_makers: dict[tuple, Callable] = {}
+
+
+def _scalar_maker(aval: ShapedArray, scalar: type) -> Callable:
     kind = kind_of(aval.dtype)
-    if kind not in _scalar_kinds[type(x)]:
-        return x
-    if aval.weak_type and kind in _weak_scalars:
-        return _weak_scalars[kind](x)
-    return aval.dtype.type(x)
+    if kind not in _scalar_kinds[scalar]:
+        return lambda x: x
+    return _weak_scalars[kind] if aval.weak_type and kind in _weak_scalars else aval.dtype.type
 
 
 @functools.cache

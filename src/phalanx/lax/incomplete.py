@@ -47,7 +47,7 @@ from phalanx.lax.elementwise import (
     square_p,
     sub_p,
 )
-from phalanx.lax.family import FLOATING, SCALARS, Elementwise, binary, derived_jvp, match
+from phalanx.lax.family import FLOATING, SCALARS, Elementwise, binary, derived_jvp, match, match_two
 from phalanx.lax.loops import while_loop
 from phalanx.lax.precision import in_full_precision
 from phalanx.lax.reductions import reduce_or_p
@@ -334,7 +334,7 @@ def igamma(a: Any, x: Any) -> Any:
       0.86466
     """
     if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match(a, x)
+        a, x = match_two(a, x)
     return igamma_p(a, x)
 
 
@@ -358,7 +358,7 @@ def igammac(a: Any, x: Any) -> Any:
       0.13534
     """
     if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match(a, x)
+        a, x = match_two(a, x)
     return igammac_p(a, x)
 
 
@@ -382,7 +382,7 @@ def igamma_grad_a(a: Any, x: Any) -> Any:
       -0.2208
     """
     if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match(a, x)
+        a, x = match_two(a, x)
     return igamma_grad_a_p(a, x)
 
 
@@ -406,7 +406,7 @@ def random_gamma_grad(a: Any, x: Any) -> Any:
       1.632
     """
     if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match(a, x)
+        a, x = match_two(a, x)
     return random_gamma_grad_p(a, x)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.lax.elementwise import complex_p, conj_p, imag_p, real_p
-from phalanx.lax.family import SCALARS, match
+from phalanx.lax.family import SCALARS, match_two
 
 
 def real(x: Any) -> Any:
@@ -68,7 +68,7 @@ def complex(x: Any, y: Any) -> Any:
       (1+2j)
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return complex_p(x, y)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -477,13 +478,18 @@ def expand_dims(array: Any, dimensions: Any) -> Any:
       >>> lax.expand_dims(jnp.ones(3), (0,)).shape
       (1, 3)
     """
-    aval = aval_of(array)
-    ndim = aval.ndim + len(dimensions)
+    shape, dims = _expanded(aval_of(array).shape, tuple(dimensions))
+    return broadcast_in_dim_p(array, shape=shape, dims=dims) if dimensions else array
+
+
+@functools.lru_cache(maxsize=4096)
+def _expanded(shape: tuple, dimensions: tuple) -> tuple[tuple, tuple]:
+    """The shape with dimensions of size 1 at some positions of the result, and where the old ones went."""
+    ndim = len(shape) + len(dimensions)
     new = counted_from_front("lax.expand_dims dimensions", dimensions, ndim)
     check_dims("lax.expand_dims dimensions", new, ndim)
-    sizes = iter(aval.shape)
-    shape = tuple([1 if d in new else next(sizes) for d in range(ndim)])
-    return broadcast_in_dim_p(array, shape=shape, dims=keep(range(ndim), new)) if new else array
+    sizes = iter(shape)
+    return tuple([1 if d in new else next(sizes) for d in range(ndim)]), keep(range(ndim), new)
 
 
 def rev(operand: Any, dimensions: Any) -> Any:

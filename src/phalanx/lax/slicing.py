@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -192,7 +193,10 @@ def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = N
 
 def positions(indices: Sequence) -> tuple:
     """Indices as a tuple of Python ints or symbolic dimensions."""
-    return tuple([i if type(i) is int or not hasattr(i, "__index__") else i.__index__() for i in indices])
+    try:
+        return tuple(map(operator.index, indices))
+    except TypeError:  # a symbolic dimension
+        return tuple([i.__index__() if isinstance(i, int | np.integer) else i for i in indices])
 
 
 def slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Any:

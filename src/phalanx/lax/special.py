@@ -30,7 +30,7 @@ from phalanx.lax.elementwise import (
     sub_p,
     zeta_p,
 )
-from phalanx.lax.family import FLOATING, SCALARS, match, unary
+from phalanx.lax.family import FLOATING, SCALARS, match_two, unary
 from phalanx.lax.precision import in_full_precision
 from phalanx.lax.select import select_n_p
 
@@ -218,7 +218,7 @@ def polygamma(m: Any, x: Any) -> Any:
       1.6449
     """
     if type(m) in SCALARS or type(x) in SCALARS:
-        m, x = match(m, x)
+        m, x = match_two(m, x)
     return polygamma_p(m, x)
 
 
@@ -242,7 +242,7 @@ def zeta(x: Any, q: Any) -> Any:
       1.6449
     """
     if type(x) in SCALARS or type(q) in SCALARS:
-        x, q = match(x, q)
+        x, q = match_two(x, q)
     return zeta_p(x, q)
 
 

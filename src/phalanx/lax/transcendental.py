@@ -28,7 +28,7 @@ from phalanx.lax.elementwise import (
     tan_p,
     tanh_p,
 )
-from phalanx.lax.family import SCALARS, AccuracyMode, Tolerance, match
+from phalanx.lax.family import SCALARS, AccuracyMode, Tolerance, match_two
 
 Accuracy = Tolerance | AccuracyMode | None
 
@@ -423,7 +423,7 @@ def atan2(x: Any, y: Any) -> Any:
       0.0
     """
     if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match(x, y)
+        x, y = match_two(x, y)
     return atan2_p(x, y)
 
 
