@@ -213,7 +213,7 @@ def test_leaked_tracers_name_the_line_that_made_them():
         with pytest.raises(UnexpectedTracerError) as e:
             use(leaked[0])
         assert "since the tracing of leak has ended" in str(e.value)
-        assert "test_jit.py" in str(e.value) and "(leak)" in str(e.value)
+        assert "test_jit.py" in str(e.value) and "leak)" in str(e.value)
     with phalanx.checking_leaks(), pytest.raises(UnexpectedTracerError):
         phalanx.jit(lambda x: (leaked.append(jnp.cos(x)), x)[1])(X)
 
@@ -249,5 +249,5 @@ def test_a_program_of_many_operations():
 
     traced = phalanx.jit(f).trace(np.float32(1))
     assert len(traced.jaxpr.eqns) == 20_000
-    assert str(traced.jaxpr).count("sin") == 20_000
+    assert str(traced.jaxpr).count("= sin ") == 20_000
     assert traced.lower().as_text().count("stablehlo.sine") == 20_000
