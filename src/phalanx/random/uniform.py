@@ -1,0 +1,218 @@
+"""Uniform numbers: reals, integers, coins. All other distributions are made of these.
+
+Builds on `keys` and `parameters`. A real in [0, 1) takes its mantissa from random bits: the bits are put under the
+exponent of 1, which gives a number in [1, 2), and 1 is taken off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError
+from phalanx.random.keys import static_shape
+from phalanx.random.parameters import (
+    as_dtype,
+    broadcast_to,
+    float_dtype,
+    int_dtype,
+    key_of,
+    new_keys,
+    parameters,
+    placed,
+)
+from phalanx.random.primitives import random_bits_p
+
+
+def unit(key: Any, shape: tuple, dtype: Any) -> Any:
+    """Numbers in [0, 1) from a typed key."""
+    info = dtypes.finfo(dtype)
+    # A mantissa of at most 8 bits is filled from 8 random ones.
+    width = info.bits if info.nmant > 8 else 8
+    drawn = random_bits_p(key, width=width, shape=shape)
+    holder = np.dtype(f"uint{info.bits}")
+    mantissa = lax.shift_right_logical(drawn, drawn.dtype.type(width - info.nmant))
+    mantissa = lax.convert_element_type(mantissa, holder)
+    one = np.asarray(1, dtype).view(holder)[()]
+    return lax.sub(lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype), np.asarray(1, dtype)[()])
+
+
+def between(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> Any:
+    """Numbers in [low, high), parameters of `dtype` that have the shape or rank 0."""
+    drawn = lax.add(lax.mul(unit(key, shape, dtype), lax.sub(high, low)), low)
+    return lax.max(low, drawn)  # rounding may have gone below
+
+
+@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
+def uniform(
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
+) -> Any:
+    """Real numbers, each as likely as any other in [minval, maxval).
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a floating dtype; the default one if None.
+      minval: the least value, which broadcasts to the shape.
+      maxval: the bound above, which broadcasts to the shape.
+      out_sharding: a sharding that the result is constrained to.
+
+    Returns:
+      An array of `dtype` and shape `shape`.
+
+    Raises:
+      ArgumentError: `dtype` is not floating.
+      ShapeError: a bound does not broadcast to the shape.
+
+    Examples:
+      >>> from phalanx import random
+      >>> x = random.uniform(random.key(0), (3,), minval=2.0, maxval=3.0)
+      >>> bool((x >= 2).all() and (x < 3).all())
+      True
+    """
+    key = key_of("uniform", key)
+    dtype = float_dtype("uniform", dtype)
+    shape = static_shape("uniform", shape)
+    if type(minval) is float and type(maxval) is float and (minval, maxval) == (0.0, 1.0):
+        return placed(unit(key, shape, dtype), out_sharding)
+    _, (low, high) = parameters("uniform", shape, dtype, minval=minval, maxval=maxval)
+    return placed(between(key, shape, dtype, low, high), out_sharding)
+
+
+@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Integers, each as likely as any other in [minval, maxval).
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      minval: the least value, which broadcasts to the shape.
+      maxval: the bound above, which broadcasts to the shape; one more than the greatest of `dtype` means all values.
+      dtype: an integer dtype; the default one if None.
+      out_sharding: a sharding that the result is constrained to.
+
+    Returns:
+      An array of `dtype` and shape `shape`; `minval` where `maxval` is not above it.
+
+    Raises:
+      ArgumentError: `dtype` is no integer dtype.
+      ShapeError: a bound does not broadcast to the shape.
+
+    Examples:
+      >>> from phalanx import random
+      >>> x = random.randint(random.key(0), (100,), 2, 5)
+      >>> sorted(set(x.tolist()))
+      [2, 3, 4]
+    """
+    key = key_of("randint", key)
+    dtype = int_dtype("randint", dtype)
+    shape = static_shape("randint", shape)
+    low, _ = _clipped(minval, dtype)
+    high, is_beyond = _clipped(maxval, dtype)
+    low, high = (broadcast_to(x, shape) for x in parameters("randint", shape, dtype, minval=low, maxval=high)[1])
+    bits = dtypes.itemsize_bits(dtype)
+    word = np.dtype(f"uint{bits}")
+    key_high, key_low = new_keys(key, 2)
+    upper = random_bits_p(key_high, width=bits, shape=shape)
+    lower = random_bits_p(key_low, width=bits, shape=shape)
+    span = lax.convert_element_type(lax.sub(high, low), word)
+    span = lax.select(lax.le(high, low), lax.full_like(span, 1), span)
+    if is_beyond is not None:
+        is_beyond = lax.bitwise_and(broadcast_to(is_beyond, shape), lax.gt(high, low))
+        span = lax.select(is_beyond, lax.add(span, word.type(1)), span)
+    # Two words modulo the span: 2**bits is taken modulo it as the square of 2**(bits / 2).
+    factor = lax.rem(lax.full_like(span, 2 ** (bits // 2)), span)
+    factor = lax.rem(lax.mul(factor, factor), span)
+    offset = lax.rem(lax.add(lax.mul(lax.rem(upper, span), factor), lax.rem(lower, span)), span)
+    if is_beyond is not None:  # all values of the dtype: the span overflowed to 0
+        offset = lax.select(lax.eq(span, word.type(0)), lower, offset)
+    return placed(lax.add(low, lax.convert_element_type(offset, dtype)), out_sharding)
+
+
+def _clipped(bound: Any, dtype: Any) -> tuple[Any, Any]:
+    """A bound within the dtype, and where it was above all its values (None if that is known not to happen)."""
+    info = dtypes.iinfo(dtype)
+    if isinstance(bound, int | np.integer):
+        clipped = min(max(int(bound), int(info.min)), int(info.max))
+        return np.asarray(clipped, dtype), np.asarray(True) if bound > info.max else None
+    bound = as_dtype(bound, np.asarray(bound).dtype) if isinstance(bound, list | tuple) else bound
+    have = dtypes.iinfo(aval_of(bound).dtype)
+    is_beyond = lax.gt(bound, bound.dtype.type(info.max)) if have.max > info.max else None
+    if have.max > info.max:
+        bound = lax.min(bound, bound.dtype.type(info.max))
+    if have.min < info.min:
+        bound = lax.max(bound, bound.dtype.type(info.min))
+    return bound, is_beyond
+
+
+@eager_program(static_argnames=("shape", "out_sharding"))
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None) -> Any:
+    """True with probability p.
+
+    Args:
+      key: a key.
+      p: probabilities, which broadcast to the shape.
+      shape: the shape of the result; that of `p` if None.
+      mode: "low" compares p with one random number of its dtype, "high" with one of twice the digits, which tells
+        apart probabilities close to 0.
+      out_sharding: a sharding that the result is constrained to.
+
+    Returns:
+      A boolean array.
+
+    Raises:
+      ArgumentError: `mode` is neither.
+      ShapeError: `p` does not broadcast to the shape.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.bernoulli(random.key(0), 0.0, (3,)).tolist()
+      [False, False, False]
+    """
+    key = key_of("bernoulli", key)
+    check_mode("bernoulli", mode)
+    dtype = dtypes.to_inexact_dtype(aval_of(p).dtype if not isinstance(p, list | tuple) else np.dtype("float32"))
+    shape, (p,) = parameters("bernoulli", shape, dtype, p=p)
+    if mode == "low":
+        return placed(lax.lt(unit(key, shape, dtype), p), out_sharding)
+    key_high, key_low = new_keys(key, 2)
+    digit = lax.mul(unit(key_low, shape, dtype), dtypes.finfo(dtype).eps)
+    return placed(lax.lt(lax.sub(unit(key_high, shape, dtype), p), lax.neg(digit)), out_sharding)
+
+
+def check_mode(where: str, mode: Any) -> None:
+    """Refuse a resolution that is neither low nor high."""
+    if mode not in ("low", "high"):
+        raise ArgumentError(
+            f"random.{where}, mode", expected="'low' or 'high'", got=repr(mode), mend="pass one of these"
+        )
+
+
+@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
+def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """-1 or 1 with equal probability.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a numeric dtype; the default integer if None.
+      out_sharding: a sharding that the result is constrained to.
+
+    Returns:
+      An array of `dtype` and shape `shape`.
+
+    Examples:
+      >>> from phalanx import random
+      >>> sorted(set(random.rademacher(random.key(0), (50,)).tolist()))
+      [-1, 1]
+    """
+    key = key_of("rademacher", key)
+    dtype = dtypes.requested_dtype(int if dtype is None else dtype, "random.rademacher")
+    coin = lax.lt(unit(key, static_shape("rademacher", shape), np.dtype("float32")), np.float32(0.5))
+    signs = lax.convert_element_type(coin, dtype)
+    return placed(lax.sub(lax.mul(signs, dtype.type(2)), dtype.type(1)), out_sharding)
