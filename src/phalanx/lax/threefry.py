@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from phalanx.lax.broadcast import ELEMENTWISE, dim_names
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.engine.mlir import hlo
+from phalanx.lax.broadcast import ELEMENTWISE, dim_names
 
 # The rotations of the eight rounds in a cycle, and the parity word of the key schedule, from the paper's appendix.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

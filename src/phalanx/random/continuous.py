@@ -225,7 +225,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
     """
     key = key_of("logistic", key)
     dtype = float_dtype("logistic", dtype)
-    low = _scalar(dtypes.finfo(dtype).eps, dtype)
+    low = _scalar(dtypes.finfo(dtype).tiny, dtype)
     drawn = between(key, static_shape("logistic", shape), dtype, low, _scalar(1, dtype))
     return placed(lax.log(lax.div(drawn, lax.sub(_scalar(1, dtype), drawn))), out_sharding)
 
@@ -320,8 +320,8 @@ def double_sided_maxwell(
     shape, (loc, scale) = parameters("double_sided_maxwell", shape, dtype, loc=loc, scale=scale)
     key_size, key_sign = new_keys(key, 2)
     size = _maxwell(key_size, shape, dtype)
-    is_negative = lax.lt(unit(key_sign, shape, dtype), _scalar(0.5, dtype))
-    signed = lax.select(is_negative, lax.neg(size), size)
+    is_positive = lax.lt(unit(key_sign, shape, dtype), _scalar(0.5, dtype))
+    signed = lax.select(is_positive, size, lax.neg(size))
     return placed(lax.add(lax.mul(signed, scale), loc), out_sharding)
 
 
@@ -413,8 +413,9 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_
     key = key_of("rayleigh", key)
     dtype = float_dtype("rayleigh", dtype)
     shape, (scale,) = parameters("rayleigh", shape, dtype, scale=scale)
-    drawn = standard_exponential(key, shape, dtype)
-    return placed(lax.mul(scale, lax.sqrt(lax.mul(drawn, _scalar(2, dtype)))), out_sharding)
+    tiny = _scalar(dtypes.finfo(dtype).tiny, dtype)
+    drawn = lax.log(between(key, shape, dtype, tiny, _scalar(1, dtype)))
+    return placed(lax.mul(scale, lax.sqrt(lax.mul(drawn, _scalar(-2, dtype)))), out_sharding)
 
 
 @eager_program(static_argnames=_STATIC)

@@ -174,7 +174,8 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
     dtype = int_dtype("geometric", dtype)
     real = dtypes.canonicalize_dtype(float)
     shape, (p,) = parameters("geometric", shape, real, p=p)
-    waited = lax.div(lax.log1p(lax.neg(unit(key, shape, real))), lax.log1p(lax.neg(p)))
+    drawn = between(key, shape, real, real.type(dtypes.finfo(real).tiny), real.type(1))
+    waited = lax.div(lax.log(drawn), lax.log1p(lax.neg(p)))
     return placed(lax.convert_element_type(lax.add(lax.floor(waited), real.type(1)), dtype), out_sharding)
 
 
@@ -373,7 +374,7 @@ def multinomial(
 # Categories.
 
 
-@eager_program(static_argnames=("axis", "shape", "out_sharding"))
+@eager_program(static_argnames=("axis", "shape", "replace", "out_sharding"))
 def categorical(
     key: Any,
     logits: Any,

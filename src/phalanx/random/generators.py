@@ -112,7 +112,7 @@ def _threefry_words(key: Any, shape: tuple) -> tuple[Any, Any]:
 
 
 def _threefry_seed(high: Any, low: Any) -> Any:
-    if isinstance(high, np.generic):
+    if isinstance(low, np.generic):
         return np.stack([high, low])
     return lax.stack([high, low], 0)
 

@@ -94,10 +94,11 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
 
 def _host_words(seed: Any) -> tuple[np.uint32, np.uint32]:
     """The words of a seed that is known, which `int64` must hold."""
+    is_narrow = isinstance(seed, np.generic) and seed.dtype.itemsize < 8
     seed = int(seed)
     if not -(2**63) <= seed < 2**63:
         raise ArgumentError("random.key", expected="a seed of 64 bits", got=seed, mend="take it modulo 2**63")
-    high = (seed >> 32) % 2**32 if state.context.enable_x64 else 0
+    high = (seed >> 32) % 2**32 if state.context.enable_x64 and not is_narrow else 0
     return np.uint32(high), np.uint32(seed % 2**32)
 
 

@@ -14,18 +14,9 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
-from phalanx.core.errors import ArgumentError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import (
-    as_dtype,
-    broadcast_to,
-    float_dtype,
-    int_dtype,
-    key_of,
-    new_keys,
-    parameters,
-    placed,
-)
+from phalanx.random.parameters import broadcast_to, float_dtype, int_dtype, key_of, new_keys, parameters, placed
 from phalanx.random.primitives import random_bits_p
 
 
@@ -84,7 +75,6 @@ def uniform(
     return placed(between(key, shape, dtype, low, high), out_sharding)
 
 
-@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Integers, each as likely as any other in [minval, maxval).
 
@@ -109,12 +99,24 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
       >>> sorted(set(x.tolist()))
       [2, 3, 4]
     """
-    key = key_of("randint", key)
     dtype = int_dtype("randint", dtype)
     shape = static_shape("randint", shape)
+    # Bounds that Python wrote are clipped here, where they still have all their digits.
     low, _ = _clipped(minval, dtype)
     high, is_beyond = _clipped(maxval, dtype)
-    low, high = (broadcast_to(x, shape) for x in parameters("randint", shape, dtype, minval=low, maxval=high)[1])
+    return _randint(key, shape, low, high, is_beyond, dtype, out_sharding)
+
+
+@eager_program(static_argnames=("shape", "is_beyond", "dtype", "out_sharding"))
+def _randint(key: Any, shape: tuple, low: Any, high: Any, is_beyond: bool, dtype: Any, out_sharding: Any) -> Any:
+    key = key_of("randint", key)
+    (low, _), (high, beyond) = _within(low, dtype), _within(high, dtype)
+    # Narrow integers are drawn as wide ones and cut, so that they are as evenly spread.
+    narrow, dtype = dtype, dtype if dtypes.itemsize_bits(dtype) >= 32 else np.dtype(np.int32)
+    low, high = parameters("randint", shape, dtype, minval=low, maxval=high)[1]
+    if is_beyond or beyond is not None:
+        beyond = np.asarray(is_beyond) if beyond is None else beyond
+        beyond = lax.bitwise_and(broadcast_to(beyond, shape), lax.gt(high, low))
     bits = dtypes.itemsize_bits(dtype)
     word = np.dtype(f"uint{bits}")
     key_high, key_low = new_keys(key, 2)
@@ -122,32 +124,40 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     lower = random_bits_p(key_low, width=bits, shape=shape)
     span = lax.convert_element_type(lax.sub(high, low), word)
     span = lax.select(lax.le(high, low), lax.full_like(span, 1), span)
-    if is_beyond is not None:
-        is_beyond = lax.bitwise_and(broadcast_to(is_beyond, shape), lax.gt(high, low))
-        span = lax.select(is_beyond, lax.add(span, word.type(1)), span)
+    if beyond is not None:
+        span = lax.select(beyond, lax.add(span, word.type(1)), span)
     # Two words modulo the span: 2**bits is taken modulo it as the square of 2**(bits / 2).
     factor = lax.rem(lax.full_like(span, 2 ** (bits // 2)), span)
     factor = lax.rem(lax.mul(factor, factor), span)
     offset = lax.rem(lax.add(lax.mul(lax.rem(upper, span), factor), lax.rem(lower, span)), span)
-    if is_beyond is not None:  # all values of the dtype: the span overflowed to 0
+    if beyond is not None:  # all values of the dtype: the span overflowed to 0
         offset = lax.select(lax.eq(span, word.type(0)), lower, offset)
-    return placed(lax.add(low, lax.convert_element_type(offset, dtype)), out_sharding)
+    drawn = lax.add(low, lax.convert_element_type(offset, dtype))
+    return placed(lax.convert_element_type(drawn, narrow), out_sharding)
 
 
-def _clipped(bound: Any, dtype: Any) -> tuple[Any, Any]:
-    """A bound within the dtype, and where it was above all its values (None if that is known not to happen)."""
+def _clipped(bound: Any, dtype: Any) -> tuple[Any, bool]:
+    """A bound that Python wrote within the dtype, and whether it was above all its values; others as they are."""
+    if not isinstance(bound, int | np.integer):
+        return np.asarray(bound) if isinstance(bound, list | tuple) else bound, False
     info = dtypes.iinfo(dtype)
-    if isinstance(bound, int | np.integer):
-        clipped = min(max(int(bound), int(info.min)), int(info.max))
-        return np.asarray(clipped, dtype), np.asarray(True) if bound > info.max else None
-    bound = as_dtype(bound, np.asarray(bound).dtype) if isinstance(bound, list | tuple) else bound
-    have = dtypes.iinfo(aval_of(bound).dtype)
-    is_beyond = lax.gt(bound, bound.dtype.type(info.max)) if have.max > info.max else None
-    if have.max > info.max:
-        bound = lax.min(bound, bound.dtype.type(info.max))
-    if have.min < info.min:
-        bound = lax.max(bound, bound.dtype.type(info.min))
-    return bound, is_beyond
+    return np.asarray(min(max(int(bound), int(info.min)), int(info.max)), dtype)[()], int(bound) > int(info.max)
+
+
+def _within(bound: Any, dtype: Any) -> tuple[Any, Any]:
+    """An array bound within the dtype, and where it was above all its values (None if its own dtype cannot be)."""
+    info, have = dtypes.iinfo(dtype), aval_of(bound).dtype
+    if not dtypes.issubdtype(have, np.integer):
+        raise ArgumentTypeError(
+            "random.randint", expected="integer bounds", got=aval_of(bound).str_short(), mend="convert them with astype"
+        )
+    beyond = None
+    if dtypes.iinfo(have).max > info.max:
+        beyond = lax.gt(bound, have.type(info.max))
+        bound = lax.min(bound, have.type(info.max))
+    if dtypes.iinfo(have).min < info.min:
+        bound = lax.max(bound, have.type(info.min))
+    return bound, beyond
 
 
 @eager_program(static_argnames=("shape", "out_sharding"))

@@ -1,0 +1,212 @@
+"""Keys: both kinds, the numbers of the peer, batches of keys, and what is refused."""
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import random
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, PhalanxError, ShapeError
+
+IMPLS = ["threefry2x32", "rbg", "unsafe_rbg"]
+
+
+def words(keys):
+    return np.asarray(random.key_data(keys)).tolist()
+
+
+def threefry(key, counter):
+    """The hash of the paper in Python's integers."""
+    mask = 2**32 - 1
+    rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
+    schedule = [*key, key[0] ^ key[1] ^ 0x1BD11BDA]
+    x, y = ((c + k) & mask for c, k in zip(counter, key, strict=True))
+    for cycle in range(5):
+        for r in rotations[cycle % 2]:
+            x = (x + y) & mask
+            y = ((y << r | y >> (32 - r)) & mask) ^ x
+        x = (x + schedule[(cycle + 1) % 3]) & mask
+        y = (y + schedule[(cycle + 2) % 3] + cycle + 1) & mask
+    return [x, y]
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "hashed"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((2**32 - 1, 2**32 - 1), (2**32 - 1, 2**32 - 1), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_the_known_answers_of_random123(key, counter, hashed):
+    from phalanx.lax.threefry import threefry2x32_p
+
+    out = threefry2x32_p(*(np.uint32(x) for x in (*key, *counter)))
+    assert tuple(int(x) for x in out) == hashed == tuple(threefry(key, counter))
+
+
+def test_a_bit_depends_on_its_key_and_position_only():
+    key = random.wrap_key_data(np.array([5, 7], np.uint32))
+    bits = np.asarray(random.bits(key, (2, 3)))
+    for position, value in enumerate(bits.ravel().tolist()):
+        high, low = threefry((5, 7), (0, position))
+        assert value == high ^ low
+    assert words(random.split(key, 3)) == [threefry((5, 7), (0, i)) for i in range(3)]
+    assert words(random.fold_in(key, 9)) == threefry((5, 7), (0, 9))
+
+
+def test_typed_and_raw_keys_give_the_same():
+    typed, raw = random.key(3), random.PRNGKey(3)
+    assert raw.dtype == np.uint32 and raw.shape == (2,) and raw.tolist() == words(typed) == [0, 3]
+    assert random.split(raw).dtype == np.uint32
+    assert random.split(raw, (2, 2)).tolist() == words(random.split(typed, (2, 2)))
+    assert random.fold_in(raw, 1).tolist() == words(random.fold_in(typed, 1))
+    assert random.bits(raw, (4,)).tolist() == random.bits(typed, (4,)).tolist()
+    assert random.bits(np.asarray(raw), (4,)).tolist() == random.bits(typed, (4,)).tolist()
+    assert words(random.clone(typed)) == words(typed)
+    assert random.wrap_key_data(raw).dtype == typed.dtype == random.key_dtype("threefry2x32")
+    assert random.key_impl(typed) == random.key_impl(raw) == "threefry2x32"
+    assert phalanx.dtypes.issubdtype(typed.dtype, phalanx.dtypes.prng_key)
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**40 + 5, np.int32(-3), np.uint32(7), True])
+@pytest.mark.parametrize("x64", [False, True])
+def test_seeds_are_the_peers(seed, x64):
+    jax = pytest.importorskip("jax")
+    with phalanx.enable_x64(x64), jax.enable_x64(x64):
+        expected = np.asarray(jax.random.key_data(jax.random.key(seed))).tolist()
+        assert words(random.key(seed)) == expected
+        if not isinstance(seed, bool) and (x64 or abs(int(seed)) < 2**31):
+            assert words(phalanx.jit(random.key)(seed)) == expected
+
+
+@pytest.mark.parametrize("impl", IMPLS[:2])
+def test_keys_and_bits_are_the_peers(impl):
+    jax = pytest.importorskip("jax")
+    ours, theirs = random.key(42, impl=impl), jax.random.key(42, impl=impl)
+    assert (
+        words(random.split(ours, (2, 3))) == np.asarray(jax.random.key_data(jax.random.split(theirs, (2, 3)))).tolist()
+    )
+    assert words(random.fold_in(ours, 7)) == np.asarray(jax.random.key_data(jax.random.fold_in(theirs, 7))).tolist()
+    for dtype in ("uint8", "uint16", "uint32"):
+        for shape in ((), (5,), (2, 3, 4), (0, 3)):
+            expected = np.asarray(jax.random.bits(theirs, shape, dtype))
+            np.testing.assert_array_equal(np.asarray(random.bits(ours, shape, dtype)), expected)
+    with phalanx.enable_x64(True), jax.enable_x64(True):
+        np.testing.assert_array_equal(np.asarray(random.bits(ours, (7,))), np.asarray(jax.random.bits(theirs, (7,))))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_arrays_of_keys_act_key_by_key(impl):
+    keys = random.split(random.key(0, impl=impl), 4)
+    one = [random.wrap_key_data(w, impl=impl) for w in np.asarray(random.key_data(keys))]
+    assert words(phalanx.vmap(random.split)(keys)) == [words(random.split(k)) for k in one]
+    drawn = phalanx.vmap(lambda k: random.bits(k, (3,)))(keys)
+    assert drawn.tolist() == [random.bits(k, (3,)).tolist() for k in one]
+    folded = phalanx.vmap(random.fold_in)(keys, np.arange(4))
+    assert words(folded) == [words(random.fold_in(k, i)) for i, k in enumerate(one)]
+    folded = phalanx.vmap(random.fold_in, in_axes=(None, 0))(one[0], np.arange(4))
+    assert words(folded) == [words(random.fold_in(one[0], i)) for i in range(4)]
+    assert words(phalanx.vmap(lambda s: random.key(s, impl=impl))(np.arange(2))) == [
+        words(random.key(s, impl=impl)) for s in range(2)
+    ]
+
+
+def test_keys_pass_through_operations_that_move_elements():
+    keys = random.split(random.key(0), 6)
+    data = np.asarray(random.key_data(keys))
+    assert words(phalanx.lax.reshape(keys, (2, 3))) == data.reshape(2, 3, 2).tolist()
+    assert words(phalanx.jit(lambda k: phalanx.lax.rev(k, (0,)))(keys)) == data[::-1].tolist()
+    assert words(phalanx.lax.concatenate([keys, keys], 0)) == np.concatenate([data, data]).tolist()
+    assert words(phalanx.lax.index_in_dim(keys, 2, keepdims=False)) == data[2].tolist()
+
+    def step(key, _):
+        key, sub = phalanx.lax.unstack(random.split(key))
+        return key, random.bits(sub)
+
+    last, drawn = phalanx.lax.scan(step, random.key(1), None, length=3)
+    key, expected = random.key(1), []
+    for _ in range(3):
+        key, bits = step(key, None)
+        expected.append(int(bits))
+    assert words(last) == words(key) and drawn.tolist() == expected
+
+
+def test_eager_split_is_one_dispatch(monkeypatch):
+    from phalanx.core import dispatch
+
+    key = random.key(0)
+    random.split(key)
+    calls = []
+    monkeypatch.setattr(dispatch.CompiledProgram, "__call__", lambda self, args: calls.append(self) or [key])
+    random.split(key)
+    assert len(calls) == 1
+
+
+def test_programs_show_keys_as_keys():
+    program = str(phalanx.make_jaxpr(lambda k: random.bits(random.fold_in(k, 1), (3,)))(random.key(0)))
+    assert "key<fry>[]" in program
+    assert "random_fold_in" in program and "random_bits" in program
+
+
+def text(fun):
+    with pytest.raises(PhalanxError) as error:
+        fun()
+    return type(error.value), str(error.value)
+
+
+def test_errors():
+    key = random.key(0)
+    keys = random.split(key)
+    assert text(lambda: random.bits(1, (3,))) == (
+        ArgumentTypeError,
+        "random.bits, key: expected a typed key, or uint32[2], the words of a threefry2x32 key, got 1.\n"
+        "  To mend: make a key with phalanx.random.key(seed).",
+    )
+    assert text(lambda: random.split(np.zeros(3, np.uint32))) == (
+        ArgumentTypeError,
+        "random.split, key: expected a typed key, or uint32[2], the words of a threefry2x32 key, got u32[3].\n"
+        "  To mend: make a key with phalanx.random.key(seed).",
+    )
+    assert text(lambda: random.bits(keys, (3,))) == (
+        ShapeError,
+        "random.bits, key: expected a single key, got keys of shape (2,).\n  To mend: map over several keys with vmap.",
+    )
+    assert text(lambda: random.key(1.5)) == (
+        ArgumentTypeError,
+        "random.key seed: expected an integer, got ~f32[].\n  To mend: pass an int or an integer array of rank 0.",
+    )
+    assert text(lambda: random.key(np.arange(3))) == (
+        ShapeError,
+        "random.key: expected one seed, got i32[3].\n  To mend: map over several seeds with vmap.",
+    )
+    assert text(lambda: random.key(2**63)) == (
+        ArgumentError,
+        "random.key: expected a seed of 64 bits, got 9223372036854775808.\n  To mend: take it modulo 2**63.",
+    )
+    assert text(lambda: random.key(0, impl="mersenne")) == (
+        ArgumentError,
+        "random key, impl: expected one of 'threefry2x32', 'rbg', 'unsafe_rbg', got 'mersenne'.\n"
+        "  To mend: pass one of these, or set the option default_prng_impl.",
+    )
+    assert text(lambda: random.split(key, -1)) == (
+        ShapeError,
+        "random.split, shape: expected sizes that are not negative, got (-1,).\n  To mend: pass 0 or more.",
+    )
+    assert text(lambda: random.bits(key, (2.5,))) == (
+        ArgumentTypeError,
+        "random.bits, shape: expected a tuple of ints, got (2.5,).\n  To mend: pass a static shape.",
+    )
+    assert text(lambda: random.bits(key, (2,), "int32")) == (
+        ArgumentError,
+        "random.bits, dtype: expected an unsigned dtype, got int32.\n  To mend: pass e.g. 'uint32'.",
+    )
+    assert text(lambda: random.fold_in(key, 1.5)) == (
+        ArgumentTypeError,
+        "random.fold_in, data: expected one integer, got ~f32[].\n  To mend: map over several with vmap.",
+    )
+    assert text(lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
+        ShapeError,
+        "random.wrap_key_data: expected uint32 data whose last dimensions are (2,), the words of a threefry2x32 key, "
+        "got u32[3].\n  To mend: pass key_data of such keys, or name their generator with impl.",
+    )
+    assert text(lambda: phalanx.lax.add(keys, keys))[1].startswith("lax.add: expected ")
