@@ -23,7 +23,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import lower_program, physical_aval
-from phalanx.core.primitive import Primitive
+from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
@@ -312,18 +312,26 @@ def _devices(devices: Sequence[Any]) -> str:
 
 
 class Call:
-    """A compiled program with what an eager call must do before it: bring some arguments elsewhere.
+    """A compiled program with what a call must do before it: bring some arguments elsewhere.
 
     Args:
       compiled: the program.
-      moves: pairs of an argument's number and the sharding it must be brought to.
+      moves: for each such argument its number, the sharding it must be brought to, and its type.
     """
 
-    __slots__ = ("compiled", "moves")
+    __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run")
 
     def __init__(self, compiled: CompiledProgram, moves: list):
         self.compiled = compiled
         self.moves = moves
+        self.run = compiled._run
+        self.handlers = compiled._handlers
+        self.out_types = compiled.out_types
+        checked = state.context.debug_nans or state.context.debug_infs
+        # Nothing but the execution itself is left to do, so that hot paths do it without another call.
+        self.is_direct = not (
+            moves or compiled.constants or compiled.has_effects or compiled.kept is not None or checked
+        )
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
         if self.moves:
@@ -375,8 +383,6 @@ def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
 
 # --- single operations ---
 
-_calls: dict[tuple, Any] = {}
-
 
 def concrete_type(x: Any) -> ArrayType:
     """The type of an argument of an eager call."""
@@ -389,12 +395,53 @@ def concrete_type(x: Any) -> ArrayType:
 
 def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     """Run one operation on concrete values: the meaning of a primitive when nothing is being traced."""
+    try:
+        types = tuple([x._type for x in args])
+    except AttributeError:  # data that is still on the host
+        args = [x if type(x) is Array else scalar_array(x) for x in args]
+        types = tuple([concrete_type(x) for x in args])
+    try:
+        call = primitive.calls.get((types, state.context, *params, *params.values()))
+    except TypeError:  # a parameter that cannot be part of a key
+        call = None
+    if call is None or not call.is_direct:
+        return _run_slowly(primitive, args, params)
+    try:
+        out = call.run([x._buffer for x in args]).consume_with_handlers(call.handlers)
+    except Exception as error:
+        explain_failure(error, args)
+        raise
+    return list(map(Array, out, call.out_types)) if primitive.multiple else Array(out[0], call.out_types[0])
+
+
+_scalar_arrays: dict[tuple, Array] = {}
+_SCALAR_KINDS = frozenset(
+    {int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64}
+)
+_MAX_SCALARS = 4096
+
+
+def scalar_array(x: Any) -> Any:
+    """A scalar as the array that the same scalar became before; anything else as it is."""
+    if type(x) not in _SCALAR_KINDS:
+        return x
+    key = (type(x), x or repr(x), state.context)  # 0.0 equals -0.0; their texts differ
+    found = _scalar_arrays.get(key)
+    if found is None:
+        if len(_scalar_arrays) >= _MAX_SCALARS:
+            _scalar_arrays.clear()
+        found = _scalar_arrays[key] = placement.put(x)
+    return found
+
+
+def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    """Every run that is not a plain hit."""
     if primitive.run is not None:
         return primitive.run(*args, **params)
-    types = tuple([x._type if type(x) is Array else concrete_type(x) for x in args])
-    key = (primitive, types, state.context, *params, *params.values())
+    types = tuple([concrete_type(x) for x in args])
+    key = (types, state.context, *params, *params.values())
     # What a program compiles to is kept on it, so that it goes when the program goes.
-    calls = next(iter(subprograms(params))).cache if primitive.holds_program else _calls
+    calls = next(iter(subprograms(params))).cache if primitive.holds_program else primitive.calls
     try:
         call = calls.get(key)
     except TypeError as error:
@@ -495,7 +542,15 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
                 fun, args, kwargs, static_positions, static_names, leaves, tree, types
             )
         call, out_tree, which = entry
-        out = call(leaves if which is None else [leaves[i] for i in which])
+        arrays = leaves if which is None else [leaves[i] for i in which]
+        if call.is_direct and out_tree is None:
+            try:
+                out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
+            except Exception as error:
+                explain_failure(error, arrays)
+                raise
+            return Array(out[0], call.out_types[0])
+        out = call(arrays)
         if state.context.debug_nans or state.context.debug_infs:
             check_values(fun.__name__, out)
         return out[0] if out_tree is None else tree_unflatten(out_tree, out)
@@ -566,7 +621,8 @@ _leaf_tree = tree_flatten(0)[1]
 
 def clear_caches() -> None:
     """Forget all compiled eager programs."""
-    _calls.clear()
+    for primitive in registry.values():
+        primitive.calls.clear()
     for calls in _function_caches:
         calls.clear()
 

@@ -138,6 +138,7 @@ class Primitive:
         if missing:
             raise TypeError(f"primitive {self.name}: rules {missing} are neither written, derived nor waived")
         registry[self.name] = self
+        self.calls: dict = {}  # its compiled forms by the types of concrete arguments; filled by `dispatch`
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         trace = state.trace

@@ -17,18 +17,16 @@ class Seat:
       taken_by: the module that takes the seat when it is imported.
     """
 
-    __slots__ = ("_held", "taken_by")
-
     def __init__(self, taken_by: str):
-        self.taken_by = taken_by
+        self._taken_by = taken_by
 
     def take(self, held: Any) -> None:
-        """Sit down: called once, by the module named in `taken_by`."""
-        self._held = held
+        """Sit down: called once, by the module named in `taken_by`; the guest's public names become the seat's."""
+        self.__dict__.update({name: getattr(held, name) for name in dir(held) if not name.startswith("_")})
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for names that are not slots with a value: the seat is empty, or it is an attribute of the guest.
-        if name == "_held":
-            importlib.import_module(self.taken_by)
-            return object.__getattribute__(self, "_held")
-        return getattr(self._held, name)
+        # Reached only for names that nobody has brought: the seat is empty, or there is no such name.
+        importlib.import_module(self._taken_by)
+        if name not in self.__dict__:
+            raise AttributeError(f"{self._taken_by} brings no {name!r}")
+        return self.__dict__[name]

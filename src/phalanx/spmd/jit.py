@@ -31,29 +31,14 @@ from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unfl
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 
-class _Entry:
-    """What a call that hits the cache needs: the bound execution and how to wrap its results.
+class _Entry(dispatch.Call):
+    """What a call that hits the cache needs, and how its results are put together."""
 
-    Args:
-      compiled: the program.
-      moves: arguments that must be brought elsewhere first.
-      out_tree: the structure of the result.
-    """
+    __slots__ = ("unflatten",)
 
-    __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run", "unflatten")
-
-    def __init__(self, compiled: dispatch.CompiledProgram, moves: list | None, out_tree: Any):
-        self.compiled = compiled
-        self.moves = moves
+    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
+        super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
-        self.run = compiled._run
-        self.handlers = compiled._handlers
-        self.out_types = compiled.out_types
-        checked = state.context.debug_nans or state.context.debug_infs
-        # Nothing but the execution itself is left to do, so that `Jit.__call__` can do it without another call.
-        self.is_direct = not (
-            moves or compiled.constants or compiled.has_effects or compiled.kept is not None or checked
-        )
 
 
 class Jit:
@@ -117,16 +102,7 @@ class Jit:
         entry = self._calls.get(key)
         if entry is None:
             entry = self._calls[key] = self._prepare(call, types)
-        leaves = call.leaves
-        if entry.moves:
-            leaves = list(leaves)
-            for i, sharding, aval in entry.moves:
-                leaves[i] = placement.put(leaves[i], sharding, aval)
-        try:
-            out = entry.compiled([x._buffer for x in leaves])
-        except Exception as error:
-            explain_failure(error, leaves)
-            raise
+        out = entry(call.leaves)
         if state.context.debug_nans or state.context.debug_infs:
             self._check(out, args, kwargs)
         return entry.unflatten(out)
