@@ -126,7 +126,7 @@ def result_handler(aval: Any, sharding: Any, committed: bool = True) -> Any:
 
 
 def live(client: Any) -> list[tuple[Buffer, Any, bool]]:
-    """List the arrays that hold memory on the devices of a client, each with its sharding and whether it is committed."""
+    """List the arrays that hold memory on a client's devices, each with its sharding and whether it is committed."""
     return [(b, b._sharding, b._committed) for b in client.live_arrays() if not b.is_deleted()]
 
 

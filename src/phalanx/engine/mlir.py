@@ -7,7 +7,6 @@ never share one, so that it needs no locks.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +15,13 @@ import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
 import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir as ir
-from jaxlib.mlir._mlir_libs import _chlo, _sdy
+from jaxlib.mlir._mlir_libs import _chlo, _sdy, _stablehlo
 from jaxlib.mlir.dialects import func as func
-from jaxlib.mlir.dialects import stablehlo as hlo
+
+from phalanx.engine.dialect import chlo as chlo
+from phalanx.engine.dialect import hlo as hlo
+from phalanx.engine.dialect import mhlo as mhlo
+from phalanx.engine.dialect import sdy as sdy
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _FRAMES_KEPT = 10
@@ -27,35 +30,12 @@ _registry = ir.DialectRegistry()
 _ext.register_dialects(_registry)
 
 
-class _LateDialect:
-    """The operations of a dialect, whose Python module is loaded when the first of them is asked for."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Asked for by inspect and the like, and no operation.
-            raise AttributeError(name)
-        try:
-            value = getattr(importlib.import_module(f"jaxlib.mlir.dialects.{self._name}"), name)
-        except AttributeError:  # Not every version's module has all attributes of the extension underneath.
-            value = getattr(importlib.import_module(f"jaxlib.mlir._mlir_libs._{self._name}"), name)
-        setattr(self, name, value)
-        return value
-
-
-# Few programs have operations of these, and their modules hold hundreds of classes.
-chlo: Any = _LateDialect("chlo")
-sdy: Any = _LateDialect("sdy")
-mhlo: Any = _LateDialect("mhlo")
-
-
 def make_context() -> ir.Context:
     """Make a context in which every dialect of a Phalanx program is known; it must stay on one thread at a time."""
     context = ir.Context()
     context.enable_multithreading(False)
     context.append_dialect_registry(_registry)
-    for dialect in (hlo, _chlo, _sdy):
+    for dialect in (_stablehlo, _chlo, _sdy):
         dialect.register_dialect(context, load=True)
     context.dialects["func"]  # Looking a dialect up loads it.
     return context
