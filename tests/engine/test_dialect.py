@@ -17,6 +17,10 @@ def test_every_operation_has_the_name_of_jaxlibs_class(name):
     module = importlib.import_module(f"jaxlib.mlir.dialects.{name}")
     for class_name, mnemonic in TABLES[name].items():
         assert getattr(module, class_name).OPERATION_NAME == f"{name}.{mnemonic}"
+        assert (
+            getattr(getattr(dialect, {"stablehlo": "hlo"}.get(name, name)), class_name).OPERATION_NAME
+            == f"{name}.{mnemonic}"
+        )
         assert hasattr(module, mnemonic) or hasattr(module, f"{mnemonic}_")
 
 
@@ -61,6 +65,16 @@ def scalar():
     return mlir.dense_constant(np.zeros((), "f4"))
 
 
+def reduced(d, x):
+    """A reduction, whose region ends as a block of the dialect does."""
+    zero = d.constant(scalar())
+    reduction = hlo.ReduceOp([of(F32(), 3)], [x], [zero], ir.DenseI64ArrayAttr.get([0]))
+    block = reduction.regions[0].blocks.append(of(F32()), of(F32()))
+    with ir.InsertionPoint(block):
+        d.return_([d.add(*block.arguments)])
+    return reduction.result
+
+
 F32 = ir.F32Type.get
 CASES = [
     *[lambda d, x, y, p, i, n=n: getattr(d, n)(x) for n in ("abs", "exponential", "sine", "negate", "is_finite")],
@@ -92,6 +106,7 @@ CASES = [
         precision_config=ir.ArrayAttr.get([hlo.PrecisionAttr.get("HIGHEST")] * 2),
     ),
     lambda d, x, y, p, i: d.AddOp(x, y).result,
+    lambda d, x, y, p, i: reduced(d, x),
     lambda d, x, y, p, i: d.exponential(x, loc=ir.Location.name("here")),
 ]
 

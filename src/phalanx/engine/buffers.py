@@ -195,7 +195,7 @@ def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     """Read what the buffer protocol does not know: the types of ml_dtypes, and other memories than the host's."""
     aval = buffer.aval
     # A piece of a larger array has no abstract value where jax is not installed; jaxlib's conversion needs neither.
-    dtype = None if aval is None else np.dtype(aval.dtype)
+    dtype = np.dtype(np.bool_) if aval is None else np.dtype(aval.dtype)
     if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not aval.size:
         return buffer._single_device_array_to_np_array_did_copy()[0]
     # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.

@@ -8,7 +8,7 @@ which are loaded the first time that one of them is asked for. `mlir` offers the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
@@ -26,6 +26,7 @@ class Form(NamedTuple):
       arrays: names of the attributes that hold integers.
       attributes: names of further attributes.
       options: names of the attributes that may be given by keyword, as attributes.
+      is_last: whether it ends a block, and so has no result.
     """
 
     mnemonic: str
@@ -34,6 +35,7 @@ class Form(NamedTuple):
     arrays: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    is_last: bool = False
 
 
 class Dialect:
@@ -50,76 +52,95 @@ class Dialect:
     def __init__(self, name: str, operands_only: dict[str, str], forms: dict[str, Form]) -> None:
         self._name = name
         for class_name, mnemonic in operands_only.items():
-            self._offer(class_name, mnemonic, _from_operands(self, class_name, f"{name}.{mnemonic}"))
+            self._offer(mnemonic, Operation(name, class_name, mnemonic))
         for class_name, form in forms.items():
-            self._offer(class_name, form.mnemonic, _from_form(self, class_name, form))
+            self._offer(form.mnemonic, FormedOperation(name, class_name, form))
 
-    def _offer(self, class_name: str, mnemonic: str, build: Callable[..., Any]) -> None:
-        function_name = f"{mnemonic}_" if mnemonic in _PYTHON_WORDS else mnemonic
-        # Like the class it stands for, it must not become a method where a class has it as an attribute.
-        setattr(self, class_name, staticmethod(build))
-        setattr(self, function_name, _result_of(build))
+    def _offer(self, mnemonic: str, operation: Operation) -> None:
+        setattr(self, operation.class_name, operation)
+        setattr(self, f"{mnemonic}_" if mnemonic in _PYTHON_WORDS else mnemonic, operation.value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = _MISSING
-        for module in (f"_mlir_libs._{self._name}", f"dialects.{self._name}"):
-            if found is _MISSING and (self._name, module) != ("mhlo", "_mlir_libs._mhlo"):
-                found = getattr(importlib.import_module(f"jaxlib.mlir.{module}"), name, _MISSING)
-        if found is _MISSING:
-            raise AttributeError(f"jaxlib's dialect {self._name} has no {name}")
-        setattr(self, name, found)
-        return found
-
-    def generated(self, class_name: str) -> Any:
-        """Give jaxlib's own class of an operation."""
-        return getattr(importlib.import_module(f"jaxlib.mlir.dialects.{self._name}"), class_name)
+        for module in _modules(self._name):
+            if hasattr(module, name):
+                found = getattr(module, name)
+                setattr(self, name, found)
+                return found
+        raise AttributeError(f"jaxlib's dialect {self._name} has no {name}")
 
 
-_MISSING = object()
 _PYTHON_WORDS = ("and", "or", "not", "return")
 
 
-def _result_of(build: Callable[..., Any]) -> Callable[..., Any]:
-    def build_value(*arguments: Any, **options: Any) -> Any:
-        return build(*arguments, **options).result
+def _modules(dialect: str) -> Iterator[Any]:
+    """Load jaxlib's modules of a dialect one after the other: the types and attributes, then the operations."""
+    if dialect != "mhlo":  # Its types are elsewhere.
+        yield importlib.import_module(f"jaxlib.mlir._mlir_libs._{dialect}")
+    yield importlib.import_module(f"jaxlib.mlir.dialects.{dialect}")
 
-    return build_value
 
+class Operation:
+    """An operation that has only operands and one result: called, it adds one to the program and gives it.
 
-def _from_operands(dialect: Dialect, class_name: str, name: str) -> Callable[..., Any]:
-    def build(*operands: Any, **options: Any) -> Any:
+    Args:
+      dialect: the dialect's name.
+      class_name: the name of jaxlib's class of the operation, which is called like this one.
+      mnemonic: the operation's name in the dialect.
+    """
+
+    def __init__(self, dialect: str, class_name: str, mnemonic: str) -> None:
+        self.dialect = dialect
+        self.class_name = class_name
+        self.OPERATION_NAME = f"{dialect}.{mnemonic}"
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
         if options:
-            return dialect.generated(class_name)(*operands, **options)
-        return _create(name, operands=list(operands), infer_type=True)
+            return self._generated(operands, options)
+        return _create(self.OPERATION_NAME, operands=operands, infer_type=True)
 
-    return build
+    def value(self, *arguments: Any, **options: Any) -> Any:
+        """Add the operation to the program and give its result, itself if it has none."""
+        operation = self(*arguments, **options)
+        return operation.result if len(operation.results) == 1 else operation
+
+    def _generated(self, arguments: tuple, options: dict[str, Any]) -> Any:
+        """Build it with jaxlib's own class, which knows every way to call it."""
+        module = importlib.import_module(f"jaxlib.mlir.dialects.{self.dialect}")
+        return getattr(module, self.class_name)(*arguments, **options)
 
 
-def _from_form(dialect: Dialect, class_name: str, form: Form) -> Callable[..., Any]:
-    name = f"{dialect._name}.{form.mnemonic}"
-    num_types, num_operands = form.num_types, form.num_operands
-    num_before = num_types + (1 if num_operands is None else num_operands)
-    count = num_before + len(form.arrays) + len(form.attributes)
+class FormedOperation(Operation):
+    """An operation that takes more than operands.
 
-    def build(*arguments: Any, **options: Any) -> Any:
-        if len(arguments) != count or not options.keys() <= set(form.options):
-            return dialect.generated(class_name)(*arguments, **options)
-        operands = list(arguments[num_types] if num_operands is None else arguments[num_types:num_before])
-        attributes = {}
-        for key, value in zip(form.arrays, arguments[num_before:]):
-            attributes[key] = value if isinstance(value, ir.Attribute) else ir.DenseI64ArrayAttr.get(list(value))
-        for key, value in zip(form.attributes, arguments[num_before + len(form.arrays) :]):
-            attributes[key] = value if isinstance(value, ir.Attribute) else _integer(value)
-        for key, value in options.items():
-            if value is not None:
-                attributes[key] = value
-        if num_types:
-            return _create(name, results=list(arguments[:num_types]), operands=operands, attributes=attributes)
-        return _create(name, operands=operands, attributes=attributes, infer_type=True)
+    Args:
+      dialect: the dialect's name.
+      class_name: the name of jaxlib's class of the operation, which is called like this one.
+      form: what it takes.
+    """
 
-    return build
+    def __init__(self, dialect: str, class_name: str, form: Form) -> None:
+        super().__init__(dialect, class_name, form.mnemonic)
+        self.form = form
+        self.num_before = form.num_types + (1 if form.num_operands is None else form.num_operands)
+        self.num_arguments = self.num_before + len(form.arrays) + len(form.attributes)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        form, num_types, num_before = self.form, self.form.num_types, self.num_before
+        if len(arguments) != self.num_arguments or not options.keys() <= set(form.options):
+            return self._generated(arguments, options)
+        operands = list(arguments[num_types] if form.num_operands is None else arguments[num_types:num_before])
+        attributes = {name: value for name, value in options.items() if value is not None}
+        for name, value in zip(form.arrays, arguments[num_before:]):
+            attributes[name] = value if isinstance(value, ir.Attribute) else ir.DenseI64ArrayAttr.get(list(value))
+        for name, value in zip(form.attributes, arguments[num_before + len(form.arrays) :]):
+            attributes[name] = value if isinstance(value, ir.Attribute) else _integer(value)
+        if num_types or form.is_last:
+            return _create(
+                self.OPERATION_NAME, results=list(arguments[:num_types]), operands=operands, attributes=attributes
+            )
+        return _create(self.OPERATION_NAME, operands=operands, attributes=attributes, infer_type=True)
 
 
 def _integer(value: int) -> ir.Attribute:
@@ -189,7 +210,7 @@ _STABLEHLO_FORMS = {
     "IotaOp": Form("iota", num_types=1, num_operands=0, attributes=("iota_dimension",)),
     "PadOp": Form("pad", num_operands=2, arrays=("edge_padding_low", "edge_padding_high", "interior_padding")),
     "ReshapeOp": Form("reshape", num_types=1),
-    "ReturnOp": Form("return", num_operands=None),
+    "ReturnOp": Form("return", num_operands=None, is_last=True),
     "ReverseOp": Form("reverse", arrays=("dimensions",)),
     "SliceOp": Form("slice", arrays=("start_indices", "limit_indices", "strides")),
     "TransposeOp": Form("transpose", arrays=("permutation",)),
