@@ -541,22 +541,27 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
             entry = calls[key] = _prepare_function(
                 fun, args, kwargs, static_positions, static_names, leaves, tree, types
             )
-        call, out_tree, which = entry
-        arrays = leaves if which is None else [leaves[i] for i in which]
-        if call.is_direct and out_tree is None:
-            try:
-                out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
-            except Exception as error:
-                explain_failure(error, arrays)
-                raise
-            return Array(out[0], call.out_types[0])
-        out = call(arrays)
-        if state.context.debug_nans or state.context.debug_infs:
-            check_values(fun.__name__, out)
-        return out[0] if out_tree is None else tree_unflatten(out_tree, out)
+        return _finish_function(fun, entry, leaves)
 
     _function_caches.append(calls)
     return eager_call
+
+
+def _finish_function(fun: Callable, entry: tuple, leaves: list) -> Any:
+    """Run the compiled form of a function and put its results together."""
+    call, out_tree, which = entry
+    arrays = leaves if which is None else [leaves[i] for i in which]
+    if call.is_direct and out_tree is None:
+        try:
+            out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
+        except Exception as error:
+            explain_failure(error, arrays)
+            raise
+        return Array(out[0], call.out_types[0])
+    out = call(arrays)
+    if state.context.debug_nans or state.context.debug_infs:
+        check_values(fun.__name__, out)
+    return out[0] if out_tree is None else tree_unflatten(out_tree, out)
 
 
 _function_caches: list[dict] = []
