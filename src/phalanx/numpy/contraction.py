@@ -385,16 +385,7 @@ def _convolve(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: A
     kernel = lax.rev(y, (0,)) if name == "convolve" else y
     n = y.shape[0]
     pads = {"full": (n - 1, n - 1), "valid": (0, 0), "same": (n // 2, n - n // 2 - 1)}[mode]
-    if name == "correlate" and mode == "same" and not swap:
-        pads = (n // 2, n - n // 2 - 1)
-    elif name == "correlate" and mode == "same":
-        pads = (n - n // 2 - 1, n // 2)
     out = lax.conv_general_dilated(
         x[None, None, :], kernel[None, None, :], (1,), [pads], precision=precision, preferred_element_type=preferred
     )[0, 0]
-    out = lax.rev(out, (0,)) if name == "correlate" and swap else out
-    if own.kind in "biu" and preferred is None:
-        from phalanx.numpy.ufuncs import rint
-
-        out = cast(rint(out), own)
-    return out
+    return lax.rev(out, (0,)) if name == "correlate" and swap else out

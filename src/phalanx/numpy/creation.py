@@ -438,13 +438,14 @@ def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis:
 
     start, stop = promote_inexact("linspace", start, stop)
     compute = start.dtype
+    start, stop = cast(start, compute), cast(stop, compute)
     start, stop = broadcast_operands("linspace", start, stop)
     shape = start.shape
     parts = num - 1 if endpoint else num
     out_dtype = compute if dtype is None else dtype
     axis = canonical_axis(axis, len(shape) + 1, "linspace")
     if num == 0:
-        return lax.full((0, *shape), 0, out_dtype), lax.full(shape, np.nan, compute)
+        return lax.full((*shape[:axis], 0, *shape[axis:]), 0, out_dtype), lax.full(shape, np.nan, compute)
     full_shape = (num, *shape)
     inner = tuple(range(1, len(full_shape)))
     a, b = (lax.broadcast_in_dim(x, full_shape, inner) for x in (start, stop))

@@ -85,12 +85,16 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
 
 
 def scalar_of(x: Any, dtype: Any) -> Any:
-    """A Python scalar as a NumPy one."""
+    """A Python scalar as a NumPy one; an integer that fits the default dtype wraps around in a narrower one.
+
+    Raises:
+      OverflowError: an integer fits neither.
+    """
     try:
         return dtype.type(x)
-    except (OverflowError, TypeError) as error:
-        if isinstance(error, OverflowError):
-            raise
+    except (OverflowError, TypeError):
+        if isinstance(x, int):
+            x = dtypes.scalar_dtype(int).type(x)
         return np.asarray(x).astype(dtype)[()]
 
 

@@ -477,7 +477,7 @@ def _arg_extreme(name: str, a: Any, axis: int | None, out: Any, keepdims: bool |
 # Cumulative operations
 
 
-def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: Callable) -> Any:
+def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: Callable, promote: bool = False) -> Any:
     refuse_out(out, name)
     x = operand(a, name)
     if axis is None:
@@ -485,7 +485,7 @@ def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: C
     axis = canonical_axis(axis, x.ndim, name)
     if dtype is not None:
         x = cast(x, dtypes.canonicalize_dtype(dtype))
-    elif x.dtype.kind in "biu":
+    elif x.dtype.kind == "b" or (x.dtype.kind in "iu" and promote):
         wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
     return op(x, axis=axis)
@@ -542,7 +542,7 @@ def _with_initial(name: str, x: Any, axis: int | None, dtype: Any, include: bool
             f"{name}, argument axis", expected="an axis, since the rank is not 1", got=None, mend="give one"
         )
     axis = canonical_axis(0 if axis is None else axis, x.ndim, name)
-    y = _cumulative(name, x, axis, dtype, None, op)
+    y = _cumulative(name, x, axis, dtype, None, op, promote=True)
     if include:
         dims = (*y.shape[:axis], 1, *y.shape[axis + 1 :])
         y = lax.concatenate([lax.full(dims, first, y.dtype), y], axis)

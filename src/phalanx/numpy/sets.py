@@ -289,7 +289,7 @@ def _intersection(x: Any, y: Any, order: Any, found: Any, fill_value: Any, retur
     places = order.at[found].get(mode="clip")
     values = x[places]
     if padded:
-        fill = x[order[0]] if fill_value is None else cast(operand(fill_value, "intersect1d"), x.dtype)
+        fill = values[:1] if fill_value is None else cast(operand(fill_value, "intersect1d"), x.dtype)
         values = where(beyond, fill, values)
     if not return_indices:
         return values

@@ -434,7 +434,8 @@ def _histogramdd(x: Any, edges: Sequence[Any], weights: Any, density: bool) -> A
         place = searchsorted(e, column, side="right")
         places.append(where(column == e[-1], place - 1, place))
         sizes.append(e.shape[0] + 1)
-    weights = lax.full((x.shape[0],), 1, x.dtype) if weights is None else operand(weights, "histogramdd")
+    dtype = dtypes.canonicalize_dtype(int)
+    weights = lax.full((x.shape[0],), 1, dtype) if weights is None else operand(weights, "histogramdd")
     counts = lax.full(tuple(sizes), 0, weights.dtype).at[tuple(places)].add(weights)
     counts = counts[(slice(1, -1),) * len(sizes)]
     if density:

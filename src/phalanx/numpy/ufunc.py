@@ -87,6 +87,8 @@ class Rule:
             )
         to = self.compute(dtype)
         functions = self.functions
+        if dtypes.issubdtype(to, np.unsignedinteger) and "u" in functions:
+            return functions["u"], to
         return functions.get(class_of(to)) or functions[""], to
 
 
@@ -130,9 +132,11 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
     shape = broadcast_shapes(*shapes, where=rule.name)
     check_rank_promotion(rule.name, shapes)
     steps = tuple(_step(k, to, weak, shape, direct) for k in kinds)
-    if direct and not any(type(s) is _Step for s in steps):
-        return _with_scalars(function, steps)
-    return functools.partial(_follow, _Plan(function, steps))
+    arrays = tuple(s if type(s) is _Step else None for s in steps)
+    if not direct or any(arrays):
+        function = functools.partial(_follow, _Plan(function, arrays))
+    # Python scalars are converted outside of the program, which gets them as NumPy ones.
+    return _with_scalars(function, tuple(None if type(s) is _Step else s for s in steps))
 
 
 def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:
@@ -147,7 +151,7 @@ def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:
     dtype = to if kind.dtype != to else None
     own = kind.shape
     target = None if own == shape or (direct and not own) else shape
-    return None if dtype is None and target is None else _Step(dtype, weak and kind.weak_type, target)
+    return None if dtype is None and target is None else _Step(dtype, weak, target)
 
 
 def _as_scalar(x: Any, dtype: Any) -> Any:

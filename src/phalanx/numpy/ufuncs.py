@@ -89,7 +89,7 @@ square = _unary("square", "bifc", bools_as_ints, _p.square_p, "The product with 
 reciprocal = _unary("reciprocal", "bifc", inexact, _b.reciprocal, "One over each element.", "4.0", "0.25")
 negative = _unary("negative", "ifc", same, _p.neg_p, "The opposite.", "3", "-3")
 positive = _unary("positive", "bifc", same, _b.identity, "The elements as they are.", "3", "3")
-absolute = _unary("absolute", "bifc", same, _p.abs_p, "Magnitude.", "-3", "3", b=_b.identity)
+absolute = _unary("absolute", "bifc", same, _p.abs_p, "Magnitude.", "-3", "3", b=_b.identity, u=_b.identity)
 fabs = _unary("fabs", "bif", inexact, _p.abs_p, "Magnitude, as floating point.", "-3", "3.0")
 sign = _unary("sign", "ifc", same, _p.sign_p, "-1, 0 or 1; x / |x| for complex.", "-3", "-1")
 signbit = _unary("signbit", "bif", same, _b.signbit, "Whether the sign bit is set.", "-0.0", "True")
@@ -121,7 +121,7 @@ bitwise_count = _unary("bitwise_count", "bi", same, _b.population_count, "The nu
 deg2rad = _unary("deg2rad", "bifc", inexact, _b.deg2rad, "Degrees to radians.", "0.0", "0.0")
 rad2deg = _unary("rad2deg", "bifc", inexact, _b.rad2deg, "Radians to degrees.", "0.0", "0.0")
 sinc = _unary("sinc", "bifc", inexact, _b.sinc, "sin(pi x) / (pi x).", "0.0", "1.0")
-i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "jnp.inf", "inf")
+i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "jnp.nan", "nan")
 spacing = _unary("spacing", "bif", inexact, _b.spacing, "The distance to the next float away from 0.", "1.0",
                  "1.1920928955078125e-07")
 
