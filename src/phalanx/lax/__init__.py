@@ -4,6 +4,8 @@ This is the face of the room, with the names of `jax.lax`. Elementwise operation
 (`elementwise`), all others one class each. Builds on `transforms` and `core`.
 """
 
+from typing import TYPE_CHECKING
+
 import phalanx.lax.seats  # noqa: F401 - what lower rooms need of the operations
 from phalanx.lax.arithmetic import RoundingMethod as RoundingMethod
 from phalanx.lax.arithmetic import abs as abs
@@ -334,6 +336,9 @@ from phalanx.lax.windows import reduce_window_shape_tuple as reduce_window_shape
 from phalanx.lax.windows import reduce_window_sum_p as reduce_window_sum_p
 from phalanx.lax.windows import select_and_gather_add_p as select_and_gather_add_p
 from phalanx.lax.windows import select_and_scatter_add_p as select_and_scatter_add_p
+
+if TYPE_CHECKING:
+    from phalanx.lax import linalg as linalg
 
 _late = ("linalg",)  # a room of its own, which most programs do not enter
 

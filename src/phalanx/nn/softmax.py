@@ -1,0 +1,286 @@
+"""Functions over an axis: the softmax family, sums of exponentials, standardisation, one-hot encoding.
+
+Each is one compiled program when called on concrete arrays. Builds on `lax`; called by models, losses and `nnx`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError
+from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread
+from phalanx.transforms.custom import custom_jvp
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1,))
+def _softmax(x: Any, dims: tuple) -> Any:
+    shape = x.shape
+    e = lax.exp(lax.sub(x, spread(lax.reduce_max(x, dims), shape, dims)))
+    return lax.div(e, spread(lax.reduce_sum(e, dims), shape, dims))
+
+
+@_softmax.defjvp
+def _softmax_jvp(dims: tuple, primals: tuple, tangents: tuple) -> tuple:
+    (x,), (x_dot,) = primals, tangents
+    y = _softmax(x, dims)
+    moved = lax.mul(y, x_dot)
+    return y, lax.sub(moved, lax.mul(y, spread(lax.reduce_sum(moved, dims), y.shape, dims)))
+
+
+@eager_program(static_argnames=("axis",))
+def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """Exponentials that sum to 1: exp(x) / sum(exp(x)).
+
+    Args:
+      x: real[*s].
+      axis: the axis or axes summed over; None for all.
+      where: a mask of the elements that take part.
+
+    Returns:
+      Values in [0, 1]; 0 for elements that do not take part.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> nn.softmax(np.array([1.0, 1.0])).tolist()
+      [0.5, 0.5]
+    """
+    x = inexact(x)
+    dims = dims_of("nn.softmax", axis, x.ndim)
+    if where is None:
+        return _softmax(x, dims)
+    return masked(_softmax(masked(x, where, _least(x)), dims), where, 0)
+
+
+@eager_program(static_argnames=("axis",))
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """The logarithm of `softmax`: x - logsumexp(x).
+
+    Args:
+      x: real[*s].
+      axis: the axis or axes summed over; None for all.
+      where: a mask of the elements that take part.
+
+    Returns:
+      Values that are not positive; -inf for elements that do not take part.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> nn.log_softmax(np.array([0.0, -np.inf])).tolist()
+      [0.0, -inf]
+    """
+    x = inexact(x)
+    shape = x.shape
+    dims = dims_of("nn.log_softmax", axis, x.ndim)
+    x = masked(x, where, _least(x))
+    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims)), shape, dims))
+    total = lax.log(lax.reduce_sum(lax.exp(shifted), dims))
+    return masked(lax.sub(shifted, spread(total, shape, dims)), where, -np.inf)
+
+
+def _least(x: Any) -> float:
+    """A number whose exponential is 0, but not -inf: nothing at all to sum over must not become NaN."""
+    return float(dtypes.finfo(aval_of(x).dtype).min)
+
+
+@eager_program(static_argnames=("axis", "keepdims", "return_sign"))
+def logsumexp(
+    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """The logarithm of a sum of exponentials: log(sum(b exp(a))), without overflow.
+
+    Args:
+      a: num[*s].
+      axis: the axis or axes summed over; None for all.
+      b: factors of the exponentials, broadcast with `a`.
+      keepdims: keep the axes summed over, with size 1.
+      return_sign: return the logarithm of the size of the sum, and its sign (phase if complex).
+      where: a mask of the elements that take part.
+
+    Returns:
+      The logarithm, NaN for a negative sum; with `return_sign` a pair.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> round(float(nn.logsumexp(np.array([1000.0, 1000.0]))), 2)
+      1000.69
+    """
+    a = inexact(a)
+    if b is not None:
+        b = inexact(b)
+        dtype = dtypes.promote_types(aval_of(a).dtype, aval_of(b).dtype)
+        shape = lax.broadcast_shapes(aval_of(a).shape, aval_of(b).shape)
+        a, b = (_broadcast(lax.convert_element_type(v, dtype), shape) for v in (a, b))
+        a = lax.select(lax.ne(b, dtype.type(0)), a, lax.full(shape, -np.inf, dtype))
+    shape, dtype = aval_of(a).shape, aval_of(a).dtype
+    dims = dims_of("nn.logsumexp", axis, len(shape))
+    a = masked(a, where, -np.inf)
+    is_complex = dtypes.issubdtype(dtype, np.complexfloating)
+    top = lax.reduce_max(lax.real(a) if is_complex else a, dims)
+    # An infinite maximum would give inf - inf.
+    top = lax.stop_gradient(lax.select(lax.is_finite(top), top, lax.full(top.shape, 0, top.dtype)))
+    e = lax.exp(lax.sub(a, lax.convert_element_type(spread(top, shape, dims), dtype)))
+    total = lax.reduce_sum(e if b is None else lax.mul(e, b), dims)
+    sign = lax.sign(total)
+    if return_sign or (b is not None and not is_complex):
+        size = lax.abs(total)
+    else:
+        size = total
+    out = lax.log(size)
+    out = lax.add(out, lax.convert_element_type(top, aval_of(out).dtype))
+    if b is not None and not return_sign and not is_complex:
+        negative = lax.lt(total, 0)
+        out = lax.select(negative, lax.full(aval_of(out).shape, np.nan, dtype), out)
+    if keepdims:
+        kept = tuple(1 if d in dims else n for d, n in enumerate(shape))
+        out, sign = lax.reshape(out, kept), lax.reshape(sign, kept)
+    return (out, sign) if return_sign else out
+
+
+def _broadcast(x: Any, shape: tuple) -> Any:
+    ndim = aval_of(x).ndim
+    return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - ndim, len(shape))))
+
+
+@eager_program(static_argnames=("axis", "keepdims"))
+def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The logarithm of a mean of exponentials: log(mean(exp(x))), without overflow.
+
+    Args:
+      x: real[*s].
+      axis: the axis or axes averaged over; None for all.
+      where: a mask of the elements that take part.
+      keepdims: keep the axes averaged over, with size 1.
+
+    Returns:
+      The logarithm.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> float(nn.logmeanexp(np.array([1000.0, 1000.0])))
+      1000.0
+    """
+    x = inexact(x)
+    total = logsumexp(x, axis=axis, keepdims=keepdims, where=where)
+    shape = aval_of(x).shape
+    dims = dims_of("nn.logmeanexp", axis, len(shape))
+    if where is None:
+        return lax.sub(total, math.log(math.prod(shape[d] for d in dims)))
+    taking_part = lax.convert_element_type(
+        lax.broadcast_like(lax.convert_element_type(where, bool), x), aval_of(x).dtype
+    )
+    return lax.sub(total, lax.reshape(lax.log(lax.reduce_sum(taking_part, dims)), aval_of(total).shape))
+
+
+@eager_program(static_argnames=("axis", "algorithm"))
+def standardize(
+    x: Any,
+    axis: Axis = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
+) -> Any:
+    """Shift and scale to mean 0 and variance 1: (x - mean) / sqrt(variance + epsilon).
+
+    Args:
+      x: num[*s].
+      axis: the axis or axes that mean and variance are taken over; None for all.
+      mean: the mean, if it is known; it broadcasts with `x`.
+      variance: the variance, if it is known.
+      epsilon: a small number for the variance's sake.
+      where: a mask of the elements that mean and variance are taken of.
+      algorithm: `"fast"` takes the variance as mean(x^2) - mean(x)^2, `"stable"` as mean((x - mean)^2).
+
+    Returns:
+      The standardised array.
+
+    Raises:
+      ArgumentError: there is no such algorithm.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> np.round(nn.standardize(np.array([1.0, 3.0])), 3).tolist()
+      [-1.0, 1.0]
+    """
+    from phalanx import numpy as jnp
+
+    if algorithm not in ("fast", "stable"):
+        raise ArgumentError("nn.standardize algorithm", expected="'fast' or 'stable'", got=repr(algorithm),
+                            mend="use one of these")  # fmt: skip
+    x = inexact(x)
+    axis = dims_of("nn.standardize", axis, aval_of(x).ndim)
+    if mean is None:
+        mean = jnp.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        # In the fast form a negative difference is rounding error.
+        if algorithm == "fast":
+            squares = jnp.mean(jnp.square(jnp.abs(x)) if jnp.iscomplexobj(x) else jnp.square(x), axis, keepdims=True,
+                               where=where)  # fmt: skip
+            variance = squares - jnp.square(jnp.abs(mean) if jnp.iscomplexobj(x) else mean)
+        else:
+            variance = jnp.mean(jnp.square(jnp.abs(x - mean)), axis, keepdims=True, where=where)
+    return jnp.subtract(x, mean) * lax.rsqrt(variance + epsilon)
+
+
+@eager_program(static_argnames=("num_classes", "dtype", "axis"))
+def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
+    shape = aval_of(x).shape
+    whole = (*shape[:axis], num_classes, *shape[axis:])
+    here = lax.broadcast_in_dim(x, whole, tuple(d for d in range(len(whole)) if d != axis))
+    return lax.convert_element_type(lax.eq(here, lax.broadcasted_iota(aval_of(x).dtype, whole, axis)), dtype)
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+    """Encode indices as unit vectors.
+
+    Args:
+      x: int[*s].
+      num_classes: the length of the vectors.
+      dtype: their dtype; the default floating one when left out.
+      axis: where the new axis stands in the result.
+
+    Returns:
+      An array with 1 at the index and 0 elsewhere; all 0 for an index out of bounds.
+
+    Raises:
+      AxisError: there is no such axis in the result.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nn
+      >>> nn.one_hot(np.array([1, 3]), 3).tolist()
+      [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    aval = aval_of(x)
+    if aval.dtype == np.dtype(bool):
+        x = lax.convert_element_type(x, np.int32)
+    dtype = dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
+    (dim,) = dims_of("nn.one_hot", axis, aval.ndim + 1)
+    return _one_hot(x, int(num_classes), dtype, dim)
