@@ -356,7 +356,7 @@ def _orthogonal(key: Any, shape: tuple, dtype: Any, column_axis: int, factor: fl
     eye = lax.eq(lax.broadcasted_iota(np.int32, r.shape, 0), lax.broadcasted_iota(np.int32, r.shape, 1))
     diagonal = lax.reduce_sum(lax.select(eye, r, lax.full(r.shape, 0, dtype)), (0,))
     q = lax.mul(q, lax.broadcast_in_dim(lax.sign(diagonal), tall, (1,)))
-    if columns < rows:
+    if columns <= rows:
         q = lax.transpose(q, (1, 0))
     others = tuple(n for a, n in enumerate(shape) if a != column_axis)
     q = lax.reshape(q, (columns, *others))
@@ -427,8 +427,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
                 got=shape,
                 mend="use orthogonal for other kernels",
             )
-        centre = orthogonal(scale, column_axis, dtype)(key, (shape[-1], shape[-1]))
-        centre = lax.slice_in_dim(centre, 0, shape[-2])
+        centre = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
         padding = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in shape[:-2]]
         centre = lax.reshape(centre, (*[1] * len(padding), *shape[-2:]))
         return lax.pad(centre, dtype.type(0), [*padding, (0, 0, 0), (0, 0, 0)])

@@ -1,0 +1,96 @@
+"""Initializers: the numbers of the peer, their moments, and errors."""
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import nn
+from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+
+peer = pytest.importorskip("jax")
+
+MAKERS = [
+    ("uniform", (0.3,), {}), ("normal", (0.3,), {}), ("truncated_normal", (0.3,), {"lower": -1.0}),
+    ("constant", (3,), {}), ("glorot_uniform", (), {}), ("glorot_normal", (), {}), ("lecun_uniform", (), {}),
+    ("lecun_normal", (), {}), ("he_uniform", (), {}), ("he_normal", (), {}), ("xavier_uniform", (), {}),
+    ("xavier_normal", (), {}), ("kaiming_uniform", (), {}), ("kaiming_normal", (), {}), ("orthogonal", (2.0,), {}),
+    ("orthogonal", (), {"column_axis": 1}), ("variance_scaling", (2.0, "fan_out", "normal"), {}),
+    ("variance_scaling", (2.0, "fan_geo_avg", "uniform"), {}),
+    ("variance_scaling", (2.0, "fan_in", "uniform"), {"in_axis": (0, 1), "out_axis": 2}),
+    ("variance_scaling", (2.0, "fan_in", "uniform"), {"batch_axis": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, args, kw", MAKERS, ids=lambda v: str(v))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_numbers_are_the_peers(name, args, kw, dtype):
+    if name == "orthogonal" and dtype == "bfloat16":
+        pytest.skip("there is no decomposition in bfloat16")
+    shape = (3, 4, 5)
+    ours = getattr(nn.initializers, name)(*args, **kw)(phalanx.random.key(7), shape, dtype)
+    theirs = getattr(peer.nn.initializers, name)(*args, **kw)(peer.random.key(7), shape, dtype)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(
+        np.asarray(ours, np.float32),
+        np.asarray(theirs, np.float32),
+        rtol=1e-5 if dtype == "float32" else 1e-2,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (3, 4, 2, 4), (3, 3, 3, 4, 4)])
+def test_delta_orthogonal_is_the_peers(shape):
+    ours = nn.initializers.delta_orthogonal()(phalanx.random.key(7), shape)
+    theirs = peer.nn.initializers.delta_orthogonal()(peer.random.key(7), shape)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_zeros_and_ones_take_every_dtype():
+    assert nn.initializers.zeros(None, (2,), "int32").dtype == "int32"
+    assert nn.initializers.ones(None, (2,), "bfloat16").tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("distribution", ["truncated_normal", "normal", "uniform"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_the_variance_is_the_one_asked_for(distribution, dtype):
+    init = nn.initializers.variance_scaling(3.0, "fan_in", distribution, dtype=dtype)
+    x = np.asarray(init(phalanx.random.key(0), (200, 300)))
+    assert x.dtype == dtype
+    np.testing.assert_allclose(np.mean(np.abs(x) ** 2), 3.0 / 200, rtol=0.02)
+    np.testing.assert_allclose(np.mean(x), 0, atol=0.002)
+
+
+def test_orthogonal_matrices_are():
+    q = np.asarray(nn.initializers.orthogonal(column_axis=0)(phalanx.random.key(0), (3, 2, 4)))
+    np.testing.assert_allclose(q.reshape(3, 8) @ q.reshape(3, 8).T, np.eye(3), atol=1e-6)
+
+
+def test_an_initializer_is_traced_like_any_function():
+    init = nn.initializers.he_normal()
+    eager = init(phalanx.random.key(3), (4, 5))
+    np.testing.assert_array_equal(phalanx.jit(lambda k: init(k, (4, 5)))(phalanx.random.key(3)), eager)
+    assert phalanx.eval_shape(lambda k: init(k, (4, 5)), phalanx.random.key(3)).shape == (4, 5)
+
+
+ERRORS = [
+    (lambda k: nn.initializers.he_normal()(k, (3,)), ShapeError,
+     "nn.initializers.variance_scaling shape: expected at least 2 dimensions, inputs and outputs, got (3,).\n"
+     "  To mend: use normal or uniform for vectors."),
+    (lambda k: nn.initializers.variance_scaling(1.0, "fan", "normal"), ArgumentError,
+     "nn.initializers.variance_scaling mode: expected 'fan_in' or 'fan_out' or 'fan_avg' or 'fan_geo_avg', got 'fan'.\n"
+     "  To mend: use one of these."),
+    (lambda k: nn.initializers.normal()(k, (3,), "int32"), DTypeError,
+     "nn.initializers.normal dtype: expected a floating or complex dtype, got i32.\n"
+     "  To mend: initialise in float32 and convert."),
+    (lambda k: nn.initializers.delta_orthogonal()(k, (3, 4, 2)), ShapeError,
+     "nn.initializers.delta_orthogonal shape: expected 3 to 5 dimensions, the last at least as large as the one before, "
+     "got (3, 4, 2).\n  To mend: use orthogonal for other kernels."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(ERRORS)))
+def test_errors_say_how_to_mend_them(case):
+    call, kind, message = ERRORS[case]
+    with pytest.raises(kind) as caught:
+        call(phalanx.random.key(0))
+    assert str(caught.value) == message
