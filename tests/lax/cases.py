@@ -236,6 +236,8 @@ def others() -> list[Case]:
         Case(lax.select_n_p, (b, x, y[0, 0]), {}, lambda b, x, y: np.where(b, y, x), "scalar case", order=2),
         Case(lax.select_n_p, (b[0, 0], x, y), {}, lambda b, x, y: np.where(b, y, x), "scalar which", order=2),
         Case(lax.select_n_p, (which, x, y, x * y), {}, lambda w, *c: np.choose(w, c), order=2),
+        Case(lax.max_p, (z, z[::-1] + 1j), {}, np.maximum, "complex", 2),
+        Case(lax.min_p, (z.real + 0j, z.real + 1j), {}, np.minimum, "same real part"),
         Case(lax.clamp_p, (np.float64(-1.0), x, np.float64(1.0)), {}, lambda lo, v, hi: np.clip(v, lo, hi), "scalar", 2),
         Case(lax.clamp_p, (x - 0.5, x, y + 1), {}, lambda lo, v, hi: np.clip(v, lo, hi), order=2),
         Case(lax.clamp_p, (np.int32(-2), i, np.int32(2)), {}, lambda lo, v, hi: np.clip(v, lo, hi)),

@@ -140,7 +140,7 @@ def rem(x: Any, y: Any) -> Any:
     """Remainder of the division that `div` does, with the sign of x: num[*s], num[*s] -> num[*s].
 
     Args:
-      x: integer, floating or complex array, or one of rank 0.
+      x: integer or floating array, or one of rank 0.
       y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
 
     Returns:

@@ -19,7 +19,7 @@ from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.broadcast import check_dims, dim_names, skip_batch
-from phalanx.lax.elementwise import abs_p, add_p, exp_p, like, log1p_p, max_p, min_p, mul_p, ne_p, neg_p, sub_p
+from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, sub_p
 from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, declare, kind_of
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
@@ -28,10 +28,10 @@ from phalanx.transforms.forward import jvp_flat
 
 
 def log_add(x: Any, y: Any) -> Any:
-    """log(exp(x) + exp(y)), exact where one is far larger and where both are infinite."""
-    larger, gap = max_p(x, y), sub_p(x, y)
-    together = add_p(larger, log1p_p(exp_p(neg_p(abs_p(gap)))))
-    return select_n_p(ne_p(gap, gap), together, add_p(x, y))  # the gap of equal infinities is NaN
+    """log(exp(x) + exp(y)), exact where one is far larger, and where the larger one is infinite."""
+    larger = max_p(x, y)
+    gap = select_n_p(is_finite_p(larger), like(larger, 0), sub_p(min_p(x, y), larger))
+    return add_p(larger, log1p_p(exp_p(gap)))
 
 
 def take(x: Any, dim: int, start: int, stop: int, stride: int = 1) -> Any:

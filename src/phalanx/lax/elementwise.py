@@ -27,6 +27,7 @@ from phalanx.lax.family import (
     INTEGER,
     NUMBER,
     ORDERED,
+    REAL,
     SIGNED,
     Elementwise,
     binary,
@@ -34,6 +35,7 @@ from phalanx.lax.family import (
     common_shape,
     compare,
     derived_jvp,
+    emit_compare,
     kind_of,
     match,
     unary,
@@ -113,25 +115,47 @@ def truncated_quotient(x: Any, y: Any) -> Any:
     return mul_p(sign_p(q), floor_p(abs_p(q)))
 
 
-rem_p = binary("rem", hlo.RemOp, NUMBER, lambda t, x, y, z: t,
+rem_p = binary("rem", hlo.RemOp, REAL, lambda t, x, y, z: t,
                lambda t, x, y, z: neg_p(mul_p(t, truncated_quotient(x, y))))  # fmt: skip
 
 
 def share_of_larger(x: Any, y: Any) -> Any:
     """The derivative of max(x, y) by x: 1, 0, or a half each where both are equal."""
+    if is_complex(x):
+        larger = max_p(x, y)
+        mine = select_n_p(eq_p(x, larger), like(x, 0), like(x, 1))
+        return div_p(mine, select_n_p(eq_p(x, y), like(x, 1), like(x, 2)))
     tie = select_n_p(eq_p(x, y), like(x, 0), like(x, 0.5))
     return select_n_p(gt_p(x, y), tie, like(x, 1))
 
 
+def lower_extreme(operation: Any, direction: str) -> Any:
+    """The `lower` rule of max or min: complex numbers are ordered by their real, then their imaginary parts."""
+
+    def lower(self: Any, ctx: Any, x: Any, y: Any) -> Any:
+        dtype = ctx.avals_in[0].dtype
+        if kind_of(dtype) != "complex":
+            return operation(x, y).result
+        part = real_dtype(dtype)
+        real_x, real_y, imag_x, imag_y = hlo.real(x), hlo.real(y), hlo.imag(x), hlo.imag(y)
+        tie = hlo.and_(emit_compare(real_x, real_y, "EQ", part), emit_compare(imag_x, imag_y, direction, part))
+        wins = hlo.or_(emit_compare(real_x, real_y, direction, part), tie)
+        return hlo.select(hlo.or_(wins, emit_compare(x, x, "NE", dtype)), x, y)
+
+    return lower
+
+
 max_p = binary("max", hlo.MaxOp, ANY, lambda t, x, y, z: mul_p(t, share_of_larger(x, y)),
-               lambda t, x, y, z: mul_p(t, share_of_larger(y, x)))  # fmt: skip
+               lambda t, x, y, z: mul_p(t, share_of_larger(y, x)), lower=lower_extreme(hlo.MaxOp, "GT"))  # fmt: skip
 min_p = binary("min", hlo.MinOp, ANY, lambda t, x, y, z: mul_p(t, share_of_larger(y, x)),
-               lambda t, x, y, z: mul_p(t, share_of_larger(x, y)))  # fmt: skip
+               lambda t, x, y, z: mul_p(t, share_of_larger(x, y)), lower=lower_extreme(hlo.MinOp, "LT"))  # fmt: skip
 
 
 def abs_dot(t: Any, x: Any, y: Any) -> Any:
-    """For real x the sign carries over; |x| of a complex x grows by the part of t along x."""
-    return real_p(mul_p(t, conj_p(sign_p(x)))) if is_complex(x) else mul_p(t, sign_p(x))
+    """For real x the sign carries over, as 1 at 0; |x| of a complex x grows by the part of t along x."""
+    if is_complex(x):
+        return real_p(mul_p(t, conj_p(sign_p(x))))
+    return mul_p(t, select_n_p(lt_p(x, like(x, 0)), like(x, 1), like(x, -1)))
 
 
 def sign_dot(t: Any, x: Any, y: Any) -> Any:
