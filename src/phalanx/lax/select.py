@@ -11,6 +11,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.core.jaxpr import Literal
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.engine.mlir import hlo
@@ -58,9 +59,10 @@ class SelectN(Primitive, name="select_n"):
 
     def lower(self, ctx: Any, which: Any, *cases: Any) -> Any:
         out, avals = ctx.aval_out, ctx.avals_in
+        atoms = ctx.eqn.invars[1:]
         cases = [
-            ctx.broadcast(c, out.with_dtype(a.dtype)) if out.shape and not a.shape else c
-            for c, a in zip(cases, avals[1:], strict=True)
+            _full(ctx, c, atom, out) if out.shape and not a.shape else c
+            for c, a, atom in zip(cases, avals[1:], atoms, strict=True)
         ]
         return _choose(ctx, which, avals[0], cases, 0)
 
@@ -111,6 +113,11 @@ class SelectN(Primitive, name="select_n"):
 
 
 select_n_p = SelectN()
+
+
+def _full(ctx: Any, case: Any, atom: Any, out: ShapedArray) -> Any:
+    """A case of rank 0 in the shape of the result; a literal becomes a constant of that shape."""
+    return ctx.constant(atom.value, out) if type(atom) is Literal else ctx.broadcast(case, out)
 
 
 def _choose(ctx: Any, which: Any, aval: Any, cases: list, first: int) -> Any:
