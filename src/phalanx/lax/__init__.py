@@ -90,6 +90,7 @@ from phalanx.lax.creation import full as full
 from phalanx.lax.creation import full_like as full_like
 from phalanx.lax.creation import iota as iota
 from phalanx.lax.creation import iota_p as iota_p
+from phalanx.lax.creation import shape_as_value as shape_as_value
 from phalanx.lax.cumulative import cumlogsumexp as cumlogsumexp
 from phalanx.lax.cumulative import cumlogsumexp_p as cumlogsumexp_p
 from phalanx.lax.cumulative import cummax as cummax
@@ -281,6 +282,7 @@ from phalanx.lax.slicing import slice_in_dim as slice_in_dim
 from phalanx.lax.slicing import slice_p as slice_p
 from phalanx.lax.solvers import custom_linear_solve as custom_linear_solve
 from phalanx.lax.solvers import custom_root as custom_root
+from phalanx.lax.solvers import linear_solve_p as linear_solve_p
 from phalanx.lax.sorting import approx_max_k as approx_max_k
 from phalanx.lax.sorting import approx_min_k as approx_min_k
 from phalanx.lax.sorting import sort as sort

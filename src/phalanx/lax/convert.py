@@ -9,7 +9,9 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.core.placement import put
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.core.trace import Tracer
@@ -181,7 +183,10 @@ def host_scalar(x: Any, dtype: Any) -> Any:
     value = np.asarray(x)
     if value.dtype.kind == "c" and kind_of(dtype) != "complex":
         value = value.real if dtype != np.bool_ else value != 0
-    return convert_element_type_p(value.astype(dtype), dtype=dtype, weak_type=False)
+    value = value.astype(dtype)[()]
+    if state.trace is None:
+        return put(value)
+    return convert_element_type_p(value, dtype=dtype, weak_type=False)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:

@@ -200,3 +200,20 @@ def dtype(x: Any) -> Any:
       dtype('float32')
     """
     return aval_of(x).dtype
+
+
+def shape_as_value(shape: Any) -> Any:
+    """A shape as an array of its sizes.
+
+    Args:
+      shape: a tuple of integers.
+
+    Returns:
+      An int32 array of shape `(len(shape),)`.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> lax.shape_as_value((2, 3)).tolist()
+      [2, 3]
+    """
+    return convert_element_type_p(np.asarray(shape, np.int32), dtype=np.dtype("int32"), weak_type=False)

@@ -102,6 +102,10 @@ def common_shape(where: str, avals: Sequence[ShapedArray]) -> tuple:
     return shape
 
 
+# Operations whose names Python keeps for itself.
+_public_names = {name: f"bitwise_{name}" for name in ("and", "or", "xor", "not")}
+
+
 class Elementwise(Primitive):
     """What all elementwise operations share; a subclass brings its operation, dtypes and derivative."""
 
@@ -114,7 +118,7 @@ class Elementwise(Primitive):
         return dtype
 
     def result(self, *avals: Any, **params: Any) -> Any:
-        where = f"lax.{self.name}"
+        where = f"lax.{_public_names.get(self.name, self.name)}"
         for a in avals:
             check_kind(where, a, self.kinds)
         check_same_dtypes(where, avals)

@@ -1,0 +1,83 @@
+"""Reduction by any associative function: values, derivatives, mapping, and the short way for known functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import lax
+from phalanx.transforms.numerical import check_grads
+
+X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]], np.float32)
+
+
+def log_sum(x, y):
+    return lax.log(lax.add(lax.exp(x), lax.exp(y)))
+
+
+def test_a_known_function_with_its_neutral_element_is_that_reduction():
+    text = str(phalanx.make_jaxpr(lambda x: lax.reduce(x, 0.0, lax.add, (0,)))(X))
+    assert "reduce_sum" in text
+    assert "computation" not in text
+
+
+@pytest.mark.parametrize(
+    ("function", "init", "oracle"),
+    [(lax.add, 0, np.sum), (lax.mul, 1, np.prod), (lax.max, -np.inf, np.max), (lax.min, np.inf, np.min)],
+)
+def test_known_functions(function, init, oracle):
+    np.testing.assert_allclose(lax.reduce(X, init, function, (1,)), oracle(X, 1), rtol=1e-6)
+
+
+def test_another_initial_value_counts():
+    np.testing.assert_allclose(lax.reduce(X, 10.0, lax.add, (1,)), X.sum(1) + 10, rtol=1e-6)
+
+
+def test_an_unknown_function():
+    np.testing.assert_allclose(
+        lax.reduce(X, -np.inf, log_sum, (0, 1)), np.log(np.exp(X.astype(float)).sum()), rtol=1e-5
+    )
+
+
+def test_several_operands_are_reduced_together():
+    index = np.arange(6, dtype=np.int32).reshape(2, 3)
+
+    def larger(a, b):
+        wins = lax.gt(a[0], b[0])
+        return (lax.select(wins, a[0], b[0]), lax.select(wins, a[1], b[1]))
+
+    value, where = lax.reduce((X, index), (np.float32(-np.inf), np.int32(-1)), larger, (1,))
+    np.testing.assert_array_equal(value, X.max(1))
+    np.testing.assert_array_equal(where, [1, 5])
+
+
+def test_nothing_reduced_is_the_initial_value():
+    np.testing.assert_array_equal(lax.reduce(X[:, :0], 3.0, log_sum, (1,)), [3, 3])
+
+
+def test_derivatives_are_differences():
+    with phalanx.enable_x64(True):
+        x = X.astype(np.float64)
+        check_grads(lambda x, v: lax.reduce(x, v, log_sum, (1,)), (x, np.float64(0.5)), order=2)
+
+
+@pytest.mark.parametrize("dims", [(0, None), (1, None), (0, 0), (None, 0)])
+def test_mapping_is_the_loop(dims):
+    init = np.array([0.5, 2.0, 4.0], np.float32)
+    x = np.stack([X, X + 1, X * 2], dims[0]) if dims[0] is not None else X
+    v = init if dims[1] == 0 else init[0]
+    got = phalanx.vmap(lambda x, v: lax.reduce(x, v, log_sum, (1,)), in_axes=dims)(x, v)
+    for e in range(3):
+        one = x if dims[0] is None else np.take(x, e, dims[0])
+        want = lax.reduce(one, init[e] if dims[1] == 0 else init[0], log_sum, (1,))
+        np.testing.assert_allclose(np.asarray(got)[e], want, rtol=1e-5)
+
+
+def test_a_result_of_another_tree_is_refused():
+    with pytest.raises(phalanx.core.errors.TraceError) as error:
+        lax.reduce(X, 0.0, lambda a, b: (a, b), (0,))
+    assert str(error.value) == (
+        "lax.reduce computation: expected a result like its arguments, PyTreeDef(*), got PyTreeDef((*, *)).\n"
+        "  To mend: return one value for each operand."
+    )
