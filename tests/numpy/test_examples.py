@@ -6,8 +6,9 @@ import inspect
 import pytest
 
 import phalanx.numpy as jnp
+from phalanx.scipy import special
 
-_rooms = {"": jnp, "linalg.": jnp.linalg, "fft.": jnp.fft}
+_rooms = {"": jnp, "linalg.": jnp.linalg, "fft.": jnp.fft, "special.": special}
 _functions = {
     prefix + name: getattr(room, name)
     for prefix, room in _rooms.items()

@@ -1,8 +1,8 @@
 """Values against NumPy; dtypes and weak types against jax.numpy where it is installed."""
 
-import cases
 import numpy as np
 import pytest
+from tests.numpy import cases
 
 import phalanx.numpy as jnp
 

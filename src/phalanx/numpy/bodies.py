@@ -25,7 +25,8 @@ def dtype_of(*xs: Any) -> Any:
 def choose(predicate: Any, x: Any, y: Any) -> Any:
     """`x` where the predicate holds, else `y`; each of the three may have rank 0."""
     if type(x) in SCALAR_KINDS or type(y) in SCALAR_KINDS:
-        dtype = dtype_of(x, y)
+        both = type(x) in SCALAR_KINDS and type(y) in SCALAR_KINDS
+        dtype = dtypes.result_type(x, y) if both else dtype_of(x, y)
         x, y = (scalar_of(v, dtype) if type(v) in SCALAR_KINDS else v for v in (x, y))
     return lax.select_n_p(predicate, y, x)
 

@@ -1,0 +1,464 @@
+"""Special functions with the names of `scipy.special`.
+
+Elementwise ones are rows of a table, as in `numpy/ufuncs.py`: name, classes of dtypes, body, documentation, an example
+and its result. Builds on `lax`, whose primitives many of them are, and on `numpy`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError, DTypeError
+from phalanx.numpy import ufuncs
+from phalanx.numpy.bodies import choose, dtype_of, isnan
+from phalanx.numpy.operands import (
+    as_array,
+    broadcast_operands,
+    canonical_axes,
+    cast,
+    operand,
+    promote_inexact,
+    scalar_of,
+)
+from phalanx.numpy.reductions import max as _max
+from phalanx.numpy.reductions import sum as _sum
+from phalanx.numpy.ufunc import Rule, binary, inexact, unary
+
+_DOC = """{doc}
+
+    Args:
+      {args}
+
+    Returns:
+      The value for each element{shapes}, in floating point.
+
+    Raises:
+      DTypeError: an operand is of a dtype that the function does not take.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.{name}({example}).item(), 4)
+      {result}
+    """
+
+
+def _finish(function: Any, doc: str, example: str, result: str) -> Any:
+    rule, two = function.rule, function.nin == 2
+    function.__name__ = function.__qualname__ = rule.name
+    function.__module__ = __name__
+    function.__doc__ = _DOC.format(
+        doc=doc, name=rule.name, example=example, result=result, shapes=", in the broadcast shape" if two else "",
+        args="x, y: arrays or scalars that broadcast to one shape." if two else "x: an array or a scalar.",
+    )  # fmt: skip
+    return function
+
+
+def _unary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif") -> Any:
+    return _finish(unary(Rule(name, classes, inexact, {"": body})), doc, example, result)
+
+
+def _binary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif") -> Any:
+    return _finish(binary(Rule(name, classes, inexact, {"": body})), doc, example, result)
+
+
+# Bodies
+
+
+def _one(x: Any) -> Any:
+    return scalar_of(1, dtype_of(x))
+
+
+def _zero(x: Any) -> Any:
+    return scalar_of(0, dtype_of(x))
+
+
+def _logit(x: Any) -> Any:
+    return lax.log_p(lax.div_p(x, lax.sub_p(_one(x), x)))
+
+
+def _entr(x: Any) -> Any:
+    inside = lax.gt_p(x, _zero(x))
+    value = lax.neg_p(lax.mul_p(x, lax.log_p(choose(inside, x, 1))))
+    value = choose(inside, value, choose(lax.lt_p(x, _zero(x)), scalar_of(-np.inf, dtype_of(x)), _zero(x)))
+    return choose(isnan(x), x, value)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    # 0 where x is 0, whatever y; the inner choice keeps the derivative finite there.
+    safe = lax.ne_p(x, _zero(x))
+    return choose(safe | isnan(y), lax.mul_p(x, lax.log_p(choose(safe | isnan(y), y, 1))), 0)
+
+
+def _xlog1py(x: Any, y: Any) -> Any:
+    safe = lax.ne_p(x, _zero(x))
+    return choose(safe | isnan(y), lax.mul_p(x, lax.log1p_p(choose(safe | isnan(y), y, 0))), 0)
+
+
+def _kl_div(p: Any, q: Any) -> Any:
+    return lax.add_p(lax.sub_p(_rel_entr(p, q), p), q)
+
+
+def _rel_entr(p: Any, q: Any) -> Any:
+    both = lax.gt_p(p, _zero(p)) & lax.gt_p(q, _zero(q))
+    safe_p, safe_q = choose(both, p, 1), choose(both, q, 1)
+    value = lax.mul_p(safe_p, lax.log_p(lax.div_p(safe_p, safe_q)))
+    empty = lax.eq_p(p, _zero(p)) & lax.ge_p(q, _zero(q))
+    return choose(both, value, choose(empty, _zero(value), scalar_of(np.inf, value.dtype)))
+
+
+def _ndtr(x: Any) -> Any:
+    half, root = scalar_of(0.5, dtype_of(x)), scalar_of(math.sqrt(0.5), dtype_of(x))
+    w = lax.mul_p(x, root)
+    tail = lax.mul_p(half, lax.erfc_p(lax.abs_p(w)))
+    near = lax.add_p(half, lax.mul_p(half, lax.erf_p(w)))
+    far = choose(lax.gt_p(w, _zero(x)), lax.sub_p(_one(x), tail), tail)
+    return choose(lax.lt_p(lax.abs_p(w), root), near, far)
+
+
+def _ndtri(p: Any) -> Any:
+    two = scalar_of(2, dtype_of(p))
+    value = lax.erf_inv_p(lax.sub_p(lax.mul_p(two, p), _one(p)))
+    return lax.mul_p(scalar_of(math.sqrt(2), dtype_of(p)), value)
+
+
+def _log_ndtr(x: Any) -> Any:
+    # log(erfc(-x / sqrt 2) / 2) for most x; far below 0 by the asymptotic series of Mills' ratio, whose terms are
+    # 1, -1, 3, -15, ... times 1 / x^2k.
+    low = -10.0 if dtype_of(x).itemsize <= 4 else -20.0
+    far = lax.lt_p(x, scalar_of(low, dtype_of(x)))
+    high = lax.gt_p(x, scalar_of(5.0 if dtype_of(x).itemsize <= 4 else 8.0, dtype_of(x)))
+    plain = lax.log_p(_ndtr(choose(far | high, 0, x)))
+    t = choose(far, x, low)
+    inverse = 1 / lax.square(t)
+    series = 1 + inverse * (-1 + inverse * (3 + inverse * (-15 + inverse * (105 - inverse * 945))))
+    asymptotic = -0.5 * lax.square(t) - lax.log_p(lax.neg_p(t)) - 0.5 * math.log(2 * math.pi) + lax.log_p(series)
+    above = lax.neg_p(_ndtr(lax.neg_p(choose(high, x, 0))))
+    return choose(far, asymptotic, choose(high, above, plain))
+
+
+def _i0(x: Any) -> Any:
+    return lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i0e_p(x))
+
+
+def _i1(x: Any) -> Any:
+    return lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i1e_p(x))
+
+
+def _gammasgn(x: Any) -> Any:
+    down = lax.floor_p(x)
+    odd = lax.ne_p(lax.rem_p(lax.abs_p(down), scalar_of(2, dtype_of(x))), _zero(x))
+    negative = lax.lt_p(x, _zero(x))
+    sign = choose(negative & odd, scalar_of(-1, dtype_of(x)), _one(x))
+    pole = negative & lax.eq_p(x, down)
+    return choose(pole | isnan(x), np.nan, sign)
+
+
+def _gamma(x: Any) -> Any:
+    return lax.mul_p(_gammasgn(x), lax.exp_p(lax.lgamma_p(x)))
+
+
+def _betaln(a: Any, b: Any) -> Any:
+    a, b = lax.min_p(a, b), lax.max_p(a, b)
+    return lax.sub_p(lax.add_p(lax.lgamma_p(a), lax.lgamma_p(b)), lax.lgamma_p(lax.add_p(a, b)))
+
+
+def _beta(a: Any, b: Any) -> Any:
+    sign = lax.mul_p(lax.mul_p(_gammasgn(a), _gammasgn(b)), _gammasgn(lax.add_p(a, b)))
+    return lax.mul_p(sign, lax.exp_p(_betaln(a, b)))
+
+
+def _boxcox(x: Any, power: Any) -> Any:
+    at_zero = lax.eq_p(power, _zero(x))
+    safe = choose(at_zero, 1, power)
+    return choose(at_zero, lax.log_p(x), lax.div_p(lax.expm1_p(lax.mul_p(safe, lax.log_p(x))), safe))
+
+
+def _boxcox1p(x: Any, power: Any) -> Any:
+    at_zero = lax.eq_p(power, _zero(x))
+    safe = choose(at_zero, 1, power)
+    return choose(at_zero, lax.log1p_p(x), lax.div_p(lax.expm1_p(lax.mul_p(safe, lax.log1p_p(x))), safe))
+
+
+# fmt: off
+erf = _unary("erf", lax.erf_p, "The error function.", "0.5", "0.5205")
+erfc = _unary("erfc", lax.erfc_p, "1 - erf(x), exact where that is small.", "0.5", "0.4795")
+erfinv = _unary("erfinv", lax.erf_inv_p, "The inverse of the error function.", "0.5", "0.4769")
+expit = _unary("expit", lax.logistic_p, "The logistic function 1 / (1 + exp(-x)).", "0.0", "0.5", "bifc")
+logit = _unary("logit", _logit, "The inverse of the logistic function, log(p / (1 - p)).", "0.5", "0.0", "bifc")
+gammaln = _unary("gammaln", lax.lgamma_p, "The logarithm of the magnitude of the gamma function.", "5.0", "3.1781")
+gamma = _unary("gamma", _gamma, "The gamma function.", "4.5", "11.6317")
+gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.", "-0.5", "-1.0")
+digamma = _unary("digamma", lax.digamma_p, "The derivative of the logarithm of the gamma function.", "1.0", "-0.5772")
+ndtr = _unary("ndtr", _ndtr, "The cumulative distribution function of the standard normal.", "0.0", "0.5")
+ndtri = _unary("ndtri", _ndtri, "The inverse of `ndtr`.", "0.975", "1.96")
+log_ndtr = _unary("log_ndtr", _log_ndtr, "The logarithm of `ndtr`, exact far below 0.", "-30.0", "-454.3212")
+entr = _unary("entr", _entr, "The entropy -x log(x).", "0.5", "0.3466")
+i0 = _unary("i0", _i0, "The modified Bessel function of order 0.", "1.0", "1.2661")
+i0e = _unary("i0e", lax.bessel_i0e_p, "exp(-|x|) times `i0`.", "1.0", "0.4658")
+i1 = _unary("i1", _i1, "The modified Bessel function of order 1.", "1.0", "0.5652")
+i1e = _unary("i1e", lax.bessel_i1e_p, "exp(-|x|) times `i1`.", "1.0", "0.2079")
+xlogy = _binary("xlogy", _xlogy, "x log(y), 0 where x is 0.", "2.0, 3.0", "2.1972", "bifc")
+xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is 0.", "2.0, 2.0", "2.1972", "bifc")
+rel_entr = _binary("rel_entr", _rel_entr, "The relative entropy x log(x / y).", "2.0, 1.0", "1.3863")
+kl_div = _binary("kl_div", _kl_div, "x log(x / y) - x + y.", "2.0, 1.0", "0.3863")
+betaln = _binary("betaln", _betaln, "The logarithm of the magnitude of the beta function.", "2.0, 3.0", "-2.4849")
+beta = _binary("beta", _beta, "The beta function.", "2.0, 3.0", "0.0833")
+gammainc = _binary("gammainc", lax.igamma_p, "The regularised lower incomplete gamma function P(x, y).",
+                   "1.0, 1.0", "0.6321")
+gammaincc = _binary("gammaincc", lax.igammac_p, "The regularised upper incomplete gamma function.",
+                    "1.0, 1.0", "0.3679")
+zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449")
+boxcox = _binary("boxcox", _boxcox, "The Box-Cox transformation (x**y - 1) / y.", "2.0, 2.0", "1.5")
+boxcox1p = _binary("boxcox1p", _boxcox1p, "The Box-Cox transformation of 1 + x.", "1.0, 2.0", "1.5")
+# fmt: on
+
+loggamma = gammaln
+
+
+@eager_program
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """The regularised incomplete beta function.
+
+    Args:
+      a, b: the parameters.
+      x: the upper end of the integral, from 0 to 1.
+
+    Returns:
+      The value for each element, in the broadcast shape.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.betainc(2.0, 3.0, 0.5).item(), 4)
+      0.6875
+    """
+    a, b, x = promote_inexact("betainc", *(operand(v, "betainc") for v in (a, b, x)))
+    return lax.betainc(*broadcast_operands("betainc", a, b, x))
+
+
+@eager_program
+def polygamma(n: Any, x: Any) -> Any:
+    """The n-th derivative of the digamma function.
+
+    Args:
+      n: which derivative.
+      x: where.
+
+    Returns:
+      The value for each element, in the broadcast shape.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.polygamma(1, 1.0).item(), 4)
+      1.6449
+    """
+    n, x = promote_inexact("polygamma", operand(n, "polygamma"), operand(x, "polygamma"))
+    n, x = broadcast_operands("polygamma", cast(n, x.dtype), x)
+    return lax.polygamma(n, x)
+
+
+@eager_program(static_argnames=("exact",))
+def factorial(n: Any, exact: bool = False) -> Any:
+    """The factorial, 0 for negative numbers.
+
+    Args:
+      n: the numbers.
+      exact: must be False.
+
+    Returns:
+      The value for each element, in floating point.
+
+    Raises:
+      ArgumentError: `exact` is True.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.factorial(5).item())
+      120
+    """
+    if exact:
+        raise ArgumentError("factorial, argument exact", expected="False", got=True, mend="use math.factorial")
+    (x,) = promote_inexact("factorial", operand(n, "factorial"))
+    return choose(x < 0, 0, lax.exp(lax.lgamma(choose(x < 0, 0, x) + 1)))
+
+
+@eager_program(static_argnames=("repetition", "exact"))
+def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
+    """How many ways there are to choose k of N things.
+
+    Args:
+      N: how many things there are.
+      k: how many are chosen.
+      exact: must be False.
+      repetition: each thing may be chosen more than once.
+
+    Returns:
+      The number for each element, in floating point.
+
+    Raises:
+      ArgumentError: `exact` is True.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.comb(5, 2).item(), 3)
+      10.0
+    """
+    if exact:
+        raise ArgumentError("comb, argument exact", expected="False", got=True, mend="use math.comb")
+    n, k = promote_inexact("comb", operand(N, "comb"), operand(k, "comb"))
+    n = n + k - 1 if repetition else n
+    inside = (k >= 0) & (n >= k) & (n >= 0)
+    n, k = choose(inside, n, 1), choose(inside, k, 0)
+    value = lax.exp(lax.lgamma(n + 1) - lax.lgamma(k + 1) - lax.lgamma(n - k + 1))
+    return choose(inside, value, 0)
+
+
+@eager_program(static_argnames=("d",))
+def multigammaln(a: Any, d: int) -> Any:
+    """The logarithm of the multivariate gamma function.
+
+    Args:
+      a: where.
+      d: the dimension.
+
+    Returns:
+      The value for each element.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.multigammaln(3.0, 2).item(), 4)
+      1.5502
+    """
+    (a,) = promote_inexact("multigammaln", operand(a, "multigammaln"))
+    halves = (np.arange(d) / 2).astype(a.dtype)
+    terms = lax.lgamma(ufuncs.subtract(lax.expand_dims(a, (a.ndim,)), halves))
+    return _sum(terms, axis=-1) + a.dtype.type(0.25 * d * (d - 1) * math.log(math.pi))
+
+
+@eager_program(static_argnames=("axis", "keepdims", "return_sign"))
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """log(sum(exp(a))) along axes, without overflow.
+
+    Args:
+      a: the exponents.
+      axis: an axis, a tuple of them, or None for all.
+      b: factors of the exponentials.
+      keepdims: keep the reduced dimensions, of size 1.
+      return_sign: give the logarithm of the magnitude, and the sign, of the sum.
+      where: which elements take part.
+
+    Returns:
+      The logarithm of the sum; with `return_sign` also its sign.
+
+    Raises:
+      AxisError: there is no such axis.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.scipy import special
+      >>> round(special.logsumexp(jnp.array([1000.0, 1000.0])).item(), 3)
+      1000.693
+    """
+    given = [operand(v, "logsumexp") for v in (a, b) if v is not None]
+    x, *factors = promote_inexact("logsumexp", *given)
+    if factors:
+        x, factor = broadcast_operands("logsumexp", x, factors[0])
+        # A factor of 0 takes its element out, infinite or not.
+        x = choose(lax.eq(factor, _zero(factor)), -np.inf, x)
+    axes = canonical_axes(axis, x.ndim, "logsumexp")
+    real = lax.real(x) if x.dtype.kind == "c" else x
+    initial = -np.inf if where is not None or not x.size else None
+    largest = _max(real, axis=axes, keepdims=True, where=where, initial=initial)
+    shift = lax.stop_gradient(choose(lax.is_finite(largest), largest, 0))
+    exponentials = lax.exp(ufuncs.subtract(x, cast(shift, x.dtype)))
+    exponentials = exponentials * factor if factors else exponentials
+    total = _sum(exponentials, axis=axes, keepdims=True, where=where)
+    sign = None
+    if return_sign:
+        sign, total = ufuncs.sign(total), cast(lax.abs(total), total.dtype)
+    elif factors and x.dtype.kind != "c":
+        total = choose(total < 0, np.nan, total)
+    out = lax.log(total) + cast(shift, x.dtype)
+    out = lax.real(out) if return_sign and out.dtype.kind == "c" else out
+    results = [v if keepdims or not axes else lax.squeeze(v, axes) for v in (out, sign) if v is not None]
+    return tuple(results) if return_sign else results[0]
+
+
+@eager_program(static_argnames=("axis",))
+def softmax(x: Any, axis: Any = None) -> Any:
+    """The exponentials along axes, divided by their sum.
+
+    Args:
+      x: the exponents.
+      axis: an axis, a tuple of them, or None for all.
+
+    Returns:
+      An array of the shape of `x` whose sum along the axes is 1.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.scipy import special
+      >>> special.softmax(jnp.zeros(2)).tolist()
+      [0.5, 0.5]
+    """
+    shifted = _shifted(x, axis, "softmax")
+    e = lax.exp(shifted)
+    return e / _sum(e, axis=canonical_axes(axis, e.ndim, "softmax"), keepdims=True)
+
+
+@eager_program(static_argnames=("axis",))
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    """The logarithm of `softmax`.
+
+    Args:
+      x: the exponents.
+      axis: an axis, a tuple of them, or None for all.
+
+    Returns:
+      An array of the shape of `x`.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.scipy import special
+      >>> round(special.log_softmax(jnp.zeros(2))[0].item(), 4)
+      -0.6931
+    """
+    shifted = _shifted(x, axis, "log_softmax")
+    axes = canonical_axes(axis, shifted.ndim, "log_softmax")
+    return shifted - lax.log(_sum(lax.exp(shifted), axis=axes, keepdims=True))
+
+
+def _shifted(x: Any, axis: Any, name: str) -> Any:
+    (x,) = promote_inexact(name, operand(x, name))
+    x = as_array(x)
+    largest = _max(x, axis=canonical_axes(axis, x.ndim, name), keepdims=True, initial=-np.inf)
+    return x - lax.stop_gradient(choose(lax.is_finite(largest), largest, 0))
+
+
+@eager_program
+def poch(z: Any, m: Any) -> Any:
+    """The rising factorial gamma(z + m) / gamma(z).
+
+    Args:
+      z, m: arrays or scalars that broadcast to one shape.
+
+    Returns:
+      The value for each element.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.poch(2.0, 3.0).item(), 3)
+      24.0
+    """
+    z, m = promote_inexact("poch", operand(z, "poch"), operand(m, "poch"))
+    if dtypes.issubdtype(z.dtype, np.complexfloating):
+        raise DTypeError("poch", expected="real operands", got=str(z.dtype), mend="take the real part")
+    sign = _gammasgn(z + m) * _gammasgn(z)
+    return choose(m == 0, 1, sign * lax.exp(lax.lgamma(z + m) - lax.lgamma(z)))

@@ -1,0 +1,54 @@
+"""Special functions against SciPy."""
+
+import numpy as np
+import pytest
+import scipy.special
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.scipy import special
+
+X = np.linspace(-4.3, 4.1, 25).astype(np.float32)
+P = np.linspace(0.05, 5.1, 25).astype(np.float32)
+U = np.linspace(0.01, 0.99, 25).astype(np.float32)
+
+CASES = [
+    *((f, (X,)) for f in "erf erfc expit ndtr log_ndtr i0 i0e i1 i1e gammasgn".split()),
+    *((f, (P,)) for f in "gammaln gamma digamma entr factorial".split()),
+    *((f, (U,)) for f in "erfinv logit ndtri".split()),
+    *((f, (P, P[::-1])) for f in "xlogy xlog1py rel_entr kl_div betaln beta gammainc gammaincc boxcox boxcox1p poch".split()),
+    ("xlogy", (np.float32([0, 0, 0]), np.float32([0, np.inf, 1]))), ("entr", (np.float32([0, -1, 2]),)),
+    ("zeta", (P + 1.1, P)), ("betainc", (P, P[::-1], U)), ("polygamma", (2, P)), ("multigammaln", (P + 1, 3)),
+    ("comb", (np.float32([5, 6, 3]), np.float32([2, 6, 4]))), ("logsumexp", (X.reshape(5, 5),)),
+    ("log_ndtr", (np.float32([-100.0, -12.0, 9.0]),)), ("softmax", (X,)), ("log_softmax", (X,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, args", CASES, ids=lambda v: v if isinstance(v, str) else "")
+def test_the_value_is_that_of_scipy(name, args):
+    wanted = getattr(scipy.special, name)(*(a.astype(np.float64) if isinstance(a, np.ndarray) else a for a in args))
+    np.testing.assert_allclose(np.asarray(getattr(special, name)(*args)), wanted, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis, keepdims", [(None, False), (0, True), ((0, 1), False), (-1, False)])
+def test_logsumexp_takes_axes_factors_and_signs(axis, keepdims):
+    x, b = X.reshape(5, 5), np.cos(X).reshape(5, 5)
+    got = special.logsumexp(x, axis=axis, b=b, keepdims=keepdims, return_sign=True)
+    wanted = scipy.special.logsumexp(x.astype(np.float64), axis=axis, b=b, keepdims=keepdims, return_sign=True)
+    for a, w in zip(got, wanted):
+        np.testing.assert_allclose(np.asarray(a), w, rtol=1e-4, atol=1e-4)
+
+
+def test_logsumexp_of_infinities():
+    assert special.logsumexp(jnp.array([-jnp.inf, -jnp.inf])).item() == -np.inf
+    assert special.logsumexp(jnp.array([jnp.inf, 0.0])).item() == np.inf
+    assert special.logsumexp(jnp.array([1.0, 2.0]), where=jnp.array([True, False])).item() == pytest.approx(1.0)
+
+
+def test_derivatives_are_finite_at_the_edge():
+    assert phalanx.grad(special.xlogy, argnums=1)(0.0, 0.0).item() == 0.0
+    assert phalanx.grad(lambda x: special.logsumexp(x))(jnp.zeros(2)).tolist() == [0.5, 0.5]
+    np.testing.assert_allclose(
+        np.asarray(phalanx.vmap(phalanx.grad(special.ndtr))(X)), np.exp(-X * X / 2) / np.sqrt(2 * np.pi), atol=1e-6
+    )
+    np.testing.assert_allclose(np.asarray(phalanx.grad(special.log_ndtr)(-30.0)), 30.03, rtol=1e-3)
