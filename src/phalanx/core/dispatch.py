@@ -499,7 +499,8 @@ def check_values(name: str, out: Sequence[Array]) -> None:
 # --- whole functions ---
 
 
-def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
+# One function and few calls, since each eager operation of numpy comes through here.
+def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:  # noqa: C901
     """Make an eager call of a composite function one compiled program.
 
     While something is traced, and under `disable_jit`, the function simply runs. Called on concrete values, it is

@@ -28,6 +28,8 @@ class Integers:
     """
 
     __slots__ = ("shape",)
+
+    shape: tuple
     _made: dict[tuple, Integers] = {}
 
     def __new__(cls, shape: tuple) -> Integers:

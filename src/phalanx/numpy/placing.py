@@ -18,10 +18,9 @@ def place(x: Any, where: Any) -> Any:
     """`x` on a device or with a sharding, if one is given."""
     if where is None:
         return x
-    from phalanx import spmd
 
     if state.trace is not None:
-        return spmd.with_sharding_constraint(x, where)
+        return lax.with_sharding_constraint(x, where)
     if not hasattr(where, "device_set"):
         where = placement.on_device(where)
     return placement.put(x, where)

@@ -45,8 +45,8 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     own = x.dtype
     x = cast(x, np.dtype(np.float32)) if own.itemsize <= 2 and own.kind != "c" else x
     factor = scalar_of(10.0 ** abs(decimals), x.dtype)
-    out = lax.div(_rint(lax.mul(x, factor)), factor) if decimals > 0 else lax.mul(_rint(lax.div(x, factor)), factor)
-    return cast(out, own) if out.dtype != own else out
+    y = lax.div(_rint(lax.mul(x, factor)), factor) if decimals > 0 else lax.mul(_rint(lax.div(x, factor)), factor)
+    return cast(y, own) if y.dtype != own else y
 
 
 def _halves_to_even(x: Any, factor: Any) -> Any:

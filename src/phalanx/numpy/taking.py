@@ -223,7 +223,8 @@ def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None, mode:
     index[axis] = indices
     from phalanx.numpy.at import At
 
-    out = At(x)[tuple(index)].set(values, mode=mode)
+    chosen: Any = At(x)[tuple(index)]
+    out = chosen.set(values, mode=mode)
     return out if out.shape == original.shape else lax.reshape(out, original.shape)
 
 

@@ -90,9 +90,7 @@ def placed(x: Any, out_sharding: Any) -> Any:
     """`x`, constrained to a sharding if one is given."""
     if out_sharding is None:
         return x
-    from phalanx.spmd import with_sharding_constraint
-
-    return with_sharding_constraint(x, out_sharding)
+    return lax.with_sharding_constraint(x, out_sharding)
 
 
 def key_of(where: str, key: Any) -> Any:

@@ -36,7 +36,7 @@ class _Entry(dispatch.Call):
 
     __slots__ = ("unflatten",)
 
-    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
+    def __init__(self, compiled: dispatch.CompiledProgram, moves: list | None, out_tree: Any):
         super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
 

@@ -1,0 +1,53 @@
+"""`pjit` in its older spelling: `in_axis_resources` and `out_axis_resources` for what `jit` calls shardings.
+
+Builds on `phalanx.spmd.jit`, which does the work; programs written before the two functions became one import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.errors import ArgumentError
+from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
+from phalanx.spmd.jit import jit
+from phalanx.spmd.resolution import UNSPECIFIED
+
+
+def pjit(
+    fun: Callable, in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED, **options: Any
+) -> Any:
+    """Compile a function for a mesh: `jit` under its older name and signature.
+
+    Args:
+      fun: the function.
+      in_axis_resources: the specs or shardings of the arguments, a tree prefix of them; `in_shardings` of `jit`.
+      out_axis_resources: the specs or shardings of the results; `out_shardings` of `jit`.
+      options: further arguments of `jit`.
+
+    Returns:
+      The compiled function, as from `jit`.
+
+    Raises:
+      ArgumentError: both spellings of one argument are given.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx.sharding import PartitionSpec
+      >>> with phalanx.make_mesh((2,), ("x",)):
+      ...     y = pjit(lambda x: 2 * x, PartitionSpec("x"), PartitionSpec("x"))(jnp.arange(4))
+      >>> [shard.data.tolist() for shard in y.addressable_shards]
+      [[0, 2], [4, 6]]
+    """
+    for old, new, value in (
+        ("in_axis_resources", "in_shardings", in_axis_resources),
+        ("out_axis_resources", "out_shardings", out_axis_resources),
+    ):
+        if value is UNSPECIFIED:
+            continue
+        if new in options:
+            raise ArgumentError(
+                f"pjit, {old}", expected=f"{old} or {new}", got="both", mend=f"leave {old} out, the older name"
+            )
+        options[new] = value
+    return jit(fun, **options)
