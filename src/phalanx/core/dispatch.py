@@ -321,7 +321,7 @@ class Call:
 
     __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run")
 
-    def __init__(self, compiled: CompiledProgram, moves: list):
+    def __init__(self, compiled: CompiledProgram, moves: list | None):
         self.compiled = compiled
         self.moves = moves
         self.run = compiled._run
@@ -499,8 +499,7 @@ def check_values(name: str, out: Sequence[Array]) -> None:
 # --- whole functions ---
 
 
-# One function and few calls, since each eager operation of numpy comes through here.
-def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:  # noqa: C901
+def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
     """Make an eager call of a composite function one compiled program.
 
     While something is traced, and under `disable_jit`, the function simply runs. Called on concrete values, it is
