@@ -9,7 +9,7 @@ import pytest
 import phalanx
 from phalanx import lax
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dims import symbolic_shape
+from phalanx.core.dims import Scope, symbolic_shape
 from phalanx.core.primitive import result_of
 
 X = np.ones(3, np.float32)
@@ -62,15 +62,18 @@ def test_64_bit_types_exist_where_they_are_enabled():
     assert lax.add(np.float64(1), 2).dtype == np.float32
 
 
+SCOPE = Scope()
+
+
 def symbolic(primitive, *shapes, **params):
     """The shapes of the results for operands of these symbolic shapes, as text."""
-    avals = tuple(ShapedArray(symbolic_shape(s), np.dtype("float32")) for s in shapes)
+    avals = tuple(ShapedArray(symbolic_shape(s, scope=SCOPE), np.dtype("float32")) for s in shapes)
     out = result_of(primitive, avals, params)
     return [a.str_short() for a in out] if primitive.multiple else out.str_short()
 
 
 def test_symbolic_dimensions_pass_through_type_rules():
-    (b, n) = symbolic_shape("b, n")
+    (b, n) = symbolic_shape("b, n", scope=SCOPE)
     assert symbolic(lax.sin_p, "b, 3") == "f32[b,3]"
     assert symbolic(lax.add_p, "b, n", "b, n") == "f32[b,n]"
     assert symbolic(lax.mul_p, "b, n", "") == "f32[b,n]"
