@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.lax import laws
+from tests.lax import laws, structured_cases
 from tests.lax.cases import CASES, with_law
+from tests.lax.recorded import equations
 
 import phalanx
 
@@ -18,3 +19,10 @@ def double_precision():
 @with_law("roles", [c for c in CASES if c.name != "low"])
 def test_pieces_along_a_role_make_the_whole(case):
     laws.check_roles(case)
+
+
+@pytest.mark.parametrize("call", structured_cases.CASES, ids=[c.name for c in structured_cases.CASES])
+def test_pieces_along_a_role_of_structured_operations_make_the_whole(call):
+    for case in equations(call.flat(), call.args, call.name):
+        laws.check_result(case)
+        laws.check_roles(case)
