@@ -233,3 +233,31 @@ def test_errors_say_what_is_wrong_and_how_to_mend_it(case):
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == message
+
+
+LOCAL = {
+    "cholesky": lax.linalg.cholesky,
+    "eigh": lax.linalg.eigh,
+    "eig": lax.linalg.eig,
+    "qr": lax.linalg.qr,
+    "lu": lax.linalg.lu,
+    "svd": lax.linalg.svd,
+    "triangular_solve": lambda x: lax.linalg.triangular_solve(x, x, left_side=True),
+    "derivative of cholesky": phalanx.grad(lambda x: lax.reduce_sum(lax.linalg.cholesky(x), (0, 1, 2))),
+    "windows": lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2)),
+    "mapped slices": phalanx.vmap(lambda x: lax.dynamic_index_in_dim(x, lax.convert_element_type(x[0, 0], "int32"))),
+}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_stack_split_over_devices_stays_where_it_is(name):
+    mesh = phalanx.make_mesh((8,), ("batch",))
+    split = phalanx.NamedSharding(mesh, phalanx.P("batch"))
+    x = numbers(0, 16, 3, 3).astype(F32)
+    x = x @ np.swapaxes(x, 1, 2) + 3 * np.eye(3, dtype=F32)
+    program = phalanx.jit(LOCAL[name]).lower(phalanx.device_put(x, split)).compile()
+    for collective in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
+        assert collective not in program.as_text()
+    got = phalanx.tree.leaves(program(phalanx.device_put(x, split)))
+    for y, want in zip(got, phalanx.tree.leaves(LOCAL[name](x)), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)

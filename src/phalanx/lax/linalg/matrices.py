@@ -17,7 +17,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, RuleError, ShapeError
 from phalanx.core.primitive import Roles
 from phalanx.engine import targets
-from phalanx.engine.mlir import hlo
+from phalanx.engine.mlir import hlo, ir, sdy
 from phalanx.lax.arithmetic import add, mul
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim, dim_names, move_dim, reduce_sum_p, transpose_p, zeros
 from phalanx.lax.comparison import eq, ge
@@ -245,13 +245,38 @@ def lapack(
         routine = {"orgqr": "ungqr", "ormqr": "unmqr", "syevd": "heevd", "sytrd": "hetrd"}.get(routine, routine)
     target = f"lapack_{LETTERS[dtype]}{routine}_ffi"
     targets.require(target, "cpu")
-    return ctx.custom_call(
+    out = ctx.custom_call(
         target,
         operands,
         result_types=[ctx.type(a) for a in results],
         attributes={k: np.uint8(ord(v)) if type(v) is str else v for k, v in attributes.items()},
         operand_layouts=[_column_major(a.ndim, num_batch) for a in avals],
         result_layouts=[_column_major(a.ndim, num_batch) for a in results],
+    )
+    if num_batch and ctx.module.num_partitions > 1:
+        # Shardy reads the rule, the partitioner behind it the number of dimensions that it may split.
+        attributes = out[0].owner.attributes
+        attributes["sdy.sharding_rule"] = _batch_rule(tuple(avals), tuple(results), num_batch)
+        count = ir.StringAttr.get(str(num_batch))
+        attributes["mhlo.frontend_attributes"] = ir.DictAttr.get({"num_batch_dims": count})
+    return out
+
+
+def _batch_rule(avals: tuple, results: tuple, num_batch: int) -> Any:
+    """What tells the partitioner that matrices of a stack do not meet: batch dimensions are one index, others whole."""
+    sizes = list(avals[0].shape[:num_batch])
+    mappings = []
+    for aval in (*avals, *results):
+        own = range(len(sizes), len(sizes) + aval.ndim - num_batch)
+        sizes += aval.shape[num_batch:]
+        factors = (*range(num_batch), *own)
+        mappings.append(sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get([f]) for f in factors]))
+    return sdy.OpShardingRuleAttr.get(
+        sizes,
+        mappings[: len(avals)],
+        mappings[len(avals) :],
+        need_replication_factors=list(range(num_batch, len(sizes))),
+        is_custom=True,
     )
 
 
