@@ -7,13 +7,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test check bench docs format clean
+.PHONY: help demo test check lint bench docs format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train a byte-level language model over a 4x2 mesh of 8 virtual devices"
 	@echo "make test    run every test (set JOBS to the number of processes, ARGS to pass words to pytest)"
-	@echo "make check   lint, formatting, import floors and types"
+	@echo "make check   lint, formatting, import floors, types and the quick tests (make lint: without the tests)"
 	@echo "make bench   measure Phalanx beside JAX in one run"
 	@echo "make docs    build the documentation into site/"
 
@@ -35,7 +35,10 @@ demo: $(VENV)/installed-demo
 test: $(VENV)/installed-dev+peer
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-check: $(VENV)/installed-dev+peer
+check: lint
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q -m "not slow" tests $(ARGS)
+
+lint: $(VENV)/installed-dev+peer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PYTHONPATH=src $(BIN)/lint-imports
