@@ -216,3 +216,10 @@ def test_attention_says_what_does_not_fit():
         "heads, depth], all without or all with batch, of one dtype, the heads a multiple of the key heads, got "
         "f32[2,5,4,8], f32[2,7,2,4], f32[2,7,2,8].\n  To mend: check the order of the dimensions."
     )
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "logmeanexp", "standardize"])
+def test_half_precision_sums_count_every_element(name):
+    x = np.tile(X[0, 0], 2000).astype(np.float16)
+    got, want = (np.asarray(v, np.float32) for v in (getattr(nn, name)(x), getattr(nn, name)(x.astype(np.float32))))
+    np.testing.assert_allclose(got, want, rtol=5e-3, atol=5e-3 * np.abs(want).max())

@@ -49,6 +49,14 @@ def spread(y: Any, shape: tuple, dims: tuple) -> Any:
     return lax.broadcast_in_dim(y, shape, tuple(d for d in range(len(shape)) if d not in dims))
 
 
+def total(x: Any, dims: tuple) -> Any:
+    """The sum over `dims`; numbers of fewer than 32 bits are summed in 32, where small ones still count."""
+    dtype = x.dtype
+    if dtype.itemsize >= 4:
+        return lax.reduce_sum(x, dims)
+    return lax.convert_element_type(lax.reduce_sum(lax.convert_element_type(x, np.float32), dims), dtype)
+
+
 def masked(x: Any, where: Any, fill: Any) -> Any:
     """`x` where a mask that broadcasts to it holds, else `fill`; all of `x` without a mask."""
     if where is None:
