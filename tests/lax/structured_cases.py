@@ -35,6 +35,19 @@ DOTS = [
          (np.arange(6, dtype=np.int8).reshape(2, 3), np.arange(6, dtype=np.int8).reshape(3, 2)), derivative=False),
 ]  # fmt: skip
 
+RAGGED = [
+    Case("ragged_dot", lambda m, a, b, s: m.ragged_dot(a, b, s), (R(0, 7, 3), R(1, 3, 3, 4), np.array([2, 0, 4], np.int32))),
+    Case("ragged_dot_general contracted", lambda m, a, b, s: m.ragged_dot_general(
+        a, b, s, m.RaggedDotDimensionNumbers((((2,), (1,)), ((0,), (0,))), [2], [])),
+        (R(0, 2, 3, 6), R(1, 2, 6, 4), np.array([2, 4], np.int32))),
+    Case("ragged_dot_general free with batch", lambda m, a, b, s: m.ragged_dot_general(
+        a, b, s, m.RaggedDotDimensionNumbers((((2,), (2,)), ((0,), (0,))), [1], [1])),
+        (R(0, 2, 5, 3), R(1, 2, 2, 3, 4), np.array([2, 3], np.int32))),
+    Case("ragged_dot_general batch", lambda m, a, b, s: m.ragged_dot_general(
+        a, b, s, m.RaggedDotDimensionNumbers((((2,), (1,)), ((0,), (0,))), [0], [])),
+        (R(0, 3, 5, 2), R(1, 3, 2, 4), np.array([1, 2], np.int32))),
+]  # fmt: skip
+
 
 def conv(name: str, x: np.ndarray, w: np.ndarray, *args: Any, **kw: Any) -> Case:
     return Case(f"conv {name}", lambda m, a, b: m.conv_general_dilated(a, b, *args, **kw), (x, w))
@@ -300,4 +313,4 @@ LINALG = [
          (R(0, 3, 4), spd(R(1, 3, 3))), batched=False),
 ]  # fmt: skip
 
-CASES = [*DOTS, *CONVS, *GATHERS, *SCATTERS, *DYNAMIC, *WINDOWS, *FFTS, *LINALG]
+CASES = [*DOTS, *RAGGED, *CONVS, *GATHERS, *SCATTERS, *DYNAMIC, *WINDOWS, *FFTS, *LINALG]

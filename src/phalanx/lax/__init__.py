@@ -103,7 +103,9 @@ from phalanx.lax.cumulative import cumsum as cumsum
 from phalanx.lax.cumulative import cumsum_p as cumsum_p
 from phalanx.lax.dot import DotAlgorithm as DotAlgorithm
 from phalanx.lax.dot import DotAlgorithmPreset as DotAlgorithmPreset
+from phalanx.lax.dot import DotDimensionNumbers as DotDimensionNumbers
 from phalanx.lax.dot import Precision as Precision
+from phalanx.lax.dot import PrecisionLike as PrecisionLike
 from phalanx.lax.dot import batch_matmul as batch_matmul
 from phalanx.lax.dot import dot as dot
 from phalanx.lax.dot import dot_general as dot_general
@@ -216,6 +218,9 @@ from phalanx.lax.parts import complex as complex
 from phalanx.lax.parts import conj as conj
 from phalanx.lax.parts import imag as imag
 from phalanx.lax.parts import real as real
+from phalanx.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
+from phalanx.lax.ragged import ragged_dot as ragged_dot
+from phalanx.lax.ragged import ragged_dot_general as ragged_dot_general
 from phalanx.lax.reductions import argmax as argmax
 from phalanx.lax.reductions import argmax_p as argmax_p
 from phalanx.lax.reductions import argmin as argmin
@@ -324,6 +329,7 @@ from phalanx.lax.transcendental import sqrt as sqrt
 from phalanx.lax.transcendental import tan as tan
 from phalanx.lax.transcendental import tanh as tanh
 from phalanx.lax.window_shape import ConvDimensionNumbers as ConvDimensionNumbers
+from phalanx.lax.window_shape import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
 from phalanx.lax.window_shape import conv_dimension_numbers as conv_dimension_numbers
 from phalanx.lax.window_shape import conv_general_permutations as conv_general_permutations
 from phalanx.lax.window_shape import conv_general_shape_tuple as conv_general_shape_tuple

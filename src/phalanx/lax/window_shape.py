@@ -25,6 +25,7 @@ class ConvDimensionNumbers(NamedTuple):
     out_spec: Sequence[int]
 
 
+ConvGeneralDilatedDimensionNumbers = None | ConvDimensionNumbers | tuple[str, str, str]
 Padding = str | Sequence[tuple[int, int]]
 
 
