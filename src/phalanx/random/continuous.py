@@ -12,12 +12,9 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import float_dtype, key_of, new_keys, parameters, placed
+from phalanx.random.parameters import distribution, float_dtype, key_of, new_keys, parameters, placed
 from phalanx.random.uniform import between, check_mode, unit
-
-_STATIC = ("shape", "dtype", "out_sharding")
 
 
 def _scalar(x: float, dtype: Any) -> Any:
@@ -55,7 +52,7 @@ def standard_gumbel(key: Any, shape: tuple, dtype: Any, mode: str | None = None)
     )
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Normally distributed numbers with mean 0 and variance 1.
 
@@ -81,7 +78,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     return placed(standard_normal(key, static_shape("normal", shape), dtype), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def truncated_normal(
     key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
@@ -120,7 +117,7 @@ def truncated_normal(
     return placed(lax.clamp(inner_low, drawn, inner_high), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Exponentially distributed numbers of rate 1: density exp(-x) for x >= 0.
 
@@ -146,7 +143,7 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
     return placed(standard_exponential(key, static_shape("exponential", shape), dtype), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Gumbel's distribution: density exp(-(x + exp(-x))).
 
@@ -174,7 +171,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     return placed(standard_gumbel(key, static_shape("gumbel", shape), dtype, mode), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Laplace's distribution: density exp(-abs(x)) / 2.
 
@@ -202,7 +199,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     return placed(lax.mul(lax.sign(drawn), lax.log1p(lax.neg(lax.abs(drawn)))), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with the logistic distribution: density exp(-x) / (1 + exp(-x))^2.
 
@@ -230,7 +227,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
     return placed(lax.log(lax.div(drawn, lax.sub(_scalar(1, dtype), drawn))), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Cauchy's distribution: density 1 / (pi (1 + x^2)).
 
@@ -258,7 +255,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     return placed(lax.tan(lax.mul(_scalar(math.pi, dtype), lax.sub(drawn, _scalar(0.5, dtype)))), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Lengths of normal vectors of 3 components: density sqrt(2 / pi) x^2 exp(-x^2 / 2) for x >= 0.
 
@@ -289,7 +286,7 @@ def _maxwell(key: Any, shape: tuple, dtype: Any) -> Any:
     return lax.sqrt(lax.reduce_sum(lax.square(components), (len(shape),)))
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def double_sided_maxwell(
     key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
@@ -325,7 +322,7 @@ def double_sided_maxwell(
     return placed(lax.add(lax.mul(signed, scale), loc), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def weibull_min(
     key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
@@ -358,7 +355,7 @@ def weibull_min(
     return placed(lax.mul(lax.pow(drawn, lax.reciprocal(power)), scale), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Pareto's distribution: density b / x^(b + 1) for x >= 1.
 
@@ -387,7 +384,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_shardi
     return placed(lax.exp(lax.div(standard_exponential(key, shape, dtype), b)), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Lengths of normal vectors of 2 components: density x / s^2 exp(-x^2 / (2 s^2)) for x >= 0.
 
@@ -418,7 +415,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_
     return placed(lax.mul(scale, lax.sqrt(lax.mul(drawn, _scalar(-2, dtype)))), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Wald's (the inverse Gaussian) distribution of scale 1.
 
@@ -456,7 +453,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_shard
     return placed(lax.select(is_small, small, lax.div(lax.square(mean), small)), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
@@ -494,7 +491,7 @@ def triangular(
     return placed(lax.select(lax.lt(drawn, lax.div(rise, width)), up, down), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers whose logarithm is normally distributed with mean 0.
 

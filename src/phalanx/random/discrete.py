@@ -14,13 +14,13 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError
-from phalanx.random.continuous import _STATIC, standard_exponential, standard_gumbel
+from phalanx.random.continuous import standard_exponential, standard_gumbel
 from phalanx.random.keys import static_shape
 from phalanx.random.parameters import (
     as_dtype,
     broadcast_to,
+    distribution,
     float_dtype,
     int_dtype,
     key_of,
@@ -107,7 +107,7 @@ def _poisson_by_rejection(key: Any, lam: Any, is_done: Any) -> Any:
     return _until_accepted(key, propose, lax.full_like(lam, -1), is_done)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Poisson-distributed counts: probability lam^k exp(-lam) / k!.
 
@@ -147,7 +147,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
     return placed(lax.convert_element_type(count, dtype), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of trials up to the first success: probability (1 - p)^(k - 1) p for k >= 1.
 
@@ -285,7 +285,7 @@ def binomial_samples(key: Any, n: Any, p: Any) -> Any:
     return _where(is_valid, count, float("nan"))
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of successes among n trials that succeed with probability p.
 
@@ -315,7 +315,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, 
     return placed(binomial_samples(key, n, p), out_sharding)
 
 
-@eager_program(static_argnames=(*_STATIC, "unroll"))
+@distribution("unroll")
 def multinomial(
     key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1, out_sharding: Any = None
 ) -> Any:
@@ -374,7 +374,7 @@ def multinomial(
 # Categories.
 
 
-@eager_program(static_argnames=("axis", "shape", "replace", "out_sharding"))
+@distribution("axis", "replace")
 def categorical(
     key: Any,
     logits: Any,

@@ -15,11 +15,19 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
-from phalanx.random.continuous import _STATIC, standard_exponential, standard_normal
+from phalanx.random.continuous import standard_exponential, standard_normal
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import as_dtype, broadcast_to, float_dtype, key_of, new_keys, parameters, placed
+from phalanx.random.parameters import (
+    as_dtype,
+    broadcast_to,
+    distribution,
+    float_dtype,
+    key_of,
+    new_keys,
+    parameters,
+    placed,
+)
 from phalanx.random.primitives import random_fold_in_p
 from phalanx.random.uniform import unit
 from phalanx.transforms import custom_jvp
@@ -92,7 +100,7 @@ def log_gamma_samples(key: Any, a: Any) -> Any:
     return _log_gamma(key, a)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Gamma-distributed numbers: density x^(a - 1) exp(-x) / gamma(a) for x > 0.
 
@@ -121,7 +129,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
     return placed(lax.exp(log_gamma_samples(key, a)), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Logarithms of gamma-distributed numbers, exact also where those numbers underflow.
 
@@ -150,7 +158,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
     return placed(log_gamma_samples(key, a), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Beta-distributed numbers: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
 
@@ -182,7 +190,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_
     return placed(lax.logistic(lax.sub(log_gamma_samples(key_a, a), log_gamma_samples(key_b, b))), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Vectors of Dirichlet's distribution, each of positive numbers whose sum is 1.
 
@@ -227,7 +235,7 @@ def _softmax(x: Any) -> Any:
     return lax.div(powers, lax.broadcast_in_dim(lax.reduce_sum(powers, (last,)), x.shape, outer))
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Sums of squares of `df` normal numbers, for any positive `df`.
 
@@ -261,7 +269,7 @@ def _log_chisquare(key: Any, df: Any) -> Any:
     return lax.add(log_gamma_samples(key, half), df.dtype.type(np.log(2)))
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Ratios of two mean squares: Fisher's F distribution.
 
@@ -293,7 +301,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
     return placed(lax.mul(lax.exp(log_ratio), lax.div(dfden, dfnum)), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def t(key: Any, df: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with Student's t distribution.
 
@@ -325,7 +333,7 @@ def t(key: Any, df: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     return placed(lax.mul(standard_normal(key_normal, shape, dtype), scale), out_sharding)
 
 
-@eager_program(static_argnames=_STATIC)
+@distribution()
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers with density proportional to exp(-abs(x)^p).
 
@@ -359,7 +367,7 @@ def _generalized(key: Any, p: Any, shape: tuple, dtype: Any) -> Any:
     return lax.select(lax.lt(unit(key_sign, shape, dtype), dtype.type(0.5)), lax.neg(size), size)
 
 
-@eager_program(static_argnames=(*_STATIC, "d"))
+@distribution("d")
 def ball(key: Any, d: int, p: Any = 2.0, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Points of the unit ball of the p-norm, each as likely as any other.
 

@@ -11,14 +11,13 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.random.continuous import _STATIC, standard_normal
+from phalanx.random.continuous import standard_normal
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import as_dtype, broadcast_to, float_dtype, key_of, placed
+from phalanx.random.parameters import as_dtype, broadcast_to, distribution, float_dtype, key_of, placed
 
 
-@eager_program(static_argnames=(*_STATIC, "method"))
+@distribution("method")
 def multivariate_normal(
     key: Any,
     mean: Any,
@@ -101,7 +100,7 @@ def _product(matrix: Any, vectors: Any) -> Any:
     return lax.dot_general(matrix, vectors, (((batch + 1,), (batch,)), (dims, dims)))
 
 
-@eager_program(static_argnames=(*_STATIC, "n", "m"))
+@distribution("n", "m")
 def orthogonal(
     key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *, out_sharding: Any = None
 ) -> Any:

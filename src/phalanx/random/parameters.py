@@ -5,6 +5,8 @@ Builds on `keys`; the modules of distributions call it.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
+from phalanx.core.config import state
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.random.keys import single_key, static_shape
+from phalanx.random.primitives import random_split_p
 
 
 def float_dtype(where: str, dtype: Any, *, allow_complex: bool = False) -> Any:
@@ -86,11 +91,42 @@ def _fits(have: tuple, shape: tuple) -> bool:
     return all(a in (1, b) for a, b in zip(reversed(have), reversed(shape), strict=False))
 
 
+def distribution(*static: str) -> Callable:
+    """Make an eager call of a distribution one compiled program, which also places the result.
+
+    Args:
+      *static: names of parameters that are static, beside `shape`, `dtype` and `out_sharding`.
+
+    Returns:
+      A decorator.
+    """
+    names = ("shape", "dtype", "out_sharding", *static)
+
+    def wrap(fun: Callable) -> Callable:
+        eager = eager_program(fun, static_argnames=names)
+
+        @functools.wraps(fun)
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            if "out_sharding" not in kwargs or kwargs["out_sharding"] is None or state.trace is not None:
+                return eager(*args, **kwargs)
+            # No device ever holds more than its own piece.
+            return _compiled(fun, names, kwargs.pop("out_sharding"))(*args, **kwargs)
+
+        return draw
+
+    return wrap
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled(fun: Callable, names: tuple, out_sharding: Any) -> Callable:
+    from phalanx.spmd import jit
+
+    return jit(fun, static_argnames=[n for n in names if n != "out_sharding"], out_shardings=out_sharding)
+
+
 def placed(x: Any, out_sharding: Any) -> Any:
     """`x`, constrained to a sharding if one is given."""
-    if out_sharding is None:
-        return x
-    return lax.with_sharding_constraint(x, out_sharding)
+    return x if out_sharding is None else lax.with_sharding_constraint(x, out_sharding)
 
 
 def key_of(where: str, key: Any) -> Any:
@@ -100,7 +136,5 @@ def key_of(where: str, key: Any) -> Any:
 
 def new_keys(key: Any, num: int) -> list:
     """The single keys that `key` splits into."""
-    from phalanx.random.primitives import random_split_p
-
     keys = random_split_p(key, shape=(num,))
     return [lax.index_in_dim(keys, i, 0, keepdims=False) for i in range(num)]

@@ -13,11 +13,10 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError
 from phalanx.random.continuous import standard_gumbel
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import as_dtype, key_of, new_keys, placed
+from phalanx.random.parameters import as_dtype, distribution, key_of, new_keys, placed
 from phalanx.random.primitives import random_bits_p
 from phalanx.random.uniform import check_mode, randint, unit
 
@@ -49,7 +48,7 @@ def _range(n: Any) -> Any:
     return lax.iota(dtypes.canonicalize_dtype(int), n)
 
 
-@eager_program(static_argnames=("x_size", "axis", "independent", "out_sharding"))
+@distribution("x_size", "axis", "independent")
 def _permutation(key: Any, x: Any, x_size: int | None, axis: int, independent: bool, out_sharding: Any = None) -> Any:
     key = key_of("permutation", key)
     if x_size is not None:
@@ -101,7 +100,7 @@ def _static_count(where: str, x: Any) -> int:
         ) from None
 
 
-@eager_program(static_argnames=("a_size", "shape", "replace", "axis", "mode"))
+@distribution("a_size", "replace", "axis", "mode")
 def _choice(
     key: Any, a: Any, p: Any, a_size: int | None, shape: tuple, replace: bool, axis: int, mode: str | None
 ) -> Any:

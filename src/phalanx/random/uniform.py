@@ -13,10 +13,18 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import broadcast_to, float_dtype, int_dtype, key_of, new_keys, parameters, placed
+from phalanx.random.parameters import (
+    broadcast_to,
+    distribution,
+    float_dtype,
+    int_dtype,
+    key_of,
+    new_keys,
+    parameters,
+    placed,
+)
 from phalanx.random.primitives import random_bits_p
 
 
@@ -39,7 +47,7 @@ def between(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> Any:
     return lax.max(low, drawn)  # rounding may have gone below
 
 
-@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
+@distribution()
 def uniform(
     key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
 ) -> Any:
@@ -107,7 +115,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     return _randint(key, shape, low, high, is_beyond, dtype, out_sharding)
 
 
-@eager_program(static_argnames=("shape", "is_beyond", "dtype", "out_sharding"))
+@distribution("is_beyond")
 def _randint(key: Any, shape: tuple, low: Any, high: Any, is_beyond: bool, dtype: Any, out_sharding: Any) -> Any:
     key = key_of("randint", key)
     (low, _), (high, beyond) = _within(low, dtype), _within(high, dtype)
@@ -160,7 +168,7 @@ def _within(bound: Any, dtype: Any) -> tuple[Any, Any]:
     return bound, beyond
 
 
-@eager_program(static_argnames=("shape", "out_sharding"))
+@distribution()
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None) -> Any:
     """True with probability p.
 
@@ -203,7 +211,7 @@ def check_mode(where: str, mode: Any) -> None:
         )
 
 
-@eager_program(static_argnames=("shape", "dtype", "out_sharding"))
+@distribution()
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """-1 or 1 with equal probability.
 
