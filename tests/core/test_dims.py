@@ -141,6 +141,12 @@ def test_comparisons_that_are_decided():
     assert max(B + 1, B) is B + 1
 
 
+def test_bounds_are_exact_however_large():
+    large = 2**60 + 1
+    assert dims.bounds(large * B) == (large, float("inf"))
+    assert large * B >= large and not large * B < large
+
+
 def test_errors_of_comparison_and_conversion():
     mend = "\n  To mend: give the variables bounds that decide it, as in symbolic_shape('b', scope=Scope(b=(8, None)))."
     every = "expected an answer that is the same for all values of the variables, got"

@@ -109,8 +109,10 @@ CONTINUOUS = {
 }
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    [*((name, "threefry2x32") for name in CONTINUOUS), ("normal", "rbg"), ("gamma", "rbg"), ("normal", "unsafe_rbg")],
+)
 def test_continuous_distributions(name, impl):
     args, expected = CONTINUOUS[name]
     samples = getattr(random, name)(random.key(3, impl=impl), *args, shape=(SIZE,))

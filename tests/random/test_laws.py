@@ -11,8 +11,9 @@ from phalanx.lax.threefry import threefry2x32_p
 
 WORDS = [np.arange(6, dtype=np.uint32).reshape(2, 3) * np.uint32(n) for n in (7, 11, 13, 17)]
 CASES = [
-    Case(threefry2x32_p, tuple(WORDS)),
-    Case(threefry2x32_p, (np.uint32(3), np.uint32(4), *WORDS[2:]), name="scalar key"),
+    Case(threefry2x32_p, tuple(WORDS), {"is_key": False}),
+    Case(threefry2x32_p, tuple(WORDS), {"is_key": True}, name="loop"),
+    Case(threefry2x32_p, (np.uint32(3), np.uint32(4), *WORDS[2:]), {"is_key": True}, name="scalar key"),
 ]
 NAMES = ("threefry2x32", *(n for n in registry if n.startswith("random_") and n != "random_gamma_grad"))
 

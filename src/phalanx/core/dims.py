@@ -424,14 +424,14 @@ def _shifted_bounds(x: Dim) -> tuple[float, float]:
     If then all coefficients but the constant are positive, the constant is the least size of the whole; if all
     are negative, the greatest.
     """
-    shifted: dict[Monomial, float] = defaultdict(float)
+    shifted: dict[Monomial, int] = defaultdict(int)
     for monomial, coefficient in x.terms:
-        expanded: dict[Monomial, float] = {(): coefficient}
+        expanded: dict[Monomial, int] = {(): coefficient}
         for factor, power in monomial:
             if not math.isfinite(factor.lower):
                 return -_INF, _INF
             for _ in range(power):
-                grown: dict[Monomial, float] = defaultdict(float)
+                grown: dict[Monomial, int] = defaultdict(int)
                 for m, c in expanded.items():
                     grown[_times(m, ((factor, 1),))] += c
                     grown[m] += c * int(factor.lower)

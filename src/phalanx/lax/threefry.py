@@ -1,11 +1,14 @@
 """The Threefry hash, from which `phalanx.random` makes keys and random bits.
 
-It is emitted unrolled: on the CPU that compiles twice as fast as a loop over its rounds and runs three to six times
-faster, since XLA fuses it into whatever reads the bits.
+Bits are emitted unrolled: on the CPU that compiles twice as fast as a loop over the rounds and runs three to six times
+faster, since XLA fuses them into whatever reads them. Keys are emitted as a loop, which XLA does not fuse: a hash that
+is the key of other hashes would be computed anew inside each of them, and the code of the program would double with
+each split.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names
+from phalanx.lax.family import emit_compare
+from phalanx.lax.loops import emit_while
 
 # The rotations of the eight rounds in a cycle, and the parity word of the key schedule, from the paper's appendix.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -31,7 +36,7 @@ class Threefry2x32(Primitive, name="threefry2x32", multiple=True):
 
     scalars_broadcast = True
 
-    def result(self, *avals: Any) -> Any:
+    def result(self, *avals: Any, is_key: bool) -> Any:
         shape = max((a.shape for a in avals), key=len)
         for a in avals:
             if a.dtype != _UINT32 or a.shape not in ((), shape):
@@ -41,31 +46,60 @@ class Threefry2x32(Primitive, name="threefry2x32", multiple=True):
                 )  # fmt: skip
         return [ShapedArray(shape, _UINT32)] * 2
 
-    def roles(self, *avals: Any) -> Roles:
+    def roles(self, *avals: Any, is_key: bool) -> Roles:
         names = dim_names(max(a.ndim for a in avals))
         return Roles([names if a.ndim else [] for a in avals], [names, names])
 
-    def lower(self, ctx: Any, key0: Any, key1: Any, x0: Any, x1: Any) -> Any:
-        def word(value: int) -> Any:
-            return ctx.constant(np.uint32(value), ctx.avals_out[0])
-
-        keys = (key0, key1, hlo.xor(hlo.xor(key0, key1), word(_PARITY)))
+    def lower(self, ctx: Any, key0: Any, key1: Any, x0: Any, x1: Any, *, is_key: bool) -> Any:
+        aval = ctx.avals_out[0]
+        keys = [key0, key1, hlo.xor(hlo.xor(key0, key1), ctx.constant(np.uint32(_PARITY), aval))]
         x0, x1 = hlo.add(x0, key0), hlo.add(x1, key1)
+        if is_key:
+            return _looping(ctx, aval, x0, x1, keys)
         for cycle in range(5):
-            for distance in _ROTATIONS[cycle % 2]:
-                x0 = hlo.add(x0, x1)
-                left = hlo.shift_left(x1, word(distance))
-                right = hlo.shift_right_logical(x1, word(32 - distance))
-                x1 = hlo.xor(hlo.or_(left, right), x0)
-            x0 = hlo.add(x0, keys[(cycle + 1) % 3])
-            x1 = hlo.add(hlo.add(x1, keys[(cycle + 2) % 3]), word(cycle + 1))
+            distances = [ctx.constant(np.uint32(r), aval) for r in _ROTATIONS[cycle % 2]]
+            rests = [ctx.constant(np.uint32(32 - r), aval) for r in _ROTATIONS[cycle % 2]]
+            keys = [*keys[1:], keys[0]]
+            x0, x1 = _rounds(x0, x1, distances, rests, keys, ctx.constant(np.uint32(cycle + 1), aval))
         return [x0, x1]
 
     jvp = ZERO
 
-    def batch(self, *args: Any) -> Any:
-        out, b = ELEMENTWISE(self, *args)
+    def batch(self, *args: Any, is_key: bool) -> Any:
+        out, b = ELEMENTWISE(self, *args, is_key=is_key)
         return out, [b, b]
+
+
+def _rounds(x0: Any, x1: Any, distances: Sequence, rests: Sequence, keys: Sequence, number: Any) -> tuple[Any, Any]:
+    """Four rounds and the addition of keys after them."""
+    for distance, rest in zip(distances, rests, strict=True):
+        x0 = hlo.add(x0, x1)
+        x1 = hlo.xor(hlo.or_(hlo.shift_left(x1, distance), hlo.shift_right_logical(x1, rest)), x0)
+    return hlo.add(x0, keys[0]), hlo.add(hlo.add(x1, keys[1]), number)
+
+
+def _looping(ctx: Any, aval: ShapedArray, x0: Any, x1: Any, keys: Sequence) -> list:
+    """The five cycles of rounds as a loop."""
+    scalar = ShapedArray((), _UINT32)
+    limit, one, width = (ctx.constant(np.uint32(n), scalar) for n in (5, 1, 32))
+    tables = [[ctx.constant(np.uint32(r), scalar) for r in table] for table in _ROTATIONS]
+
+    def body(cycle: Any, carry: Sequence) -> tuple[Any, list]:
+        y0, y1, *rest = carry
+        is_odd = emit_compare(hlo.and_(cycle, one), one, "EQ", _UINT32)
+        scalars = [hlo.select(is_odd, b, a) for a, b in zip(*tables, strict=True)]
+        distances = [ctx.broadcast(r, aval) for r in scalars]
+        rests = [ctx.broadcast(hlo.subtract(width, r), aval) for r in scalars]
+        turned = [*rest[1:], rest[0]]
+        following = hlo.add(cycle, one)
+        y0, y1 = _rounds(y0, y1, distances, rests, turned, ctx.broadcast(following, aval))
+        return following, [y0, y1, *turned]
+
+    zero = ctx.constant(np.uint32(0), scalar)
+    avals = [scalar, *[aval] * 5]
+    return emit_while(ctx, avals, [zero, x0, x1, *keys], (), lambda i, _: emit_compare(i, limit, "LT", _UINT32), body)[
+        1:3
+    ]
 
 
 threefry2x32_p = Threefry2x32()

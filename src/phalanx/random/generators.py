@@ -105,9 +105,9 @@ def counters(shape: tuple) -> tuple[Any, Any]:
     return lax.convert_element_type(high, _UINT32), lax.convert_element_type(total, _UINT32)
 
 
-def _threefry_words(key: Any, shape: tuple) -> tuple[Any, Any]:
+def _threefry_words(key: Any, shape: tuple, is_key: bool) -> tuple[Any, Any]:
     high, low = counters(shape)
-    out0, out1 = threefry2x32_p(_word(key, 0), _word(key, 1), high, low)
+    out0, out1 = threefry2x32_p(_word(key, 0), _word(key, 1), high, low, is_key=is_key)
     return out0, out1
 
 
@@ -118,11 +118,11 @@ def _threefry_seed(high: Any, low: Any) -> Any:
 
 
 def _threefry_split(key: Any, shape: tuple) -> Any:
-    return lax.stack(list(_threefry_words(key, shape)), len(shape))
+    return lax.stack(list(_threefry_words(key, shape, True)), len(shape))
 
 
 def _threefry_bits(key: Any, width: int, shape: tuple) -> Any:
-    out0, out1 = _threefry_words(key, shape)
+    out0, out1 = _threefry_words(key, shape, False)
     if width == 64:
         out0, out1 = (lax.convert_element_type(x, _UINT64) for x in (out0, out1))
         return lax.bitwise_or(lax.shift_left(out0, _UINT64.type(32)), out1)
@@ -131,7 +131,7 @@ def _threefry_bits(key: Any, width: int, shape: tuple) -> Any:
 
 
 def _threefry_fold_in(key: Any, high: Any, low: Any) -> Any:
-    return lax.stack(threefry2x32_p(_word(key, 0), _word(key, 1), high, low), 0)
+    return lax.stack(threefry2x32_p(_word(key, 0), _word(key, 1), high, low, is_key=True), 0)
 
 
 def _halves(key: Any) -> tuple[Any, Any]:

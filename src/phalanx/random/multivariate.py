@@ -12,6 +12,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.lax import linalg
 from phalanx.random.continuous import standard_normal
 from phalanx.random.keys import static_shape
 from phalanx.random.parameters import as_dtype, broadcast_to, distribution, float_dtype, key_of, placed
@@ -74,12 +75,12 @@ def multivariate_normal(
 def _square_root(cov: Any, method: str) -> Any:
     """A matrix whose product with its transpose is `cov`."""
     if method == "cholesky":
-        return lax.linalg.cholesky(cov)
+        return linalg.cholesky(cov)
     last = cov.ndim - 1
     if method == "eigh":
-        vectors, values = lax.linalg.eigh(cov)
+        vectors, values = linalg.eigh(cov)
     elif method == "svd":
-        vectors, values, _ = lax.linalg.svd(cov)
+        vectors, values, _ = linalg.svd(cov)
     else:
         raise ArgumentError(
             "random.multivariate_normal, method", expected="'cholesky', 'eigh' or 'svd'", got=repr(method),
@@ -132,7 +133,7 @@ def orthogonal(
     shape = static_shape("orthogonal", shape)
     m = n if m is None else m
     tall, thin = max(n, m), min(n, m)
-    q, r = lax.linalg.qr(standard_normal(key, (*shape, tall, thin), dtype), full_matrices=False)
+    q, r = linalg.qr(standard_normal(key, (*shape, tall, thin), dtype), full_matrices=False)
     # Without the phases of the diagonal of r, QR would prefer some matrices.
     eye = np.eye(thin, dtype=bool)
     diagonal = lax.reduce_sum(lax.select(broadcast_to(eye, r.shape), r, lax.full_like(r, 0)), (r.ndim - 1,))

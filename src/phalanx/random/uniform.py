@@ -112,11 +112,13 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     # Bounds that Python wrote are clipped here, where they still have all their digits.
     low, _ = _clipped(minval, dtype)
     high, is_beyond = _clipped(maxval, dtype)
-    return _randint(key, shape, low, high, is_beyond, dtype, out_sharding)
+    return _randint(key, shape, low, high, is_beyond, dtype, out_sharding=out_sharding)
 
 
 @distribution("is_beyond")
-def _randint(key: Any, shape: tuple, low: Any, high: Any, is_beyond: bool, dtype: Any, out_sharding: Any) -> Any:
+def _randint(
+    key: Any, shape: tuple, low: Any, high: Any, is_beyond: bool, dtype: Any, *, out_sharding: Any = None
+) -> Any:
     key = key_of("randint", key)
     (low, _), (high, beyond) = _within(low, dtype), _within(high, dtype)
     # Narrow integers are drawn as wide ones and cut, so that they are as evenly spread.
