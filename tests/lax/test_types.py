@@ -108,3 +108,16 @@ def test_narrow_dtypes_convert_and_move(dtype):
     assert y.dtype == narrow
     assert lax.reshape(lax.broadcast_in_dim(y, (2, 3), (1,)), (3, 2)).dtype == narrow
     np.testing.assert_array_equal(lax.convert_element_type(y, np.float32), X)
+
+
+def test_random_keys_move_and_compare():
+    keys = phalanx.random.split(phalanx.random.key(0), 4)
+    np.testing.assert_array_equal(lax.eq(keys, lax.rev(keys, (0,))), [False] * 4)
+    np.testing.assert_array_equal(lax.ne(keys, keys), [False] * 4)
+    np.testing.assert_array_equal(lax.eq(keys, lax.index_in_dim(keys, 2, keepdims=False)), [False, False, True, False])
+    square = lax.transpose(lax.reshape(keys, (2, 2)), (1, 0))
+    np.testing.assert_array_equal(phalanx.vmap(lax.eq)(square, square), [[True] * 2] * 2)
+    picked = lax.select(np.array([True, False, True, False]), keys, lax.rev(keys, (0,)))
+    np.testing.assert_array_equal(lax.eq(picked, keys), [True, False, True, False])
+    with pytest.raises(phalanx.core.errors.DTypeError, match="integer, floating or complex"):
+        lax.add(keys, keys)

@@ -153,7 +153,9 @@ class LoweringContext:
 
     def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
         """`x` repeated to `aval_out`; its dimension `i` becomes dimension `dims[i]` of the result."""
-        return self.op(hlo.BroadcastInDimOp, x, aval=physical_aval(aval_out), broadcast_dimensions=list(dims))
+        physical = physical_aval(aval_out)
+        dims = [*dims, *range(aval_out.ndim, physical.ndim)]  # the hidden dimension of keys stays the last
+        return self.op(hlo.BroadcastInDimOp, x, aval=physical, broadcast_dimensions=dims)
 
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""

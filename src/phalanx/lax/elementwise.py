@@ -22,6 +22,7 @@ from phalanx.lax.family import (
     ANY,
     BITS,
     COMPLEX,
+    EQUATED,
     FLOATING,
     INEXACT,
     INTEGER,
@@ -401,8 +402,8 @@ mulhi_p = binary("mulhi", None, INTEGER, ZERO, lower=lower_mulhi)
 
 # Comparisons. The last three order all floating values: -NaN < -inf < -0 < 0 < inf < NaN.
 
-eq_p = compare("eq", "EQ", ANY)
-ne_p = compare("ne", "NE", ANY)
+eq_p = compare("eq", "EQ", EQUATED)
+ne_p = compare("ne", "NE", EQUATED)
 lt_p = compare("lt", "LT", ORDERED)
 le_p = compare("le", "LE", ORDERED)
 gt_p = compare("gt", "GT", ORDERED)

@@ -49,6 +49,7 @@ REAL = Kinds("an integer or floating dtype", "signed", "unsigned", "float")
 INTEGER = Kinds("an integer dtype", "signed", "unsigned")
 BITS = Kinds("an integer or boolean dtype", "bool", "signed", "unsigned")
 ORDERED = Kinds("a boolean, integer or floating dtype", "bool", "signed", "unsigned", "float")
+EQUATED = Kinds("any dtype", "bool", "signed", "unsigned", "float", "complex", "extended")
 ANY = Kinds("any numeric or boolean dtype", "bool", "signed", "unsigned", "float", "complex")
 
 _bases = (
@@ -261,9 +262,23 @@ def compare(name: str, direction: str, kinds: Kinds, total: bool = False) -> Any
     """
 
     def lower(self: Any, ctx: Any, x: Any, y: Any) -> Any:
-        return emit_compare(x, y, direction, ctx.avals_in[0].dtype, total)
+        dtype = ctx.avals_in[0].dtype
+        if kind_of(dtype) == "extended":
+            return _compare_keys(ctx, x, y, direction)
+        return emit_compare(x, y, direction, dtype, total)
 
-    return binary(name, None, kinds, ZERO, lower=lower, out_dtype=lambda dtype: np.dtype(bool))
+    primitive = binary(name, None, kinds, ZERO, lower=lower, out_dtype=lambda dtype: np.dtype(bool))
+    type(primitive).takes_keys = "extended" in kinds.members
+    return primitive
+
+
+def _compare_keys(ctx: Any, x: Any, y: Any, direction: str) -> Any:
+    """Random keys are equal where all their numbers, in the hidden last dimension, are."""
+    out = ctx.aval_out
+    words = emit_compare(x, y, direction, np.dtype("uint32"))
+    if direction == "EQ":
+        return ctx.reduce(hlo.AndOp, words, init=True, dims=(out.ndim,))
+    return ctx.reduce(hlo.OrOp, words, init=False, dims=(out.ndim,))
 
 
 # What a Python scalar may become beside an array: never a kind that loses its value.
