@@ -146,7 +146,7 @@ def angle(x: Any) -> Any:
     """The argument of a complex number."""
     if dtype_of(x).kind == "c":
         return lax.atan2_p(lax.imag_p(x), lax.real_p(x))
-    return choose(lax.lt_p(x, scalar_of(0, dtype_of(x))), np.pi, 0.0) + x * 0
+    return lax.atan2_p(scalar_of(0, dtype_of(x)), x)
 
 
 def sinc(x: Any) -> Any:

@@ -52,7 +52,19 @@ def unwrapped(x: Any) -> Any:
 
 
 def operand(x: Any, where: str) -> Any:
-    """`x` as something with a canonical shape and dtype: an array or NumPy data.
+    """`x` as an array; NumPy data of rank 0 as it is, since programs hold it as a literal.
+
+    Raises:
+      ArgumentTypeError: `x` is no array or scalar.
+    """
+    if getattr(x, "aval", None) is not None:
+        return x
+    x = host_operand(x, where)
+    return as_array(x) if isinstance(x, np.ndarray) and x.ndim else x
+
+
+def host_operand(x: Any, where: str) -> Any:
+    """`x` as an array, or as NumPy data of a canonical dtype, whose values are known also while tracing.
 
     Raises:
       ArgumentTypeError: `x` is no array or scalar.
@@ -66,7 +78,7 @@ def operand(x: Any, where: str) -> Any:
     kind = kind_of(x, where)
     if kind in SCALAR_KINDS or not isinstance(kind, ShapedArray):
         return cast(x, aval_of(x).dtype, kind is not bool)
-    return x if getattr(x, "aval", None) is not None else operand(x, where)
+    return x if getattr(x, "aval", None) is not None else host_operand(x, where)
 
 
 def operands(where: str, *xs: Any) -> list:

@@ -215,7 +215,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Any:
     x = _vector(p, "roots")
     zeros = 0
     if strip_zeros:
-        known = concrete(x)
+        known = concrete(p if isinstance(p, np.ndarray) else x)
         if known is None:
             raise ArgumentError("roots, argument strip_zeros", expected="False for a traced polynomial", got=True,
                                 mend="give strip_zeros=False")  # fmt: skip

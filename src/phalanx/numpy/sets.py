@@ -12,19 +12,29 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ConcretizationTypeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, operand, promote
+from phalanx.numpy.operands import (
+    as_array,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    concrete,
+    host_operand,
+    operand,
+    promote,
+)
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import argsort, sort
 from phalanx.numpy.taking import nonzero
 
 
 def _listed(x: Any, name: str) -> Any:
-    return array(x) if isinstance(x, list | tuple) else operand(x, name)
+    return host_operand(np.asarray(x) if isinstance(x, list | tuple) else x, name)
 
 
 class UniqueAllResult(NamedTuple):
@@ -81,6 +91,9 @@ def unique(
             "unique, the number of results", expected="an array that is known while tracing, as it decides the shape",
             got=x.describe() if hasattr(x, "describe") else str(x), mend="give size=, a bound on the number",
         )  # fmt: skip
+    if size is None and state.trace is not None and isinstance(x, np.ndarray):
+        return _unique_on_host(x, return_index, return_inverse, return_counts, axis, equal_nan)
+    x = as_array(x)
     flat = axis is None
     shape = x.shape
     x, axis = (ravel(x), 0) if flat else (x, canonical_axis(axis, x.ndim, "unique"))
@@ -96,6 +109,15 @@ def unique(
     if return_counts:
         results.append(_counted(starts, rows.shape[0]))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _unique_on_host(x: np.ndarray, *options: Any) -> Any:
+    """The different elements of NumPy data, whose number is so known while tracing."""
+    *wanted, axis, equal_nan = options
+    found = np.unique(x, *wanted, axis=axis, equal_nan=equal_nan)
+    if not isinstance(found, tuple):
+        return as_array(found)
+    return tuple(array(v) for v in found)
 
 
 @eager_program(static_argnames=("axis", "equal_nan"))

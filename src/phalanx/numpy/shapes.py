@@ -24,6 +24,7 @@ from phalanx.numpy.operands import (
     canonical_axis,
     canonical_shape,
     concrete,
+    host_operand,
     operand,
 )
 
@@ -527,7 +528,7 @@ def repeat(
         if total_repeat_length is None:
             return _repeat_all(a, repeats, axis)
         repeats = np.full(a.shape[axis], repeats)
-    known = concrete(repeats)
+    known = concrete(host_operand(repeats, "repeat"))
     if known is None and total_repeat_length is None:
         raise ConcretizationTypeError(
             "repeat, argument repeats", expected="values that are known while tracing, as they decide the shape",

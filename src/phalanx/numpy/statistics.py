@@ -19,7 +19,15 @@ from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeErr
 from phalanx.numpy.creation import array, linspace
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, concrete, operand, promote_inexact
+from phalanx.numpy.operands import (
+    broadcast_to_shape,
+    canonical_axes,
+    cast,
+    concrete,
+    host_operand,
+    operand,
+    promote_inexact,
+)
 from phalanx.numpy.reductions import any as any_of
 from phalanx.numpy.reductions import max, mean, min, refuse_out, sum
 from phalanx.numpy.shapes import moveaxis, ravel
@@ -292,7 +300,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
       >>> jnp.bincount(jnp.array([0, 2, 2])).tolist()
       [1, 0, 2]
     """
-    x = array(x) if isinstance(x, list | tuple) else operand(x, "bincount")
+    x = host_operand(np.asarray(x) if isinstance(x, list | tuple) else x, "bincount")
     if x.ndim != 1 or not dtypes.issubdtype(x.dtype, np.integer):
         raise ShapeError(
             "bincount", expected="a vector of integers", got=f"{x.dtype} of shape {x.shape}", mend="ravel it"
@@ -390,7 +398,7 @@ def histogram2d(
 
     Examples:
       >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), 2)[0].tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
+      [[1, 0], [0, 1]]
     """
     from phalanx.numpy.joining import stack
 

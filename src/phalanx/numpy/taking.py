@@ -25,6 +25,7 @@ from phalanx.numpy.operands import (
     canonical_shape,
     cast,
     concrete,
+    host_operand,
     operand,
 )
 
@@ -73,7 +74,8 @@ def take(
             "take, argument mode", expected="'fill', 'clip', 'wrap' or 'promise_in_bounds'", got=repr(mode),
             mend="use one of these",
         )  # fmt: skip
-    a, indices = (array(x) if isinstance(x, list | tuple) else operand(x, "take") for x in (a, indices))
+    a, indices = (np.asarray(x) if isinstance(x, list | tuple) else x for x in (a, indices))
+    a, indices = operand(a, "take"), host_operand(indices, "take")
     if axis is not None:
         axis = canonical_axis(axis, a.ndim, "take")
     return _take(a, indices, axis, mode, unique_indices, indices_are_sorted, fill_value)
@@ -306,11 +308,8 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
       >>> jnp.nonzero(jnp.array([0, 5, 0, 7]))[0].tolist()
       [1, 3]
     """
-    x = array(a) if isinstance(a, list | tuple) else operand(a, "nonzero")
-    if x.ndim == 0:
-        from phalanx.numpy.shapes import atleast_1d
-
-        x = atleast_1d(x)
+    x = host_operand(np.asarray(a) if isinstance(a, list | tuple) else a, "nonzero")
+    x = x.reshape(1) if x.ndim == 0 else x
     if size is None:
         index_dtype = dtypes.canonicalize_dtype(np.int64)
         return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))
@@ -350,9 +349,8 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
       >>> jnp.flatnonzero(jnp.array([[0, 5], [0, 7]])).tolist()
       [1, 3]
     """
-    from phalanx.numpy.shapes import ravel
-
-    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+    x = host_operand(np.asarray(a) if isinstance(a, list | tuple) else a, "flatnonzero")
+    return nonzero(x.reshape(-1), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
@@ -364,7 +362,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """
     from phalanx.numpy.joining import stack
 
-    x = operand(a, "argwhere")
+    x = host_operand(a, "argwhere")
     found = nonzero(x, size=size, fill_value=fill_value)
     if x.ndim == 0:
         return lax.full((found[0].shape[0], 0), 0, found[0].dtype)
@@ -386,7 +384,8 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     """
     from phalanx.numpy.shapes import ravel
 
-    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+    condition = host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "extract")
+    return compress(condition.reshape(-1), ravel(arr), size=size, fill_value=fill_value)
 
 
 def compress(
@@ -409,7 +408,7 @@ def compress(
     from phalanx.numpy.shapes import ravel
 
     x = array(a) if isinstance(a, list | tuple) else operand(a, "compress")
-    condition = array(condition) if isinstance(condition, list | tuple) else operand(condition, "compress")
+    condition = host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "compress")
     if condition.ndim != 1:
         raise ShapeError("compress, argument condition", expected="a vector", got=condition.shape, mend="ravel it")
     if axis is None:
@@ -435,7 +434,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     from phalanx.numpy.joining import stack
     from phalanx.numpy.rounding import clip
 
-    index = operand(a, "choose")
+    index = host_operand(a, "choose")
     parts = [operand(c, "choose") for c in choices]
     if mode == "raise":
         known = _sizes_known(index, "choose")
@@ -572,7 +571,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     """
     from phalanx.numpy.rounding import clip
 
-    parts = [operand(i, "ravel_multi_index") for i in multi_index]
+    parts = [host_operand(i, "ravel_multi_index") for i in multi_index]
     dims = canonical_shape(dims, "ravel_multi_index")
     if len(parts) != len(dims):
         raise ShapeError(

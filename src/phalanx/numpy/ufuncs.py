@@ -15,7 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core.dispatch import eager_program
 from phalanx.numpy import bodies
-from phalanx.numpy.operands import operand
+from phalanx.numpy.operands import operand, promote_inexact
 from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, inexact, same, unary
 
 _DOC = """{doc}
@@ -244,9 +244,8 @@ def angle(z: Any, deg: bool = False) -> Any:
       >>> float(jnp.angle(1.0 + 0j))
       0.0
     """
-    z = operand(z, "angle")
-    z = z + 0j if z.dtype.kind != "c" else z
-    out = arctan2(imag(z), real(z))
+    (z,) = promote_inexact("angle", z)
+    out = bodies.angle(z)
     return rad2deg(out) if deg else out
 
 
