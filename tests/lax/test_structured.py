@@ -7,6 +7,7 @@ from tests.lax.structured_checks import numbers
 
 import phalanx
 from phalanx import lax
+from phalanx.core.dims import symbolic_shape
 from phalanx.core.errors import ArgumentError, DTypeError, RuleError, ShapeError
 
 F32 = np.float32
@@ -261,3 +262,23 @@ def test_a_stack_split_over_devices_stays_where_it_is(name):
     got = phalanx.tree.leaves(program(phalanx.device_put(x, split)))
     for y, want in zip(got, phalanx.tree.leaves(LOCAL[name](x)), strict=True):
         np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
+
+
+def test_shapes_may_be_symbolic():
+    (b,) = symbolic_shape("b")
+
+    def shape(fun, *shapes):
+        avals = [phalanx.ShapeDtypeStruct(s, np.int32 if s[-1:] == (1,) or s == () else F32) for s in shapes]
+        return [y.shape for y in phalanx.tree.leaves(phalanx.eval_shape(fun, *avals))]
+
+    assert shape(lax.dot, (b, 3), (3, 4)) == [(b, 4)]
+    assert shape(lambda x, w: lax.conv(x, w, (2, 1), "VALID"), (b, 3, 2 * b + 3, b), (4, 3, 3, 2)) == [
+        (b, 4, b + 1, b - 1)
+    ]
+    assert shape(lambda x, i: lax.gather(x, i, ROWS, (1, b)), (4, b), (5, 1)) == [(5, b)]
+    assert shape(lambda x, i: lax.dynamic_slice_in_dim(x, i, 2, 1), (b, 5), ()) == [(b, 2)]
+    assert shape(lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2)), (b, 6)) == [(b, 5)]
+    assert shape(lax.linalg.svd, (b, 3, 4)) == [(b, 3, 3), (b, 3), (b, 4, 4)]
+    assert shape(
+        phalanx.grad(lambda x, w: lax.reduce_sum(lax.conv(x, w, (1,), "SAME"), (0, 1, 2))), (b, 3, b), (4, 3, 3)
+    ) == [(b, 3, b)]

@@ -79,8 +79,8 @@ def ragged_dot_general(
 
     Returns:
       If the ragged dimension is free, the product of each position with its own group's part of `rhs`, zero beyond the
-      last group; if it is contracted, one product for each group, in a new leading dimension; if it is a batch dimension,
-      the products.
+      last group; if it is contracted, one product for each group, in a new leading dimension; if it is a batch
+      dimension, the products.
 
     Raises:
       ShapeError: the dimension numbers do not fit the operands.
@@ -122,7 +122,7 @@ def _check(lhs: Any, rhs: Any, sizes: Any, ragged: tuple, grouped: tuple, free: 
     if not fits or (free and rhs.shape[grouped[0]] != sizes.shape[0]):
         raise ShapeError(
             f"{where} dimension numbers",
-            expected="one ragged dimension of lhs; if it is free, one dimension of rhs as long as group_sizes, a vector",
+            expected="one ragged dimension of lhs; if it is free, one of rhs as long as group_sizes, which is a vector",
             got=f"ragged {ragged} of {lhs.str_short()}, groups {grouped} of {rhs.str_short()}, {sizes.str_short()}",
             mend="see lax.RaggedDotDimensionNumbers",
         )
