@@ -265,7 +265,9 @@ def compare(name: str, direction: str, kinds: Kinds, total: bool = False) -> Any
         dtype = ctx.avals_in[0].dtype
         if kind_of(dtype) == "extended":
             return _compare_keys(ctx, x, y, direction)
-        return emit_compare(x, y, direction, dtype, total)
+        return ctx.op(
+            hlo.CompareOp, x, y, comparison_direction=_direction(direction), compare_type=_comparison(dtype, total)
+        )
 
     primitive = binary(name, None, kinds, ZERO, lower=lower, out_dtype=lambda dtype: np.dtype(bool))
     type(primitive).takes_keys = "extended" in kinds.members

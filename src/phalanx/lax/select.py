@@ -125,7 +125,7 @@ def _choose(ctx: Any, which: Any, aval: Any, cases: list, first: int) -> Any:
     if len(cases) == 1:
         return cases[0]
     if aval.dtype == np.bool_:
-        return hlo.select(which, cases[1], cases[0])
+        return ctx.op(hlo.SelectOp, which, cases[1], cases[0])
     middle = len(cases) // 2
     bound = ctx.constant(np.int32(first + middle), aval.update(weak_type=False))
     low = emit_compare(which, bound, "LT", aval.dtype)
