@@ -171,9 +171,19 @@ class LoweringContext:
         aval = aval if aval is not None else self.aval_out
         scalar = ShapedArray((), aval.dtype)
         initial = self.constant(np.asarray(init).astype(aval.dtype), scalar)
-        op = hlo.ReduceOp([self.type(aval)], [x], [initial], ir.DenseI64ArrayAttr.get(list(dims)))
-        self.region([scalar, scalar], op, lambda a, b: self.op(operation, a, b, aval=scalar))
-        return op.result
+        reduced = ir.Operation.create(
+            "stablehlo.reduce",
+            results=[self.type(aval)],
+            operands=[x, initial],
+            attributes={"dimensions": ir.DenseI64ArrayAttr.get(list(dims))},
+            regions=1,
+        )
+        element = self.type(scalar)
+        block = reduced.regions[0].blocks.append(element, element)
+        with ir.InsertionPoint(block):
+            both = ir.Operation.create(operation.OPERATION_NAME, results=[element], operands=list(block.arguments))
+            ir.Operation.create("stablehlo.return", operands=[both.results[0]])
+        return reduced.results[0]
 
     def inline(self, fun: Callable, *operands: Any, avals: Sequence[ShapedArray] | None = None, **kwargs: Any) -> list:
         """Emit what `fun`, a function made of our own operations, does to the operands.
