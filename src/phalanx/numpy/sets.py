@@ -114,7 +114,8 @@ def unique(
 def _unique_on_host(x: np.ndarray, *options: Any) -> Any:
     """The different elements of NumPy data, whose number is so known while tracing."""
     *wanted, axis, equal_nan = options
-    found = np.unique(x, *wanted, axis=axis, equal_nan=equal_nan)
+    unique: Any = np.unique  # NumPy's stubs know literal flags only
+    found = unique(x, *wanted, axis=axis, equal_nan=equal_nan)
     if not isinstance(found, tuple):
         return as_array(found)
     return tuple(array(v) for v in found)
