@@ -177,3 +177,9 @@ def test_errors_name_the_rule():
     g.defvjp(lambda x, y: (g(x, y), None), lambda res, ct: (ct,))
     with pytest.raises(TreeError, match="a tuple of 2 cotangents"):
         phalanx.grad(g)(1.0, 2.0)
+
+
+def test_a_keyword_only_parameter_may_keep_its_default():
+    wrapped = phalanx.custom_jvp(lax.sin)  # which has the keyword `accuracy`
+    wrapped.defjvp(lambda primals, tangents: (lax.sin(*primals), lax.mul(tangents[0], 3.0)))
+    assert float(phalanx.grad(wrapped)(1.0)) == 3.0

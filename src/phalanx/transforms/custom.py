@@ -341,12 +341,14 @@ def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
     else:
         signature = inspect.signature(fun)
     bound = signature.bind(*args, **kwargs)
+    keyword_only = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    named = [name for name in bound.arguments if signature.parameters[name].kind in keyword_only]
     bound.apply_defaults()
-    if bound.kwargs:
+    if named:
         raise ArgumentTypeError(
             f"call of {code_position(fun)}",
             expected="arguments that can be given by position",
-            got=f"keyword-only {', '.join(bound.kwargs)}",
+            got=f"keyword-only {', '.join(named)}",
             mend="make the parameters of custom-rule functions positional",
         )
     return bound.args
