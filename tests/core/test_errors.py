@@ -31,6 +31,7 @@ def test_a_value_is_shown_as_the_user_would_write_it():
         (errors.DTypeError, (TypeError,)),
         (errors.TreeError, (ValueError,)),
         (errors.AxisError, (ValueError,)),
+        (errors.UnboundAxisError, (NameError, errors.AxisError)),
         (errors.ShardingError, (ValueError,)),
         (errors.ArgumentError, (ValueError,)),
         (errors.ArgumentTypeError, (TypeError,)),

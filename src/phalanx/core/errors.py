@@ -30,6 +30,10 @@ class AxisError(PhalanxError, ValueError):
     """A named axis, or a position along the dimensions of an array, does not exist."""
 
 
+class UnboundAxisError(AxisError, NameError):
+    """A collective names an axis that no transformation around it has."""
+
+
 class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
 

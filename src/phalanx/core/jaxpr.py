@@ -178,6 +178,22 @@ def subprograms(params: dict) -> Iterable[Jaxpr]:
             yield from (v for v in value if type(v) is Jaxpr)
 
 
+def named_axes(jaxpr: Jaxpr) -> frozenset:
+    """The names of the axes that collectives in a program run over, also in the programs its equations hold."""
+
+    def collect() -> frozenset:
+        names: set = set()
+        for eqn in jaxpr.eqns:
+            axes = eqn.params.get("axes")
+            if type(axes) is tuple:
+                names.update(axes)
+            for sub in subprograms(eqn.params):
+                names |= named_axes(sub)
+        return frozenset(names)
+
+    return jaxpr.derive("named_axes", collect)
+
+
 def run_program(jaxpr: Jaxpr, *args: Any) -> list:
     """Run a program on values, on the current trace.
 

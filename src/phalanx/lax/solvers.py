@@ -95,9 +95,8 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
         moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
         groups = _groups(moved, sizes)
         mapped = _groups([d is not None for d in dims], sizes)
-        everything = any(any(m) for m in mapped)
         groups[4] = [x if m else to_front(x, None, axis.size) for x, m in zip(groups[4], mapped[4])]
-        b_mapped = [everything] * sizes[4]
+        b_mapped = [True] * sizes[4]
         num = sizes[4]
         new_matvec, _ = batch_program(matvec, axis, [*mapped[0], *b_mapped], True)
         new_solve, _ = batch_program(solve, axis, [*mapped[2], *b_mapped], True)

@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.jaxpr import Jaxpr, named_axes, run_program, subprograms
 from phalanx.core.primitive import Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Trace, Tracer, check_outputs, stage
@@ -97,7 +97,7 @@ class BatchTrace(Trace):
         before = state.trace
         state.trace = self.parent
         try:
-            if not active and not self.is_named_in(params):
+            if not active and not self.is_named_in(primitive, values, params):
                 return primitive(*args, **params)
             if primitive.batch_axis is not None:
                 y, dim = primitive.batch_axis(self.axis, values, mapped, **params)
@@ -109,10 +109,21 @@ class BatchTrace(Trace):
             return [self.wrap(v, d) for v, d in zip(y, dim, strict=True)]
         return y if dim is None else BatchTracer(self, y, dim)
 
-    def is_named_in(self, params: dict) -> bool:
-        """Whether a collective's `axes` parameter names this axis."""
+    def is_named_in(self, primitive: Primitive, args: Sequence[Any], params: dict) -> bool:
+        """Whether a collective runs over this axis, itself or in a program that the operation holds."""
+        name = self.axis.name
+        if name is None:
+            return False
         axes = params.get("axes")
-        return axes is not None and self.axis.name is not None and isinstance(axes, tuple) and self.axis.name in axes
+        if type(axes) is tuple and name in axes:
+            return True
+        if not primitive.holds_program:
+            return False
+        fun = params.get("fun")
+        if callable(fun):  # a custom call of a function that is not staged yet
+            program = stage(fun, [aval_of(x) for x in args], getattr(fun, "__name__", primitive.name))
+            return name in named_axes(program)
+        return any(name in named_axes(program) for program in subprograms(params))
 
     def wrap(self, x: Any, dim: int | None) -> Any:
         """A value with its mapped dimension, or as it is where none is mapped."""

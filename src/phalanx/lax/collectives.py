@@ -1,0 +1,226 @@
+"""Collective reductions: sums, means and extremes over the members of named axes.
+
+Builds on `named_axes`; the collectives that move data instead of combining it are in `exchanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
+from phalanx.core.primitive import LINEAR, Roles
+from phalanx.core.trace import Tracer
+from phalanx.lax.broadcast import dim_names, reduce_sum_p
+from phalanx.lax.convert import convert_element_type_p
+from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
+from phalanx.lax.family import NUMBER, ORDERED, Kinds, check_kind
+from phalanx.lax.named_axes import Collective, Scope, scope_of, without
+from phalanx.lax.reductions import reduce_max_p, reduce_min_p
+from phalanx.transforms.batching import Axis
+from phalanx.tree import tree_map
+
+
+class CollectiveReduction(Collective):
+    """What reductions over named axes share: any[*dims] -> any[*dims], the same for all members."""
+
+    kinds: Kinds = NUMBER
+    dense: Any = None  # the reduction over a dimension
+
+    def result(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None) -> Any:
+        check_kind(f"lax.{self.name}", x, self.kinds)
+        return x
+
+    def roles(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None) -> Roles:
+        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+
+    def within(self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, **params: Any) -> tuple:
+        return self._rest(self.dense(x, dims=(b,)), at, axes, sizes), None
+
+    def same(self, x: Any, axis: Axis, at: int, *, axes: tuple, sizes: tuple, groups: None, **params: Any) -> tuple:
+        return self._rest(self.repeated(x, axis.size), at, axes, sizes), None
+
+    def repeated(self, x: Any, count: Any) -> Any:
+        """The reduction of `count` times the same."""
+        return x
+
+    def _rest(self, x: Any, at: int, axes: tuple, sizes: tuple) -> Any:
+        return x if len(axes) == 1 else self(x, **without(at, axes, sizes))
+
+
+class PSum(CollectiveReduction, name="psum"):
+    """The sum over the members of named axes."""
+
+    dense = reduce_sum_p
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Any, x: Any, **params: Any) -> tuple:
+        return (self(y_bar, **params),)
+
+    def repeated(self, x: Any, count: Any) -> Any:
+        return times(x, count)
+
+
+psum_p = PSum()
+
+
+def extreme_jvp(self: CollectiveReduction, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
+    """The mean of the tangents of all members that attain the extreme."""
+    (x,), (t,) = primals, tangents
+    y = self(x, **params)
+    hit = convert_element_type_p(eq_p(x, y), dtype=t.dtype, weak_type=False)
+    return y, div_p(psum_p(mul_p(t, hit), **params), psum_p(hit, **params))
+
+
+class PMax(CollectiveReduction, name="pmax"):
+    """The largest over the members of named axes."""
+
+    kinds = ORDERED
+    dense = reduce_max_p
+    jvp = extreme_jvp
+
+
+class PMin(CollectiveReduction, name="pmin"):
+    """The smallest over the members of named axes."""
+
+    kinds = ORDERED
+    dense = reduce_min_p
+    jvp = extreme_jvp
+
+
+pmax_p = PMax()
+pmin_p = PMin()
+
+
+def _reduce(x: Any, scope: Scope, one: Callable[[Any], Any]) -> Any:
+    return tree_map(one, x) if scope.axes else x
+
+
+def _sum_leaf(x: Any, scope: Scope) -> Any:
+    if isinstance(x, bool | int | float | complex | np.generic) and scope.is_even:
+        return x * scope.count
+    if aval_of(x).dtype == np.bool_:
+        x = convert_element_type_p(x, dtype=dtypes.canonicalize_dtype(np.int32), weak_type=False)
+    if not isinstance(x, Tracer) and scope.is_even:
+        return times(x, scope.count)
+    return psum_p(x, **scope.params)
+
+
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """Sum over the members of named axes.
+
+    Args:
+      x: a tree of arrays. A constant becomes its multiple while tracing: `psum(1, axis)` is the size of the axis.
+      axis_name: the name of an axis in scope, or several.
+      axis_index_groups: lists of positions along the axis; each position is in one, and each list sums by itself.
+
+    Returns:
+      The same tree, of sums; booleans are counted.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: the groups are no partition of the axis.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> share = phalanx.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
+      >>> share(phalanx.numpy.array([1.0, 3.0])).tolist()
+      [0.25, 0.75]
+    """
+    scope = scope_of("lax.psum", axis_name, axis_index_groups)
+    return _reduce(x, scope, lambda leaf: _sum_leaf(leaf, scope))
+
+
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """Mean over the members of named axes.
+
+    Args:
+      x: a tree of arrays.
+      axis_name: the name of an axis in scope, or several.
+      axis_index_groups: lists of positions along the axis; each list has its own mean.
+
+    Returns:
+      The same tree, of means; those of integers are floating-point numbers.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: the groups are no partition of the axis.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.pmean(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
+      [2.0, 2.0]
+    """
+    scope = scope_of("lax.pmean", axis_name, axis_index_groups)
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, bool | int | float | complex):
+            return leaf / 1
+        aval = aval_of(leaf)
+        dtype = dtypes.to_inexact_dtype(aval.dtype)
+        if dtype != aval.dtype:
+            leaf = convert_element_type_p(leaf, dtype=dtype, weak_type=False)
+        if scope.is_even:
+            return div_p(_sum_leaf(leaf, scope), dtype.type(scope.count)) if isinstance(leaf, Tracer) else leaf
+        return div_p(_sum_leaf(leaf, scope), psum_p(dtype.type(1), **scope.params))
+
+    return _reduce(x, scope, one)
+
+
+def _extreme_leaf(primitive: CollectiveReduction, x: Any, scope: Scope) -> Any:
+    return primitive(x, **scope.params) if isinstance(x, Tracer) else x
+
+
+def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """Largest over the members of named axes.
+
+    Args:
+      x: a tree of arrays.
+      axis_name: the name of an axis in scope, or several.
+      axis_index_groups: lists of positions along the axis; each list has its own largest.
+
+    Returns:
+      The same tree; derivatives are shared among members that attain the maximum.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: the groups are no partition of the axis.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
+      [3.0, 3.0]
+    """
+    scope = scope_of("lax.pmax", axis_name, axis_index_groups)
+    return _reduce(x, scope, lambda leaf: _extreme_leaf(pmax_p, leaf, scope))
+
+
+def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """Smallest over the members of named axes.
+
+    Args:
+      x: a tree of arrays.
+      axis_name: the name of an axis in scope, or several.
+      axis_index_groups: lists of positions along the axis; each list has its own smallest.
+
+    Returns:
+      The same tree; derivatives are shared among members that attain the minimum.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: the groups are no partition of the axis.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
+      [1.0, 1.0]
+    """
+    scope = scope_of("lax.pmin", axis_name, axis_index_groups)
+    return _reduce(x, scope, lambda leaf: _extreme_leaf(pmin_p, leaf, scope))
