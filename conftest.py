@@ -1,7 +1,10 @@
 """Settings that must stand before phalanx is first imported, for the tests and for the doctests of the sources."""
 
+import importlib
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
@@ -12,3 +15,23 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # An example may be the one that compiles, so no time limit; CI draws the same examples at each run.
 settings.register_profile("phalanx", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("phalanx")
+
+SOURCE = Path(__file__).parent / "src"
+
+
+def pytest_collect_file(file_path: Path) -> None:
+    """Import a source file the ordinary way before pytest does.
+
+    Left to itself, pytest runs a module again that its package has imported, so that primitives would be declared
+    twice, and puts the module in the place of a function of its name (`phalanx.spmd.jit`).
+    """
+    if file_path.suffix == ".py" and file_path.stem not in ("__init__", "__main__") and SOURCE in file_path.parents:
+        importlib.import_module(".".join(file_path.relative_to(SOURCE).with_suffix("").parts))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def names_of_examples(doctest_namespace: dict) -> None:
+    """The one name that examples in `phalanx.numpy` use without importing it."""
+    import phalanx.numpy
+
+    doctest_namespace["jnp"] = phalanx.numpy

@@ -73,7 +73,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
     Examples:
       >>> import phalanx
       >>> phalanx.jit(lambda x: phalanx.debug.print("x = {}", x))(3)
-      >>> phalanx.effects_barrier()
+      ... phalanx.effects_barrier()
       x = 3
     """
     try:

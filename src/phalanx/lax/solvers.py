@@ -233,10 +233,12 @@ def custom_root(
 
     Examples:
       >>> import phalanx
+      >>> def newton(f, x):
+      ...     for _ in range(9):
+      ...         x = x - f(x) / (2 * x)
+      ...     return x
       >>> def root(a):
-      ...     return phalanx.lax.custom_root(
-      ...         lambda x: x * x - a, 1.0, lambda f, x: a**0.5, lambda g, y: y / g(1.0)
-      ...     )
+      ...     return phalanx.lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
       >>> round(float(phalanx.grad(root)(4.0)), 4)
       0.25
     """
