@@ -158,6 +158,8 @@ class Sampler:
         self.loops, self.seconds = 1, 0.0
         if isinstance(self.subject, Timed):
             self._calibrate(effort)
+        if isinstance(self.subject, Script):
+            run_script(self.subject.source)
 
     def _calibrate(self, effort: Effort) -> None:
         """Warm up, then choose how many calls make one sample."""
