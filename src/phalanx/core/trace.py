@@ -53,7 +53,7 @@ class Trace:
 
     def check_alive(self, x: Any) -> None:
         """Refuse a constant that is a tracer of a trace that has ended."""
-        if isinstance(x, Tracer) and not x.trace.alive:
+        if isinstance(x, Tracer) and not x._trace.alive:
             raise leak_error(x)
 
 
@@ -91,9 +91,9 @@ def ensure_compile_time_eval() -> Iterator[None]:
 class Tracer(Operators):
     """A value that stands for others: the argument of a function under transformation."""
 
-    __slots__ = ("__weakref__", "trace")
+    __slots__ = ("__weakref__", "_trace")
 
-    trace: Any
+    _trace: Any
     aval: Any
 
     # What the wrapped value is, where Python may look at it; staged values have none.
@@ -113,14 +113,14 @@ class Tracer(Operators):
 
     def describe(self) -> str:
         """This value in words, for messages."""
-        return f"{self.aval.str_short()} traced by {self.trace.name}"
+        return f"{self.aval.str_short()} traced by {self._trace.name}"
 
     def origin(self) -> str | None:
         """The line that made it, where that is known."""
         return None
 
     def _known(self, error: Any, **use: Any) -> Any:
-        if not self.trace.alive:
+        if not self._trace.alive:
             raise leak_error(self)
         value = self.concrete
         if value is None:
@@ -159,7 +159,7 @@ class Tracer(Operators):
         raise TypeError(f"unhashable type: a traced value ({self.describe()}); arrays are not hashable")
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.str_short()}>with<{self.trace.name}>"
+        return f"Traced<{self.aval.str_short()}>with<{self._trace.name}>"
 
     def __reduce__(self) -> Any:
         raise ConcretizationTypeError.of(self.describe(), self.origin(), use="bytes (pickling)")
@@ -172,21 +172,21 @@ class Tracer(Operators):
 
 def leak_error(tracer: Tracer) -> UnexpectedTracerError:
     """The error for the use of a tracer whose trace has ended."""
-    return UnexpectedTracerError.of(tracer.describe(), tracer.origin(), function=tracer.trace.name or None)
+    return UnexpectedTracerError.of(tracer.describe(), tracer.origin(), function=tracer._trace.name or None)
 
 
 class StagedTracer(Tracer):
     """A value of the program being recorded."""
 
-    __slots__ = ("aval", "var")
+    __slots__ = ("_var", "aval")
 
     def __init__(self, trace: StagingTrace, aval: ShapedArray, var: Var):
-        self.trace = trace
+        self._trace = trace
         self.aval = aval
-        self.var = var
+        self._var = var
 
     def origin(self) -> str | None:
-        eqn = self.trace.equation_of(self.var)
+        eqn = self._trace.equation_of(self._var)
         return source.summary(eqn.source) if eqn is not None else None
 
     def __repr__(self) -> str:
@@ -219,7 +219,7 @@ class StagingTrace(Trace):
         avals = []
         atoms = []
         for x in args:
-            atom = x.var if type(x) is StagedTracer and x.trace is self else self.constant(x)
+            atom = x._var if type(x) is StagedTracer and x._trace is self else self.constant(x)
             atoms.append(atom)
             avals.append(atom.aval)
         return self.record(primitive, atoms, tuple(avals), params)
@@ -253,8 +253,8 @@ class StagingTrace(Trace):
             return var
         if isinstance(x, Tracer):
             self.check_alive(x)
-            if x.trace is self:  # a subclass's own tracer
-                return x.var
+            if x._trace is self:  # a subclass's own tracer
+                return x._var
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return Literal(x[()], aval_of(x))
         var = Var(aval_of(x))
@@ -264,7 +264,7 @@ class StagingTrace(Trace):
 
     def atom(self, x: Any) -> Any:
         """The atom for any value, this trace's own or a constant."""
-        return x.var if type(x) is StagedTracer and x.trace is self else self.constant(x)
+        return x._var if type(x) is StagedTracer and x._trace is self else self.constant(x)
 
     def finish(self, outputs: Sequence[Any]) -> Jaxpr:
         """End the trace and give the program."""

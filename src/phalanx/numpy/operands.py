@@ -276,7 +276,7 @@ def concrete(x: Any) -> np.ndarray | None:
     """The value of `x` on the host where it is known now, else None."""
     if isinstance(x, np.ndarray | np.generic) or type(x) in SCALAR_KINDS:
         return np.asarray(x)
-    if hasattr(x, "trace") and hasattr(x, "concrete"):
+    if hasattr(x, "_trace"):
         x = x.concrete
         return None if x is None else concrete(x)
     return np.asarray(x)
@@ -291,7 +291,7 @@ def as_array(x: Any) -> Any:
         return x
     aval = aval_of(x)
     trace = state.trace
-    while trace is not None and not isinstance(trace, StagingTrace):
+    while trace is not None and type(trace) is not StagingTrace:  # linear traces record tangents only
         trace = trace.parent
     if trace is None:
         return placement.put(np.asarray(x), None, aval)

@@ -88,7 +88,7 @@ def _strip_aux(trace: JVPTrace, aux: Callable[[], Any] | None) -> Any:
     """The auxiliary values with their tangents dropped."""
     if aux is None:
         return None
-    return tree_map(lambda x: x.primal if type(x) is JVPTracer and x.trace is trace else x, aux())
+    return tree_map(lambda x: x.primal if type(x) is JVPTracer and x._trace is trace else x, aux())
 
 
 def _name(fun: Callable) -> str:

@@ -53,7 +53,7 @@ class BatchTracer(Tracer):
     __slots__ = ("_aval", "batched", "dim")
 
     def __init__(self, trace: BatchTrace, batched: Any, dim: int):
-        self.trace = trace
+        self._trace = trace
         self.batched = batched
         self.dim = dim
 
@@ -85,7 +85,7 @@ class BatchTrace(Trace):
         mapped: list[int | None] = []
         active = False
         for x in args:
-            if type(x) is BatchTracer and x.trace is self:
+            if type(x) is BatchTracer and x._trace is self:
                 values.append(x.batched)
                 mapped.append(x.dim)
                 active = True
@@ -131,7 +131,7 @@ class BatchTrace(Trace):
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
         """The batched value and mapped dimension of any value."""
-        if type(x) is BatchTracer and x.trace is self:
+        if type(x) is BatchTracer and x._trace is self:
             return x.batched, x.dim
         self.check_alive(x)
         return x, None

@@ -24,7 +24,7 @@ class JVPTracer(Tracer):
     __slots__ = ("primal", "tangent")
 
     def __init__(self, trace: JVPTrace, primal: Any, tangent: Any):
-        self.trace = trace
+        self._trace = trace
         self.primal = primal
         self.tangent = tangent
 
@@ -51,7 +51,7 @@ class JVPTrace(Trace):
         tangents: list[Any] = []
         active = False
         for x in args:
-            if type(x) is JVPTracer and x.trace is self:
+            if type(x) is JVPTracer and x._trace is self:
                 primals.append(x.primal)
                 tangents.append(x.tangent)
                 active = True
@@ -82,7 +82,7 @@ class JVPTrace(Trace):
 
     def unpair(self, x: Any) -> tuple[Any, Any]:
         """The primal and tangent of any value."""
-        if type(x) is JVPTracer and x.trace is self:
+        if type(x) is JVPTracer and x._trace is self:
             return x.primal, x.tangent
         self.check_alive(x)
         return x, Zero.like(x)

@@ -24,7 +24,7 @@ class LinearTrace(StagingTrace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         for x in args:
-            if type(x) is StagedTracer and x.trace is self:
+            if type(x) is StagedTracer and x._trace is self:
                 break
         else:
             before = state.trace
@@ -39,7 +39,7 @@ class LinearTrace(StagingTrace):
 
     def is_unknown(self, x: Any) -> bool:
         """Whether a value depends on this trace's inputs."""
-        return type(x) is StagedTracer and x.trace is self
+        return type(x) is StagedTracer and x._trace is self
 
 
 def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, Any]) -> None:

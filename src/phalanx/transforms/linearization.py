@@ -66,8 +66,8 @@ def _linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[b
             tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, want, strict=True)]
             linear, has_tangent = finish_linear(linear_trace, tangents)
             linear, residuals = _residuals(linear, staging)
-            position = {x.var: i for i, x in enumerate(inputs)}
-            forwarded = [position.get(r.var) for r in residuals]
+            position = {x._var: i for i, x in enumerate(inputs)}
+            forwarded = [position.get(r._var) for r in residuals]
             returned = [r for r, f in zip(residuals, forwarded, strict=True) if f is None]
             primal = staging.finish([*(p for p, _ in pairs), *returned])
         finally:
@@ -81,7 +81,7 @@ def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
     computed: list[tuple[Var, Any]] = []
     constant: list[tuple[Var, Any]] = []
     for v, c in zip(linear.constvars, linear.consts, strict=True):
-        (computed if type(c) is StagedTracer and c.trace is staging else constant).append((v, c))
+        (computed if type(c) is StagedTracer and c._trace is staging else constant).append((v, c))
     opened = linear.replace(
         invars=[*(v for v, _ in computed), *linear.invars],
         constvars=[v for v, _ in constant],
