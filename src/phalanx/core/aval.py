@@ -199,6 +199,17 @@ def _aval_of_host(x: Any) -> ShapedArray:
     )
 
 
+def host_scalar(x: Any, dtype: Any) -> np.ndarray:
+    """A host scalar as NumPy data of a dtype.
+
+    Raises:
+      OverflowError: an integer that Python wrote does not fit; it would wrap around in silence.
+    """
+    if type(x) is int and dtype.kind in "iu":
+        return np.asarray(x, dtype)
+    return np.asarray(x).astype(dtype)
+
+
 def typeof(x: Any) -> ShapedArray:
     """The abstract value of an array, a tracer or a scalar: what the system knows of it before it has data.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes, effects
-from phalanx.core.aval import ShapedArray, token_aval
+from phalanx.core.aval import ShapedArray, host_scalar, token_aval
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
@@ -120,11 +120,12 @@ class LoweringContext:
         return found
 
     def _emit_constant(self, value: Any, aval: ShapedArray) -> Any:
-        array = (
-            np.asarray(value).astype(aval.dtype, copy=False)
-            if aval.dtype != dtypes.float0
-            else np.zeros(aval.shape, bool)
-        )
+        if aval.dtype == dtypes.float0:
+            array = np.zeros(aval.shape, bool)
+        elif type(value) is int:
+            array = host_scalar(value, aval.dtype)
+        else:
+            array = np.asarray(value).astype(aval.dtype, copy=False)
         if array.shape != aval.shape:
             array = np.broadcast_to(array, aval.shape)
         # At the head of the block, so that everything later in it may use them; regions never reach outside.

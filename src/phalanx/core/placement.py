@@ -13,7 +13,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.array import Array, ArrayType, deleted_error
 from phalanx.core.array import placement as seat
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
 from phalanx.core.seat import Seat
@@ -93,7 +93,7 @@ _MAX_SCALARS = 4096
 
 def _scalar(x: Any, type: ArrayType) -> Array:
     """A rank-0 array, remembered, since programs use the same few scalars again and again."""
-    value = np.asarray(x).astype(type.aval.dtype)
+    value = host_scalar(x, type.aval.dtype)
     key = (value.tobytes(), type)
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():

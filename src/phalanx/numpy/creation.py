@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
@@ -79,6 +80,8 @@ def _from_host(x: Any, dtype: Any) -> Any:
     if type(x) in SCALAR_KINDS:
         if dtype is None:
             return as_array(x)
+        if type(x) is int:
+            return as_array(host_scalar(x, dtype))
         return as_array(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
     if isinstance(x, tuple | list | range):
         if any_array(x):

@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes, placement
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.trace import StagedTracer, StagingTrace
@@ -294,7 +294,7 @@ def as_array(x: Any) -> Any:
     while trace is not None and type(trace) is not StagingTrace:  # linear traces record tangents only
         trace = trace.parent
     if trace is None:
-        return placement.put(np.asarray(x), None, aval)
+        return placement.put(host_scalar(x, aval.dtype) if type(x) is int else np.asarray(x), None, aval)
     if not aval.shape:
         return lax.convert_element_type_p(x, dtype=aval.dtype, weak_type=aval.weak_type)
     return StagedTracer(trace, aval, trace.constant(np.asarray(x, aval.dtype)))
