@@ -1,0 +1,134 @@
+"""What is wrong with the arguments of array functions is said in full."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.errors import ConcretizationTypeError, PhalanxError
+
+X = np.zeros((2, 3), np.float32)
+
+MESSAGES = {
+    "sum axis": (lambda: jnp.sum(X, axis=2),
+        "sum, argument axis: expected an axis of an array of rank 2, got 2.\n  To mend: give an integer from -2 to 1."),
+    "sum twice": (lambda: jnp.sum(X, axis=(0, 0)),
+        "sum, argument axis: expected different axes, got (0, 0).\n  To mend: give each axis once."),
+    "sum out": (lambda: jnp.sum(X, out=X),
+        "sum, argument out: expected None, since arrays do not change, got an array.\n  To mend: use the returned array."),
+    "max of nothing": (lambda: jnp.max(np.zeros((0, 2))),
+        "max: expected at least one element along the reduced dimensions, got an array of shape (0, 2).\n"
+        "  To mend: give initial=, the result for no elements."),
+    "max where": (lambda: jnp.max(X, where=X > 0),
+        "max, argument initial: expected a value where no element takes part, since where is given, got None.\n"
+        "  To mend: give initial=."),
+    "argmax": (lambda: jnp.argmax(np.zeros(0)),
+        "argmax: expected at least one element, got an array of shape (0,).\n  To mend: check the size."),
+    "broadcast": (lambda: jnp.add(X, np.zeros(2)),
+        "add: expected shapes that broadcast: equal dimensions, or 1, got (2, 3) and (2,).\n"
+        "  To mend: reshape one operand, or insert dimensions with x[:, None]."),
+    "dtype": (lambda: jnp.bitwise_and(X, 1),
+        "bitwise_and: expected boolean or integer operands, got float32.\n  To mend: convert the operand with .astype."),
+    "reshape": (lambda: jnp.reshape(X, (4, 2)),
+        "reshape, argument shape: expected a shape of 6 elements, as (2, 3) has, got (4, 2).\n"
+        "  To mend: use -1 for one dimension to have it found."),
+    "reshape -1": (lambda: jnp.reshape(X, (4, -1)),
+        "reshape, argument shape: expected one -1, and a divisor of 6 elements in the other dimensions, got (4, -1).\n"
+        "  To mend: give each dimension but one."),
+    "transpose": (lambda: jnp.transpose(X, (0,)),
+        "transpose, argument axes: expected 2 axes for an array of rank 2, got (0,).\n  To mend: name each dimension once."),
+    "squeeze": (lambda: jnp.squeeze(X, 0),
+        "squeeze, argument axis: expected dimensions of size 1, got axis 0 of shape (2, 3).\n"
+        "  To mend: index the dimension, or leave it out."),
+    "broadcast_to": (lambda: jnp.broadcast_to(X, (3, 2)),
+        "broadcast_to, argument shape: expected a shape that (2, 3) broadcasts to, got (3, 2).\n"
+        "  To mend: reshape the array first."),
+    "concatenate": (lambda: jnp.concatenate([X, np.zeros((2, 2))], 0),
+        "concatenate, array 1: expected the shape (2, 3) of array 0, but for axis 0, got (2, 2).\n"
+        "  To mend: reshape or broadcast the arrays to agree."),
+    "no arrays": (lambda: jnp.concatenate([]),
+        "concatenate: expected at least one array, got none.\n  To mend: give a non-empty sequence."),
+    "split": (lambda: jnp.split(X, 2, axis=1),
+        "split, argument indices_or_sections: expected a divisor of 3, the size of axis 1, got 2.\n"
+        "  To mend: use array_split for pieces of unequal size."),
+    "matmul": (lambda: jnp.matmul(X, X),
+        "matmul: expected equal sizes of the dimensions to be summed over, got 3 in (2, 3) and 2 in (2, 3).\n"
+        "  To mend: transpose or reshape an operand."),
+    "matmul scalar": (lambda: jnp.matmul(X, 2.0),
+        "matmul: expected arrays of rank 1 or more, got shapes (2, 3) and ().\n  To mend: multiply by a scalar with *."),
+    "einsum terms": (lambda: jnp.einsum("ij", X, X),
+        "einsum, argument subscripts: expected 2 terms, one for each operand, got 'ij'.\n"
+        "  To mend: separate the terms with commas."),
+    "einsum rank": (lambda: jnp.einsum("ijk->i", X),
+        "einsum, operand 0: expected rank 3, as the term 'ijk' has, got 2.\n  To mend: name each axis, or use '...'."),
+    "einsum size": (lambda: jnp.einsum("ij,jk->ik", X, X),
+        "einsum, operand 1: expected size 3 of axis 'j', as before, got 2 in (2, 3).\n"
+        "  To mend: give operands whose axes agree."),
+    "einsum result": (lambda: jnp.einsum("ij->k", X),
+        "einsum, argument subscripts: expected a result whose axes each occur in an operand, and once in it, got 'ij->k'.\n"
+        "  To mend: change what stands after '->'."),
+    "pad": (lambda: jnp.pad(X, -1),
+        "pad, argument pad_width: expected numbers >= 0, got -1.\n  To mend: slice instead."),
+    "where": (lambda: jnp.where(X > 0, X),
+        "where: expected both x and y, or neither, got one of them.\n  To mend: give the other."),
+    "take mode": (lambda: jnp.take(X, 0, mode="raise"),
+        "take, argument mode: expected 'fill', 'clip', 'wrap' or 'promise_in_bounds', got 'raise'.\n"
+        "  To mend: use one of these."),
+    "put in place": (lambda: jnp.put_along_axis(X, np.zeros((2, 1), int), 0.0, 1),
+        "put_along_axis, argument inplace: expected False, since arrays do not change, got True.\n"
+        "  To mend: give inplace=False and use the returned array."),
+    "linspace": (lambda: jnp.linspace(0, 1, -1),
+        "linspace, argument num: expected a number >= 0, got -1.\n  To mend: give 0 or more."),
+    "arange step": (lambda: jnp.arange(0, 1, 0),
+        "arange, argument step: expected a step other than 0, got 0.\n  To mend: leave it out."),
+    "shape": (lambda: jnp.zeros((2, 1.5)),
+        "full, argument shape: expected integers, got 1.5 of type float.\n  To mend: give the shape as a tuple of Python ints."),
+    "array of text": (lambda: jnp.array(["a"]),
+        "array, argument object: expected numbers, or nested sequences of them of one shape, got ['a'] of type list.\n"
+        "  To mend: leave data that is not numeric outside of arrays."),
+    "quantile": (lambda: jnp.quantile(X, 0.5, method="best"),
+        "quantile, argument method: expected 'linear' or 'lower' or 'higher' or 'midpoint' or 'nearest', got 'best'.\n"
+        "  To mend: use one of these."),
+    "not square": (lambda: jnp.linalg.inv(X),
+        "linalg.inv: expected a square matrix or a stack of them, got an array of shape (2, 3).\n  To mend: reshape it."),
+    "norm": (lambda: jnp.linalg.norm(X, "big"),
+        "linalg.norm, argument ord: expected None, 'fro', 'nuc', 1, 2, inf or their negatives, got 'big'.\n"
+        "  To mend: use one."),
+    "fft": (lambda: jnp.fft.rfft(X * 1j),
+        "fft.rfft: expected real numbers, got complex64.\n  To mend: use fft, or take the real part."),
+    "signature": (lambda: jnp.vectorize(lambda x: x, signature="n->n")(X),
+        "vectorize, argument signature: expected a text such as '(m,n),(n)->(m)', got 'n->n'.\n"
+        "  To mend: name the core dimensions of each argument and result in parentheses."),
+    "None": (lambda: jnp.sin(None),
+        "sin: expected an array or a scalar, got None of type NoneType.\n  To mend: give the argument."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_what_is_wrong_is_said(name):
+    function, text = MESSAGES[name]
+    with pytest.raises(PhalanxError) as error:
+        function()
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    "function, where",
+    [
+        (jnp.nonzero, "nonzero, the number of results"), (jnp.unique, "unique, the number of results"),
+        (lambda x: jnp.bincount(x.astype(int)), "bincount, the length of the result"),
+        (lambda x: jnp.repeat(x, x.astype(int)), "repeat, argument repeats"),
+    ],
+)  # fmt: skip
+def test_a_shape_that_depends_on_traced_values_is_refused(function, where):
+    with pytest.raises(ConcretizationTypeError) as error:
+        phalanx.jit(function)(np.zeros(3, np.float32))
+    assert str(error.value).startswith(where)
+    assert "traced by" in str(error.value)
+
+
+def test_a_traced_length_is_refused_with_the_name_of_the_tracer():
+    with pytest.raises(ConcretizationTypeError):
+        phalanx.jit(lambda n: jnp.arange(n))(3)
+    with pytest.raises(ConcretizationTypeError):
+        phalanx.jit(lambda n: jnp.zeros(n))(3)
