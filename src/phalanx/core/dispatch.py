@@ -499,6 +499,24 @@ def check_values(name: str, out: Sequence[Array]) -> None:
 # --- whole functions ---
 
 
+def shortcut(fun: Callable, arrays: Sequence[Array], name: str) -> Call | None:
+    """A function compiled for arrays of just these types, where calling it is one execution with one result.
+
+    Args:
+      fun: takes arrays and gives an array.
+      arrays: examples of them.
+      name: what it is called in messages and profiles.
+
+    Returns:
+      The direct call, or None where more has to be done at each call.
+    """
+    if state.context.disable_jit:
+        return None
+    types = [x._type for x in arrays]
+    call = prepare(stage(lambda *xs: [fun(*xs)], [t.aval for t in types], name), types, name)
+    return call if call.is_direct else None
+
+
 def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
     """Make an eager call of a composite function one compiled program.
 
@@ -515,36 +533,76 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
     """
     if fun is None:
         return functools.partial(eager_program, static_argnames=static_argnames)
-    positions = list(inspect.signature(fun).parameters)
-    static_positions = frozenset(positions.index(n) for n in static_argnames if n in positions)
-    static_names = frozenset(static_argnames)
-    calls: dict[Any, Any] = {}
+    function = _EagerFunction(fun, static_argnames)
+    shortcuts, call_slowly = function.shortcuts, function.call
 
     @functools.wraps(fun)
     def eager_call(*args: Any, **kwargs: Any) -> Any:
-        if state.trace is not None or state.context.disable_jit:
+        if state.trace is not None:
             return fun(*args, **kwargs)
-        static: list = []
-        dynamic: list = []
-        for i, x in enumerate(args):
-            (static if i in static_positions else dynamic).append(x)
+        try:
+            key = (
+                tuple([x._type if type(x) is Array else (type(x), x) for x in args]),
+                tuple(kwargs.items()) if kwargs else (),
+                state.context,
+            )
+            shortcut = shortcuts.get(key)
+        except TypeError:  # lists, dicts, and arrays by keyword
+            return call_slowly(args, kwargs, None)
+        if shortcut is None:
+            return call_slowly(args, kwargs, key)
+        call, which = shortcut
+        try:
+            out = call.run([args[i]._buffer for i in which]).consume_with_handlers(call.handlers)
+        except Exception as error:
+            explain_failure(error, args)
+            raise
+        return Array(out[0], call.out_types[0])
+
+    return eager_call
+
+
+class _EagerFunction:
+    """The compiled forms of a function that is called eagerly.
+
+    `shortcuts` is for calls whose arguments are arrays and static values, by their types and values: the direct call,
+    and the numbers of the arguments that it takes. `calls` is for all.
+    """
+
+    def __init__(self, fun: Callable, static_argnames: Sequence[str]):
+        positions = list(inspect.signature(fun).parameters)
+        self.fun = fun
+        self.static_positions = frozenset(positions.index(n) for n in static_argnames if n in positions)
+        self.static_names = frozenset(static_argnames)
+        self.calls: dict[Any, Any] = {}
+        self.shortcuts: dict[Any, tuple[Call, tuple]] = {}
+        _function_caches.extend((self.calls, self.shortcuts))
+
+    def call(self, args: tuple, kwargs: dict, shortcut: Any) -> Any:
+        """Call the function on concrete values, keeping the call under the key `shortcut` where it can be one."""
+        if state.context.disable_jit:
+            return self.fun(*args, **kwargs)
+        static = [x for i, x in enumerate(args) if i in self.static_positions]
+        dynamic = [x for i, x in enumerate(args) if i not in self.static_positions]
         for name, x in kwargs.items():
-            (static if name in static_names else dynamic).append(x)
+            (static if name in self.static_names else dynamic).append(x)
         leaves, tree = tree_flatten(dynamic)
         types = tuple([x._type if type(x) is Array else _leaf_type(x) for x in leaves])
         key = (types, tree, tuple(kwargs), len(args), tuple(static), state.context)
         try:
-            entry = calls.get(key)
+            entry = self.calls.get(key)
         except TypeError:  # a static value that cannot be part of a key
-            return fun(*args, **kwargs)
+            return self.fun(*args, **kwargs)
         if entry is None:
-            entry = calls[key] = _prepare_function(
-                fun, args, kwargs, static_positions, static_names, leaves, tree, types
+            entry = self.calls[key] = _prepare_function(
+                self.fun, args, kwargs, self.static_positions, self.static_names, leaves, tree, types
             )
-        return _finish_function(fun, entry, leaves)
-
-    _function_caches.append(calls)
-    return eager_call
+        call, out_tree, _ = entry
+        if shortcut is not None and call.is_direct and out_tree is None:
+            which = tuple([i for i, x in enumerate(args) if type(x) is Array])
+            if len(which) == len(call.compiled.lowered.in_shardings):
+                self.shortcuts[shortcut] = call, which
+        return _finish_function(self.fun, entry, leaves)
 
 
 def _finish_function(fun: Callable, entry: tuple, leaves: list) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.dispatch import eager_program
+from phalanx.core.config import state
+from phalanx.core.dispatch import eager_program, scalar_array
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.creation import array
@@ -61,6 +62,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     a, b = getattr(x, "aval", None), getattr(condition, "aval", None)
     if a is not None and b is not None and a is getattr(y, "aval", None) and b.shape == a.shape and b.dtype == np.bool_:
         return lax.select_n_p(condition, y, x)
+    if state.trace is None:  # A number that is placed already leaves one execution to do.
+        x, y = (scalar_array(v) if type(v) is float else v for v in (x, y))
     return _where(condition, x, y)
 
 

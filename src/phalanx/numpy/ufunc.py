@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
+from phalanx.core.array import Array
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
+from phalanx.core.dispatch import eager_program, explain_failure, scalar_array, shortcut
 from phalanx.core.errors import DTypeError
 from phalanx.core.primitive import Primitive
 from phalanx.numpy.operands import (
@@ -173,6 +174,15 @@ def _with_scalars(function: Callable, steps: tuple) -> Callable:
     return lambda x, y: function(left(x), right(y))
 
 
+def _meets(dtype: Any, scalar: Any, kind: type) -> bool:
+    """Whether a scalar may be placed in its own dtype before it meets an array of `dtype`, losing nothing."""
+    if kind is int:
+        return dtype.kind in "ifcb" and -128 <= scalar <= 127
+    return (kind in SCALAR_KINDS and dtypes.scalar_dtype(kind) == dtype) or (
+        issubclass(kind, np.generic) and np.dtype(kind) == dtype
+    )
+
+
 def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
     x = unwrapped(x)
     return x, kind_of(x, name)
@@ -181,9 +191,21 @@ def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
 def unary(rule: Rule) -> Callable:
     """The ufunc of one operand that a rule describes."""
     plans: dict[tuple, Callable] = {}
+    shortcuts: dict[tuple, Any] = {}  # eager calls, by the type of the array; None where there is no shortcut
     name = rule.name
 
     def ufunc(x: Any, /) -> Any:
+        if state.trace is None and type(x) is Array:
+            try:
+                way = shortcuts[x._type, state.context]
+            except KeyError:
+                way = shortcuts[x._type, state.context] = shortcut(ufunc, (x,), name)
+            if way is not None:
+                try:
+                    return Array(way.run([x._buffer]).consume_with_handlers(way.handlers)[0], way.out_types[0])
+                except Exception as error:
+                    explain_failure(error, (x,))
+                    raise
         kind = getattr(x, "aval", None)
         if kind is None:
             kind = type(x)
@@ -230,11 +252,39 @@ def is_operand(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or hasattr(x, "__phalanx_array__")
 
 
+def _eagerly(ufunc: Callable, name: str) -> Callable:
+    """A binary ufunc for two arrays that runs at once; it gives None where there is more to do than one execution."""
+    shortcuts: dict[tuple, Any] = {}  # by the types of both; None where there is no shortcut
+
+    def run(x: Any, y: Any) -> Any:
+        try:
+            way = shortcuts[x._type, y._type, state.context]
+        except KeyError:
+            way = shortcuts[x._type, y._type, state.context] = shortcut(ufunc, (x, y), name)
+        if way is None:
+            return None
+        try:
+            out = way.run([x._buffer, y._buffer]).consume_with_handlers(way.handlers)
+        except Exception as error:
+            explain_failure(error, (x, y))
+            raise
+        return Array(out[0], way.out_types[0])
+
+    return run
+
+
 def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
     """The operator and the reflected operator that share a binary ufunc's plans."""
     rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
 
+    eagerly = _eagerly(ufunc, rule.name)
+
     def operator(self: Any, other: Any) -> Any:
+        if state.trace is None and type(self) is Array:
+            kind = type(other)
+            met = other if kind is Array else scalar_array(other) if _meets(self.dtype, other, kind) else None
+            if met is not None and (out := eagerly(self, met)) is not None:
+                return out
         b = getattr(other, "aval", None)
         if b is None:
             b = type(other)
