@@ -175,7 +175,7 @@ def localized(params: dict, roles: Any, name: Any, size: int) -> dict:
         names = roles.operands[0]
         params["stops"] = tuple(size if n == name else d for n, d in zip(names, params["stops"], strict=True))
     for sizes in ("slice_sizes", "sizes"):  # of slices that span the dimension
-        if sizes in params:
+        if sizes in params and "dim" not in params:  # those of `split` are pieces of one dimension
             names = roles.operands[0]
             params[sizes] = tuple(size if n == name and s > 1 else s for n, s in zip(names, params[sizes], strict=True))
     return params
