@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import phalanx
@@ -66,6 +66,7 @@ def split(index):
 
 @settings(max_examples=300, deadline=None)
 @given(expressions())
+@example(((3, 4), (None, np.array([0, 0]), Ellipsis, 0)))
 def test_reading_is_that_of_numpy(case):
     shape, index = case
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -87,6 +88,7 @@ def test_reading_is_the_same_compiled(case):
 
 @settings(max_examples=200, deadline=None)
 @given(expressions(), st.sampled_from(["set", "add", "multiply", "max"]), st.booleans(), st.booleans())
+@example(((3, 4), (None, np.array([0, 1]), Ellipsis, 0)), "add", True, True)
 def test_updating_is_that_of_numpy(case, how, wide, traced):
     shape, index = case
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)

@@ -420,9 +420,9 @@ def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: boo
     if not has_arrays:
         return _plan_static(shape, items, mode, out_of_bounds, is_sorted, unique)
     if out_of_bounds and mode not in ("clip", "promise_in_bounds"):
-        result, added, _, _ = _result_layout(shape, items, entries)
+        result, added, _, _ = _result_layout(shape, items, entries, indexing.are_together(key))
         return Unchanged(result, added)
-    return _plan_scatter(shape, items, entries, mode, is_sorted, unique)
+    return _plan_scatter(shape, items, entries, mode, is_sorted, unique, indexing.are_together(key))
 
 
 def _plan_static(shape: tuple, items: list, mode: Any, out_of_bounds: bool, is_sorted: bool, unique: bool) -> WritePlan:
@@ -448,12 +448,12 @@ def _plan_static(shape: tuple, items: list, mode: Any, out_of_bounds: bool, is_s
     return WindowPlan(tuple(result), tuple(added), tuple(starts), tuple(sizes), shape)
 
 
-def _result_layout(shape: tuple, items: list, entries: tuple) -> tuple:
+def _result_layout(shape: tuple, items: list, entries: tuple, together: bool) -> tuple:
     """The shape of the chosen elements, its new dimensions, the shape of index arrays and where that begins."""
     arrays = [e for e, _ in items if indexing.is_array(e)]
     batch = broadcast_shapes(*[e.shape for e in arrays], where="index expression") if arrays else ()
     advanced = [i for i, e in enumerate(entries) if indexing.is_array(e) or type(e) is int] if arrays else []
-    together = bool(advanced) and advanced[-1] - advanced[0] + 1 == len(advanced)
+    together = together and bool(advanced)
     result: list = [] if together or not arrays else list(batch)
     position = 0
     added = []
@@ -469,8 +469,10 @@ def _result_layout(shape: tuple, items: list, entries: tuple) -> tuple:
     return tuple(result), tuple(added), batch, position
 
 
-def _plan_scatter(shape: tuple, items: list, entries: tuple, mode: Any, is_sorted: bool, unique: bool) -> WritePlan:
-    result, added, batch, position = _result_layout(shape, items, entries)
+def _plan_scatter(
+    shape: tuple, items: list, entries: tuple, mode: Any, is_sorted: bool, unique: bool, together: bool = False
+) -> WritePlan:
+    result, added, batch, position = _result_layout(shape, items, entries, together)
     # Positions in the update, which has no new dimensions.
     position -= sum(i < position for i in added)
     batch_places = range(position, position + len(batch))

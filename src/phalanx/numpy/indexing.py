@@ -289,14 +289,23 @@ def is_array(e: Any) -> bool:
     return type(e) is Integers or hasattr(e, "dtype")
 
 
-def plan_read(shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: bool, unique: bool) -> Any:
+def are_together(key: tuple) -> bool:
+    """Whether nothing stands between the arrays and integers of a key, not even an Ellipsis that is about nothing."""
+    advanced = [i for i, e in enumerate(key) if is_array(e) or type(e) is int]
+    return bool(advanced) and advanced[-1] - advanced[0] + 1 == len(advanced)
+
+
+def plan_read(
+    shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, together: bool | None = None
+) -> Any:
     """Plan the reading of an array of this shape by an expression with this key."""
+    together = are_together(key) if together is None else together
     fills = mode in ("fill", "drop", _modes.FILL_OR_DROP)
     entries = expanded(key, len(shape), shape)
     if fills:
         entries, known_ints = _ints_as_arrays(entries, shape)
         if known_ints:
-            inner = plan_read(shape, entries, mode, fill_value, is_sorted, unique)
+            inner = plan_read(shape, entries, mode, fill_value, is_sorted, unique, together)
             return functools.partial(_with_ints, inner, known_ints)
     has_arrays = any(is_array(e) for e in entries)
     # Traced scalars beside slices make a dynamic slice; where out of bounds means "fill" only a gather can do that.
@@ -316,7 +325,7 @@ def plan_read(shape: tuple, key: tuple, mode: Any, fill_value: Any, is_sorted: b
     view = View(shape, slices, tuple(dropped), ())
     shift = [i - sum(d < i for d in dropped) for i in dims]
     batch_shape = broadcast_shapes(*[e.shape for e in array_entries], where="index expression")
-    position, added = _layout(entries, len(batch_shape))
+    position, added = _layout(entries, len(batch_shape), together)
     options = {"mode": READ_MODES.get(mode, mode), "indices_are_sorted": is_sorted, "unique_indices": unique}
     if fills:
         options["fill_value"] = fill_value
@@ -395,13 +404,12 @@ def clamped(i: int, n: Any) -> Any:
     return 0 if i < 0 else n - 1 if i >= n and n else i
 
 
-def _layout(entries: tuple, batch_ndim: int) -> tuple[int, tuple]:
+def _layout(entries: tuple, batch_ndim: int, together: bool) -> tuple[int, tuple]:
     """Where NumPy puts the dimensions of the index arrays: the first one's place, and that of new dimensions.
 
     The place counts without the new dimensions, which are inserted into the final result.
     """
     advanced = [i for i, e in enumerate(entries) if is_array(e) or type(e) is int]
-    together = advanced[-1] - advanced[0] + 1 == len(advanced)
     first = advanced[0] if together else 0
     before = entries[:first]
     position = sum(type(e) is tuple for e in before)
