@@ -23,6 +23,7 @@ from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
 from phalanx.spmd.arguments import Signature
+from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
 from phalanx.spmd.resolution import UNSPECIFIED
 from phalanx.spmd.stages import Lowered, Traced
@@ -101,6 +102,7 @@ class Jit:
             key = (*key, call.statics)
         entry = self._calls.get(key)
         if entry is None:
+            explain_miss(self._name, call, types, state.context, self._calls)
             entry = self._calls[key] = self._prepare(call, types)
         out = entry(call.leaves)
         if state.context.debug_nans or state.context.debug_infs:
@@ -119,7 +121,8 @@ class Jit:
     def _prepare(self, call: Any, types: tuple) -> _Entry:
         traced = self._traced(call)
         lowered = traced.lower_for(types)
-        compiled = lowered.program.compile(self._options["compiler_options"])
+        with logged("Compiling", self._name, traced.program.in_avals):
+            compiled = lowered.program.compile(self._options["compiler_options"])
         return _Entry(compiled, dispatch.moves(types, lowered.program) or None, traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
@@ -143,7 +146,8 @@ class Jit:
             trees.append(tree)
             return leaves
 
-        program = stage(flat, avals, self._name)
+        with logged("Tracing", self._name, avals):
+            program = stage(flat, avals, self._name)
         return Traced(self._fun, program, call, trees[0], self._options, self._signature)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:

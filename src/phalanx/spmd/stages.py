@@ -18,6 +18,7 @@ from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import compiler, stablehlo
 from phalanx.spmd.arguments import CallArguments, Signature
+from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
 from phalanx.spmd.resolution import prefix_shardings, resolve
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -139,16 +140,19 @@ class Traced:
             options.out_shardings,
             lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
         )
-        program = dispatch.lower(
-            self.program,
-            devices,
-            in_shardings,
-            options.out_shardings,
-            donated=self.donate_argnums,
-            keep_unused=options.keep_unused,
-            name=self.fun_name,
-            committed=committed,
-        )
+        with logged("Lowering", self.fun_name, self.program.in_avals):
+            program = dispatch.lower(
+                self.program,
+                devices,
+                in_shardings,
+                options.out_shardings,
+                donated=self.donate_argnums,
+                keep_unused=options.keep_unused,
+                name=self.fun_name,
+                committed=committed,
+            )
+        if self.donate_argnums:
+            warn_of_vain_donations(self.fun_name, self._call, self.program, self.donate_argnums, program.kept)
         return Lowered(self, program)
 
     def __repr__(self) -> str:
@@ -190,7 +194,9 @@ class Lowered:
     def compile(self, compiler_options: dict | None = None) -> Compiled:
         """Compile: the third stage."""
         options = (self._traced._settings["compiler_options"] or {}) | (compiler_options or {})
-        return Compiled(self._traced, self.program.compile(options))
+        with logged("Compiling", self._traced.fun_name, self._traced.program.in_avals):
+            program = self.program.compile(options)
+        return Compiled(self._traced, program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text, in the dialect "stablehlo" (default) or "hlo"."""
@@ -267,6 +273,10 @@ class Compiled:
     def runtime_executable(self) -> Any:
         """The engine's executable."""
         return self.program.executable
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the types this was compiled for, as calling the stage does."""
+        return self(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arguments of the types this was compiled for.

@@ -1,0 +1,118 @@
+"""What can be watched of `jit`: its stages as they happen, why a call missed the caches, donations that were in vain.
+
+Builds on the options `log_compiles` and `explain_cache_misses` and on the standard logger "phalanx". Called by `jit`
+and by the stages on a miss only, so that a call that hits the caches pays nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import Context, explain_cache_misses, log_compiles
+from phalanx.spmd.arguments import CallArguments
+
+
+def _log(text: str) -> None:
+    import logging  # Only programs that ask for a log pay for its import.
+
+    logging.getLogger("phalanx").warning(text)
+
+
+@contextlib.contextmanager
+def logged(stage: str, name: str, types: Iterable[Any]) -> Iterator[None]:
+    """Under `log_compiles`, log that a stage of a function ended, and how long it took."""
+    if not log_compiles.value:
+        yield
+        return
+    start = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - start
+    _log(f"{stage} {name} for ({', '.join(map(str, types))}) took {seconds:.3f} s")
+
+
+def explain_miss(name: str, call: CallArguments, types: tuple, context: Context, known: Iterable[tuple]) -> None:
+    """Under `explain_cache_misses`, log in what a call differs from the nearest one that is known.
+
+    Args:
+      name: the function.
+      call: the call's arguments.
+      types: the types of its leaves.
+      context: the options in force.
+      known: the keys of the calls so far: structure, types, context and, where there are any, static arguments.
+    """
+    if not (explain_cache_misses.value and known):
+        return
+    candidates = [_differences(call, types, context, key) for key in known]
+    nearest = min(candidates, key=len)
+    _log(f"{name} is traced or compiled again; the nearest known call differs in " + "; ".join(nearest))
+
+
+def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
+    out = []
+    if call.key_tree != key[0]:
+        out.append(f"the structure of the arguments: {_structure(call.key_tree)}, known is {_structure(key[0])}")
+    elif len(types) == len(key[1]):
+        for i, (new, old) in enumerate(zip(types, key[1], strict=True)):
+            if new is not old and new != old:
+                out.append(f"{call.path(i)}: {_type_difference(new, old)}")
+    statics = dict(key[3]) if len(key) > 3 else {}
+    for where, value in call.statics:
+        if where not in statics or statics[where] != value:
+            label = where if isinstance(where, str) else call.signature.name_of(where)
+            out.append(f"static argument {label}: {value!r}, known is {statics.get(where, 'none')!r}")
+    if context is not key[2]:
+        pairs = zip(Context.fields, context._values, key[2]._values, strict=True)
+        out.extend(f"option {n}: {new!r}, known is {old!r}" for n, new, old in pairs if new != old)
+    return out or ["the number of static arguments"]
+
+
+def _structure(key_tree: Any) -> str:
+    return str(key_tree[0] if isinstance(key_tree, tuple) else key_tree)
+
+
+def _type_difference(new: Any, old: Any) -> str:
+    a, b = new.aval, old.aval
+    for field in ("shape", "dtype", "weak_type"):
+        if getattr(a, field) != getattr(b, field):
+            return f"{field} {getattr(a, field)}, known is {getattr(b, field)}"
+    if new.sharding != old.sharding:
+        return f"sharding {new.sharding}, known is {old.sharding}"
+    return f"committed {new.committed}, known is {old.committed}"
+
+
+def warn_of_vain_donations(name: str, call: CallArguments, program: Any, donated: Iterable[int], kept: Any) -> None:
+    """Warn of donated arguments that no result can take the place of: none has their shape and dtype."""
+    free = Counter((v.aval.shape, v.aval.dtype) for v in program.outvars)
+    vain = []
+    for i in donated:
+        if kept is not None and i not in kept:  # It is no parameter of the program, and is not given away.
+            continue
+        aval: ShapedArray = program.invars[i].aval
+        kind = (aval.shape, aval.dtype)
+        if free[kind] > 0:
+            free[kind] -= 1
+        else:
+            vain.append(f"{call.path(i)}: {aval.str_short()}")
+    if vain:
+        warnings.warn(
+            f"{name}: donated, but no result has their shape and dtype to reuse their buffers: {', '.join(vain)}.\n"
+            "  To mend: leave these arguments out of donate_argnums.",
+            UserWarning,
+            stacklevel=_user_level(),
+        )
+
+
+def _user_level() -> int:
+    """How far up the stack the caller of `warn_of_vain_donations` meets the user's code."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("phalanx."):
+        frame, level = frame.f_back, level + 1
+    return level

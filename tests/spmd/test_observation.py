@@ -1,0 +1,83 @@
+"""What a program may watch of `jit`: logged stages, explained misses, vain donations."""
+
+import logging
+import re
+
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+
+
+def test_stages_are_logged_with_name_types_and_seconds(caplog):
+    @phalanx.jit
+    def double(x):
+        return x * 2
+
+    x = jnp.zeros((3,))
+    with phalanx.log_compiles(True):
+        double(x)
+        double(x)
+    mine = [r for r in caplog.records if r.name == "phalanx"]
+    assert [re.sub(r"\d+\.\d{3} s", "T s", r.getMessage()) for r in mine] == [
+        "Tracing double for (f32[3]) took T s",
+        "Lowering double for (f32[3]) took T s",
+        "Compiling double for (f32[3]) took T s",
+    ]
+    assert all(r.levelno == logging.WARNING for r in mine)
+
+
+def test_nothing_is_logged_unasked(caplog):
+    phalanx.jit(lambda x: x + 1)(jnp.zeros((2,)))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "first, second, reason",
+    [
+        (jnp.zeros((3,)), jnp.zeros((4,)), "x['w']: shape (4,), known is (3,)"),
+        (jnp.zeros((3,)), jnp.zeros((3,), jnp.int32), "x['w']: dtype int32, known is float32"),
+        (jnp.zeros(()), 1.0, "x['w']: weak_type True, known is False"),
+    ],
+    ids=["shape", "dtype", "weak"],
+)
+def test_a_miss_is_explained_by_the_argument_that_differs(caplog, first, second, reason):
+    f = phalanx.jit(lambda x, n: x["w"] + n, static_argnums=1)
+    with phalanx.explain_cache_misses(True):
+        f({"w": first}, 1)
+        f({"w": second}, 1)
+    text = f"<lambda> is traced or compiled again; the nearest known call differs in {reason}"
+    assert [r.getMessage() for r in caplog.records] == [text]
+
+
+def test_a_miss_is_explained_by_static_values_and_options(caplog):
+    f = phalanx.jit(lambda x, n: x + n, static_argnums=1)
+    x = jnp.zeros((3,))
+    with phalanx.explain_cache_misses(True):
+        f(x, 1)
+        f(x, 2)
+        with phalanx.default_matmul_precision("highest"):
+            f(x, 2)
+    start = "<lambda> is traced or compiled again; the nearest known call differs in "
+    assert [r.getMessage().removeprefix(start) for r in caplog.records] == [
+        "static argument n: 2, known is 1",
+        "option default_matmul_precision: 'highest', known is None",
+    ]
+
+
+def test_a_vain_donation_is_a_warning_that_names_the_argument():
+    f = phalanx.jit(lambda state, x: state["a"] + x.sum(), donate_argnums=(0, 1))
+    with pytest.warns(UserWarning) as caught:
+        f({"a": jnp.zeros((3,))}, jnp.zeros((5,)))
+    assert [str(w.message) for w in caught] == [
+        "<lambda>: donated, but no result has their shape and dtype to reuse their buffers: x: f32[5].\n"
+        "  To mend: leave these arguments out of donate_argnums."
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_an_unused_donation_takes_no_result_from_another():
+    f = phalanx.jit(lambda unused, x: x + 1, donate_argnums=(0, 1))
+    x = jnp.zeros((3,))
+    f(jnp.zeros((3,)), x)
+    assert x.is_deleted()
