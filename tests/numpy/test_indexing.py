@@ -180,6 +180,23 @@ def test_iteration_gives_the_pieces():
     assert phalanx.jit(lambda x: sum(v for v in x))(jnp.arange(4)).item() == 6
 
 
+def test_eager_loops_over_places_share_their_programs(monkeypatch):
+    from phalanx.engine import compiler
+
+    compiled = []
+    compile_module = compiler.compile_module
+    monkeypatch.setattr(compiler, "compile_module", lambda *a, **k: compiled.append(1) or compile_module(*a, **k))
+    x, rows, y = jnp.arange(37.0), jnp.arange(39.0).reshape(13, 3), np.zeros(37, np.float32)
+    z = jnp.zeros(37)
+    for i in range(12):
+        assert x[i].item() == i and x[i : i + 3].tolist() == [i, i + 1, i + 2]
+        assert rows[i, jnp.array([0, 2])].tolist() == [3 * i, 3 * i + 2]
+        z, y[i] = z.at[i].set(i), i
+        z, y[i : i + 2] = z.at[i : i + 2].add(1), y[i : i + 2] + 1
+    assert z.tolist() == y.tolist()
+    assert len(compiled) <= 24
+
+
 MESSAGES = {
     "too many": (
         lambda x: x[0, 0, 0],

@@ -17,7 +17,15 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
 from phalanx.numpy import indexing
 from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
-from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, cast, operand, unwrapped
+from phalanx.numpy.operands import (
+    SCALAR_KINDS,
+    as_array,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    operand,
+    unwrapped,
+)
 
 INT32 = np.dtype(np.int32)
 _modes = lax.GatherScatterMode
@@ -199,10 +207,8 @@ def update(
         from phalanx.numpy.shapes import reshape
 
         return reshape(update(y, _without_scalars(key, arrays), values, how, mode), x.shape)
-    if how == "apply":
-        func, values = values, np.zeros((), x.dtype)[()]
-    elif getattr(values, "aval", None) is None and type(values) not in (int, float, complex, bool):
-        values = operand(unwrapped(values) if not isinstance(values, list | tuple) else np.asarray(values), "at[]")
+    if arrays and state.trace is None:
+        key, arrays = indexing.with_integers_as_arrays(x.shape, key, arrays)
     plan_key = (x.aval, key, mode, indices_are_sorted, unique_indices)
     plan = _plans.get(plan_key)
     if plan is None:
@@ -211,8 +217,14 @@ def update(
         check_mode(mode, "at[]")
         plan = _plans[plan_key] = plan_write(x.shape, key, mode, indices_are_sorted, unique_indices)
     if how == "apply":
-        return plan.apply(x, arrays, func)
-    return _update(x, arrays, values, plan, how) if state.trace is None else plan(x, arrays, values, how)
+        return plan.apply(x, arrays, values)
+    if getattr(values, "aval", None) is None and type(values) not in SCALAR_KINDS:
+        values = operand(np.asarray(values) if isinstance(values, list | tuple) else unwrapped(values), "at[]")
+    if state.trace is not None:
+        return plan(x, arrays, values, how)
+    if type(plan) is WindowPlan and plan.sizes and plan.shared.is_used_for(plan.starts):
+        return _update(x, [np.array(plan.starts, np.int32)], values, plan.shared, how)
+    return _update(x, arrays, values, plan, how)
 
 
 def _without_scalars(key: tuple, arrays: list) -> tuple:
@@ -303,38 +315,80 @@ class Unchanged(WritePlan):
 
 
 class WindowPlan(WritePlan):
-    """A window with static bounds."""
+    """A window with static bounds. Called eagerly, windows that differ only in their place soon share one program."""
 
-    __slots__ = ("sizes", "starts", "whole")
+    __slots__ = ("limits", "shared", "sizes", "starts", "whole")
 
     def __init__(self, result: tuple, added: tuple, starts: tuple, sizes: tuple, shape: tuple):
         super().__init__(result, added)
         self.starts, self.sizes = starts, sizes
+        self.limits = tuple(a + n for a, n in zip(starts, sizes))
         self.whole = sizes == shape
+        self.shared = SharedWindow.of(self, shape)
 
     def __call__(self, x: Any, arrays: list, values: Any, how: str) -> Any:
         if how in ("div", "pow"):
-            return self._replace(x, lambda old: cast(_combined(old, self._window(values, x), how), x.dtype))
+            return self._replace(x, arrays, lambda old: cast(_combined(old, self._window(values, x), how), x.dtype))
         new = self._window(values, x)
         if how == "set":
-            return new if self.whole else self._write(x, new)
-        return self._replace(x, lambda old: _COMBINE[how](old, new))
+            return new if self.whole else self._write(x, new, arrays)
+        return self._replace(x, arrays, lambda old: _COMBINE[how](old, new))
 
     def apply(self, x: Any, arrays: list, func: Callable) -> Any:
-        return self._replace(x, func)
+        return self._replace(x, arrays, func)
 
     def _window(self, values: Any, x: Any) -> Any:
         new = self.fitted(values, x.dtype)
         return new if np.shape(new) == self.sizes and hasattr(new, "aval") else _in_shape(new, self.sizes)
 
-    def _replace(self, x: Any, func: Callable) -> Any:
-        if self.whole:
-            return func(x)
-        limits = tuple(a + n for a, n in zip(self.starts, self.sizes))
-        return self._write(x, func(lax.slice(x, self.starts, limits)))
+    def _replace(self, x: Any, arrays: list, func: Callable) -> Any:
+        return func(x) if self.whole else self._write(x, func(self._read(x, arrays)), arrays)
 
-    def _write(self, x: Any, new: Any) -> Any:
+    def _read(self, x: Any, arrays: list) -> Any:
+        return lax.slice(x, self.starts, self.limits)
+
+    def _write(self, x: Any, new: Any, arrays: list) -> Any:
         starts = [np.int32(a) for a in self.starts]
+        return lax.dynamic_update_slice_p(x, new, *starts, wrap=(False,) * len(starts))
+
+
+class SharedWindow(WindowPlan):
+    """All windows of one size into arrays of one shape; the starts come as an array."""
+
+    __slots__ = ("places",)
+    _made: dict[tuple, SharedWindow] = {}
+
+    def __init__(self, plan: WindowPlan):
+        self.result, self.added, self.plain = plan.result, plan.added, plan.plain
+        self.sizes, self.whole, self.places = plan.sizes, plan.whole, set()
+
+    @classmethod
+    def of(cls, plan: WindowPlan, shape: tuple) -> SharedWindow:
+        """The one for a window."""
+        key = (shape, plan.sizes, plan.result, plan.added)
+        if (found := cls._made.get(key)) is None:
+            found = cls._made[key] = cls(plan)
+        return found
+
+    def is_used_for(self, starts: tuple) -> bool:
+        """Whether windows of this size are updated in so many places that they should share a program."""
+        if starts in self.places:
+            return False
+        if len(self.places) < 2:
+            self.places.add(starts)
+            return False
+        return True
+
+    def _starts(self, arrays: list) -> list:
+        (starts,) = arrays
+        return [lax.squeeze(lax.slice(starts, (i,), (i + 1,)), (0,)) for i in range(len(self.sizes))]
+
+    def _read(self, x: Any, arrays: list) -> Any:
+        starts = self._starts(arrays)
+        return lax.dynamic_slice_p(x, *starts, sizes=self.sizes, wrap=(False,) * len(starts))
+
+    def _write(self, x: Any, new: Any, arrays: list) -> Any:
+        starts = self._starts(arrays)
         return lax.dynamic_update_slice_p(x, new, *starts, wrap=(False,) * len(starts))
 
 

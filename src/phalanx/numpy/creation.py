@@ -262,7 +262,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     if dtype is not None:
         dtype = dtypes.canonicalize_dtype(dtype)
     where = device if device is not None else out_sharding
-    if type(fill_value) in SCALAR_KINDS:
+    if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
         dtype = dtypes.scalar_dtype(type(fill_value)) if weak else dtype
         return placing.place(placing.filled(shape, fill_value, dtype, weak and type(fill_value) is not bool), where)
@@ -270,6 +270,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
         fill_value = array(fill_value)
     value = operand(fill_value, "full, argument fill_value")
     return placing.place(_spread(value, shape, dtype), where)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a number may be part of a key: equal to itself, and to no other such as -0.0 to 0.0."""
+    return value == value and (value != 0 or str(value)[0] != "-")
 
 
 @eager_program(static_argnames=("shape", "dtype"))
@@ -299,7 +304,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     shape = a.shape if shape is None else canonical_shape(shape, "full_like")
     if dtypes.issubdtype(dtype, dtypes.extended):
         return lax.full(shape, fill_value, dtype)
-    if type(fill_value) in SCALAR_KINDS:
+    if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         value = placing.filled(shape, fill_value, dtypes.canonicalize_dtype(dtype), weak)
         return placing.place(value, device)
     return full(shape, fill_value, dtype, device=device)

@@ -259,6 +259,8 @@ _plans: dict[tuple, Any] = {}
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`."""
     x, key, arrays = parse(x, index)
+    if arrays and state.trace is None:
+        key, arrays = with_integers_as_arrays(x.shape, key, arrays)
     plan_key = (x.aval, key)
     plan = _plans.get(plan_key)
     if plan is None:
@@ -282,6 +284,24 @@ def get(
         plan = plan_read(x.shape, key, mode, fill_value, indices_are_sorted, unique_indices)
         _plans[plan_key] = plan
     return plan(x, arrays)
+
+
+def with_integers_as_arrays(shape: tuple, key: tuple, arrays: list) -> tuple[tuple, list]:
+    """Integers beside arrays as arrays of rank 0, so that eager calls which differ in them share one program."""
+    if not any(type(e) is int for e in key) or not any(a.ndim for a in arrays):
+        return key, arrays
+    entries = expanded(key, len(shape), shape)
+    given = iter(arrays)
+    found, dim = [], 0
+    for e in entries:
+        if type(e) is int:
+            n = shape[dim]
+            i = e + n if e < 0 else e
+            found.append(np.asarray(i, np.int32))
+        elif is_array(e):
+            found.append(next(given))
+        dim += e is not None
+    return tuple(Integers(()) if type(e) is int else e for e in entries), found
 
 
 def is_array(e: Any) -> bool:
