@@ -290,18 +290,17 @@ def with_integers_as_arrays(shape: tuple, key: tuple, arrays: list) -> tuple[tup
     """Integers beside arrays as arrays of rank 0, so that eager calls which differ in them share one program."""
     if not any(type(e) is int for e in key) or not any(a.ndim for a in arrays):
         return key, arrays
-    entries = expanded(key, len(shape), shape)
+    ellipsis = next((i for i, e in enumerate(key) if e is Ellipsis), len(key))
     given = iter(arrays)
-    found, dim = [], 0
-    for e in entries:
+    found = []
+    for i, e in enumerate(key):
         if type(e) is int:
-            n = shape[dim]
-            i = e + n if e < 0 else e
-            found.append(np.asarray(i, np.int32))
+            around = key[:i] if i < ellipsis else key[i:]
+            dim = sum(v is not None for v in around)
+            found.append(np.asarray(e + shape[dim if i < ellipsis else len(shape) - dim] if e < 0 else e, np.int32))
         elif is_array(e):
             found.append(next(given))
-        dim += e is not None
-    return tuple(Integers(()) if type(e) is int else e for e in entries), found
+    return tuple(Integers(()) if type(e) is int else e for e in key), found
 
 
 def is_array(e: Any) -> bool:
