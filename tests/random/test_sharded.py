@@ -61,9 +61,12 @@ def test_sharded_keys():
     assert placed.shape == (8,) and placed.dtype == keys.dtype
     np.testing.assert_array_equal(np.asarray(random.key_data(placed)), np.asarray(random.key_data(keys)))
     again = random.wrap_key_data(random.key_data(placed))
+    bits = phalanx.jit(phalanx.vmap(lambda k: random.bits(k, (3,))))
     draw = phalanx.jit(phalanx.vmap(lambda k: random.normal(k, (3,))))
     for version in (placed, again):
-        np.testing.assert_array_equal(np.asarray(draw(version)), np.asarray(draw(keys)))
+        np.testing.assert_array_equal(np.asarray(bits(version)), np.asarray(bits(keys)))
+        # The last bit of a logarithm may depend on how XLA vectorises a shard of this size.
+        np.testing.assert_allclose(np.asarray(draw(version)), np.asarray(draw(keys)), rtol=1e-6)
 
 
 def test_placed_results():

@@ -126,10 +126,13 @@ def test_eager_operations_keep_shardings(mesh):
 
 def test_random_numbers_do_not_depend_on_the_mesh(mesh):
     key = phalanx.random.key(3)
-    want = phalanx.random.normal(key, (8, 8))
     for spec in (P("data", "model"), P(None, "model"), P(("data", "model"))):
-        got = phalanx.jit(lambda k: phalanx.random.normal(k, (8, 8)), out_shardings=NamedSharding(mesh, spec))(key)
-        np.testing.assert_array_equal(got, want)
+        sharding = NamedSharding(mesh, spec)
+        bits = phalanx.jit(lambda k: phalanx.random.bits(k, (8, 8)), out_shardings=sharding)(key)
+        np.testing.assert_array_equal(bits, phalanx.random.bits(key, (8, 8)))
+        # The last bit of a logarithm may depend on how XLA vectorises a shard of this size.
+        got = phalanx.jit(lambda k: phalanx.random.normal(k, (8, 8)), out_shardings=sharding)(key)
+        np.testing.assert_allclose(got, phalanx.random.normal(key, (8, 8)), rtol=1e-6)
 
 
 def test_donation_over_a_mesh(mesh):
