@@ -72,7 +72,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
 
     Examples:
       >>> import phalanx
-      >>> phalanx.jit(lambda x: phalanx.debug.print("x = {}", x))(3)
+      >>> phalanx.jit(lambda x: phalanx.debug.print("x = {}", x))(3)  # doctest: +SKIP
       ... phalanx.effects_barrier()
       x = 3
     """
