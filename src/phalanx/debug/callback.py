@@ -72,9 +72,10 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
 
     Examples:
       >>> import phalanx
-      >>> phalanx.jit(lambda x: phalanx.debug.print("x = {}", x))(3)  # doctest: +SKIP
-      ... phalanx.effects_barrier()
+      >>> show = phalanx.jit(lambda x: phalanx.debug.print("x = {}", x))
+      >>> show(3), phalanx.effects_barrier()
       x = 3
+      (None, None)
     """
     try:
         _CheckedFormatter().format(fmt, *args, **kwargs)
