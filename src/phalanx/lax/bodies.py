@@ -100,3 +100,17 @@ def check_same_types(
                 got=got.str_short(),
                 mend=f"convert it with .astype or reshape it, or change {source}",
             )
+
+
+def chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
+    """The items whose flags are set."""
+    return [x for x, f in zip(items, flags) if f]
+
+
+def groups_of(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:
+    """The items in consecutive groups of these sizes."""
+    out, start = [], 0
+    for size in sizes:
+        out.append(list(items[start : start + size]))
+        start += size
+    return out

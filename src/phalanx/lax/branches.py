@@ -21,7 +21,7 @@ from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.bodies import check_same_types, chosen, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
@@ -32,10 +32,6 @@ from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
 from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
-
-
-def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
-    return [x for x, f in zip(items, flags) if f]
 
 
 class Cond(Primitive, name="cond", multiple=True):
@@ -98,7 +94,7 @@ class Cond(Primitive, name="cond", multiple=True):
         if plan is None:
             return trace.record(self, [trace.atom(x) for x in args], tuple(leaf_avals(args)), params)
         known, waiting, unknown_outputs, num_residuals = plan
-        out = self(*_chosen(args, [not u for u in unknown]), branches=known)
+        out = self(*chosen(args, [not u for u in unknown]), branches=known)
         num_ready = len(out) - num_residuals
         atoms = [trace.atom(x) for x in (*args, *out[num_ready:])]
         later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), {"branches": waiting}))
@@ -113,15 +109,13 @@ class Cond(Primitive, name="cond", multiple=True):
         known, waiting, unknown_outputs, num_residuals = plan
         residuals = [Var(v.aval) for v in known[0].outvars[len(known[0].outvars) - num_residuals :]]
         first = eqn.replace(
-            invars=_chosen(eqn.invars, [not u for u in unknown]),
+            invars=chosen(eqn.invars, [not u for u in unknown]),
             outvars=[*(v for v, u in zip(eqn.outvars, unknown_outputs) if not u), *residuals],
             params={"branches": known},
             effects=no_effects,
         )
         second = eqn.replace(
-            invars=[*eqn.invars, *residuals],
-            outvars=_chosen(eqn.outvars, unknown_outputs),
-            params={"branches": waiting},
+            invars=[*eqn.invars, *residuals], outvars=chosen(eqn.outvars, unknown_outputs), params={"branches": waiting}
         )
         return first, second, residuals
 
@@ -163,10 +157,10 @@ class Cond(Primitive, name="cond", multiple=True):
         smaller = []
         for b in branches:
             part, _ = eliminate_dead_code(b, used)
-            smaller.append(part.replace(invars=_chosen(b.invars, kept)))
+            smaller.append(part.replace(invars=chosen(b.invars, kept)))
         return eqn.replace(
-            invars=[eqn.invars[0], *_chosen(eqn.invars[1:], kept)],
-            outvars=_chosen(eqn.outvars, used),
+            invars=[eqn.invars[0], *chosen(eqn.invars[1:], kept)],
+            outvars=chosen(eqn.outvars, used),
             params={"branches": tuple(smaller)},
         )
 

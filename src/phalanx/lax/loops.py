@@ -24,7 +24,7 @@ from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vec
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.arithmetic import add
-from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.bodies import check_same_types, chosen, groups_of, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import lt
 from phalanx.lax.reductions import reduce_or
@@ -40,10 +40,6 @@ from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, 
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 _ROLES = NotWritten("issue 6: the roles of a loop are those of its body; the solver walks into it")
-
-
-def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
-    return [x for x, f in zip(items, flags) if f]
 
 
 def fixpoint(carry: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]) -> tuple[Any, list[bool]]:
@@ -109,15 +105,15 @@ class Scan(Primitive, name="scan", multiple=True):
         (derived, has), nz_carry = fixpoint(nz_init, step)
         consts, init, xs = layout.split(primals)
         consts_dot, init_dot, xs_dot = layout.split(tangents)
-        init_dot = [instantiate(t) for t in _chosen(init_dot, nz_carry)]
-        consts_dot, xs_dot = _chosen(consts_dot, nz_consts), _chosen(xs_dot, nz_xs)
+        init_dot = [instantiate(t) for t in chosen(init_dot, nz_carry)]
+        consts_dot, xs_dot = chosen(consts_dot, nz_consts), chosen(xs_dot, nz_xs)
         # The derived body takes all primals, then all tangents; a scan wants constants, carry and xs together.
         groups = [len(consts), len(init), len(xs), len(consts_dot), len(init_dot), len(xs_dot)]
         outs = [layout.num_carry, num_ys, len(init_dot), sum(has) - len(init_dot)]
         body = _permuted(derived, groups, [0, 3, 1, 4, 2, 5], outs, [0, 2, 1, 3])
         joint = layout._replace(num_consts=len(derived.consts) + groups[0] + groups[3], num_carry=groups[1] + groups[4])
         out = self(*derived.consts, *consts, *consts_dot, *init, *init_dot, *xs, *xs_dot, jaxpr=body, layout=joint)
-        carry, carry_dot, ys, ys_dot = _groups(out, [outs[0], outs[2], outs[1], outs[3]])
+        carry, carry_dot, ys, ys_dot = groups_of(out, [outs[0], outs[2], outs[1], outs[3]])
         avals = self.result(jaxpr=jaxpr, layout=layout)
         return [*carry, *ys], join_tangents(avals, has, [*carry_dot, *ys_dot])
 
@@ -143,8 +139,8 @@ class Scan(Primitive, name="scan", multiple=True):
         linear = halves.linear.derive("hoisted", halves.linear.hoist)
         num_res = len(residuals)
         consts_dot, init_dot, xs_dot = layout.split(tangents)
-        consts_dot, xs_dot = _chosen(consts_dot, nz_consts), _chosen(xs_dot, nz_xs)
-        init_dot = [instantiate(t) for t in _chosen(init_dot, nz_carry)]
+        consts_dot, xs_dot = chosen(consts_dot, nz_consts), chosen(xs_dot, nz_xs)
+        init_dot = [instantiate(t) for t in chosen(init_dot, nz_carry)]
         extra = len(halves.linear.consts)
         order = [i for i, inv in enumerate(invariant) if inv], [i for i, inv in enumerate(invariant) if not inv]
         body_in = linear.invars
@@ -172,7 +168,7 @@ class Scan(Primitive, name="scan", multiple=True):
         plan = _split_scan(jaxpr, layout, unknown, everything_saveable)
         if plan is None:
             return trace.record(self, [trace.atom(x) for x in args], tuple(leaf_avals(args)), params)
-        out = self(*_chosen(args, plan.known_inputs), jaxpr=plan.known, layout=plan.known_layout)
+        out = self(*chosen(args, plan.known_inputs), jaxpr=plan.known, layout=plan.known_layout)
         num_ready = len(out) - len(plan.stacked_avals)
         atoms = [trace.atom(x) for x in plan.waiting_args(args, out[num_ready:])]
         bound = {"jaxpr": plan.unknown, "layout": plan.unknown_layout}
@@ -188,14 +184,14 @@ class Scan(Primitive, name="scan", multiple=True):
         stacked = [Var(a) for a in plan.stacked_avals]
         known_out = [v for v, u in zip(eqn.outvars, plan.unknown_outputs) if not u]
         known = eqn.replace(
-            invars=_chosen(eqn.invars, plan.known_inputs),
+            invars=chosen(eqn.invars, plan.known_inputs),
             outvars=[*known_out, *stacked],
             params={"jaxpr": plan.known, "layout": plan.known_layout},
             effects=plan.known.effects,
         )
         waiting = eqn.replace(
             invars=plan.waiting_args(eqn.invars, stacked),
-            outvars=_chosen(eqn.outvars, plan.unknown_outputs),
+            outvars=chosen(eqn.outvars, plan.unknown_outputs),
             params={"jaxpr": plan.unknown, "layout": plan.unknown_layout},
             effects=plan.unknown.effects,
         )
@@ -235,12 +231,12 @@ class Scan(Primitive, name="scan", multiple=True):
             *res_consts,
             *zeros,
             *carry_bars,
-            *_chosen(ys_bars, nz_ys),
+            *chosen(ys_bars, nz_ys),
             *res_xs,
             jaxpr=body,
             layout=backward,
         )
-        const_bars, init_bars, xs_bars = _groups(out, [len(zeros), layout.num_carry, sum(lin_xs)])
+        const_bars, init_bars, xs_bars = groups_of(out, [len(zeros), layout.num_carry, sum(lin_xs)])
         for_consts, for_xs = iter(const_bars), iter(xs_bars)
         return (
             *(next(for_consts) if lin else None for lin in lin_consts),
@@ -288,8 +284,8 @@ class Scan(Primitive, name="scan", multiple=True):
         smaller, kept = _keep_inputs(jaxpr, smaller, kept, [*k_consts, *carry, *k_xs])
         outs = [*carry, *used_ys]
         return eqn.replace(
-            invars=_chosen(eqn.invars, kept),
-            outvars=_chosen(eqn.outvars, outs),
+            invars=chosen(eqn.invars, kept),
+            outvars=chosen(eqn.outvars, outs),
             params={"jaxpr": smaller, "layout": layout._replace(num_consts=sum(k_consts), num_carry=sum(carry))},
             effects=smaller.effects,
         )
@@ -303,15 +299,7 @@ def _keep_inputs(
 ) -> tuple[Jaxpr, list[bool]]:
     if list(kept) == list(wanted):
         return smaller, list(kept)
-    return smaller.replace(invars=_chosen(whole.invars, wanted)), list(wanted)
-
-
-def _groups(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:
-    out, start = [], 0
-    for size in sizes:
-        out.append(list(items[start : start + size]))
-        start += size
-    return out
+    return smaller.replace(invars=chosen(whole.invars, wanted)), list(wanted)
 
 
 def _permuted(
@@ -321,7 +309,7 @@ def _permuted(
     key = ("permuted", tuple(in_sizes), tuple(in_order), tuple(out_sizes), tuple(out_order))
 
     def make() -> Jaxpr:
-        ins, outs = _groups(program.invars, in_sizes), _groups(program.outvars, out_sizes)
+        ins, outs = groups_of(program.invars, in_sizes), groups_of(program.outvars, out_sizes)
         return program.replace(
             invars=[*program.constvars, *(v for i in in_order for v in ins[i])],
             outvars=[v for i in out_order for v in outs[i]],
@@ -388,13 +376,13 @@ def _accumulating(derived: Jaxpr, num_res_consts: int, num_res_xs: int, num_cons
     def make() -> Jaxpr:
         consts = [v.aval for v in derived.constvars]
         avals = derived.in_avals
-        res_consts, res_xs, carry, ys = _groups(
+        res_consts, res_xs, carry, ys = groups_of(
             avals, [num_res_consts, num_res_xs, num_carry, len(avals) - num_res_consts - num_res_xs - num_carry]
         )
         sums = derived.out_avals[:num_consts]
 
         def body(*args: Any) -> list:
-            captured, rc, held, cts, yc, rx = _groups(
+            captured, rc, held, cts, yc, rx = groups_of(
                 args, [len(consts), len(res_consts), len(sums), len(carry), len(ys), len(res_xs)]
             )
             out = run_program(derived.replace(consts=captured), *rc, *rx, *cts, *yc)
@@ -423,9 +411,9 @@ class _ScanSplit(NamedTuple):
         """The operands of the waiting loop, given the stacked residuals."""
         fresh = iter(stacked)
         residuals = [next(fresh) if i is None else args[i] for i in self.residual_inputs]
-        steady = _chosen(residuals, self.invariant)
+        steady = chosen(residuals, self.invariant)
         moving = [r for r, inv in zip(residuals, self.invariant) if not inv]
-        taken = _chosen(args, self.unknown_inputs)
+        taken = chosen(args, self.unknown_inputs)
         n = self.unknown_layout.num_consts - len(steady) + self.unknown_layout.num_carry
         return [*steady, *taken[:n], *moving, *taken[n:]]
 
@@ -461,7 +449,7 @@ def _make_scan_split(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], poli
     invariant = [i is not None and i < c for i in residual_inputs]
     stacked = [v for v, i in zip(parts.known.outvars[num_known:], residual_inputs) if i is None]
     res, taken = parts.unknown.invars[: len(residual_inputs)], parts.unknown.invars[len(residual_inputs) :]
-    steady, moving = _chosen(res, invariant), [v for v, inv in zip(res, invariant) if not inv]
+    steady, moving = chosen(res, invariant), [v for v, inv in zip(res, invariant) if not inv]
     t_consts = layout.split(parts.unknown_inputs)[0]
     m = sum(t_consts) + sum(u_carry)
     return _ScanSplit(
@@ -628,22 +616,22 @@ class While(Primitive, name="while", multiple=True):
         self, primals: Any, tangents: Any, *, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
     ) -> tuple:
         sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
-        in_cond, in_body, init = _groups(primals, sizes)
-        _, body_dot, init_dot = _groups(tangents, sizes)
+        in_cond, in_body, init = groups_of(primals, sizes)
+        _, body_dot, init_dot = groups_of(tangents, sizes)
         nz_body = [type(t) is not Zero for t in body_dot]
 
         def step(nz_carry: list[bool]) -> tuple:
             return jvp_program(body, [*nz_body, *nz_carry], nz_carry)
 
         derived, nz_carry = fixpoint([type(t) is not Zero for t in init_dot], step)
-        init_dot = [instantiate(t) for t in _chosen(init_dot, nz_carry)]
-        body_dot = _chosen(body_dot, nz_body)
+        init_dot = [instantiate(t) for t in chosen(init_dot, nz_carry)]
+        body_dot = chosen(body_dot, nz_body)
         groups = [len(in_body), len(init), len(body_dot), len(init_dot)]
         joint = _permuted(derived, groups, [0, 2, 1, 3], [len(init), len(init_dot)], [0, 1])
         wide = cond.derive(
             ("wide", tuple(nz_carry)),
             lambda: cond.replace(
-                invars=[*cond.invars, *(Var(a.to_tangent()) for a in _chosen(body.out_avals, nz_carry))]
+                invars=[*cond.invars, *(Var(a.to_tangent()) for a in chosen(body.out_avals, nz_carry))]
             ),
         )
         out = self(
@@ -675,8 +663,8 @@ class While(Primitive, name="while", multiple=True):
         if not any(carry_known):
             return None, eqn, []
         known = eqn.replace(
-            invars=_chosen(eqn.invars, known_in),
-            outvars=_chosen(eqn.outvars, carry_known),
+            invars=chosen(eqn.invars, known_in),
+            outvars=chosen(eqn.outvars, carry_known),
             params=smaller,
             effects=no_effects,
         )
@@ -696,7 +684,7 @@ class While(Primitive, name="while", multiple=True):
     ) -> tuple:
         sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
         mapped = [d is not None for d in dims]
-        m_cond, m_body, m_init = _groups(mapped, sizes)
+        m_cond, m_body, m_init = groups_of(mapped, sizes)
 
         def step(m_carry: list[bool]) -> tuple:
             derived, out = batch_program(body, axis, [*m_body, *m_carry], m_carry)
@@ -708,7 +696,7 @@ class While(Primitive, name="while", multiple=True):
         (derived, predicate, by_example), m_carry = fixpoint(m_init, step)
         if by_example:
             derived, _ = batch_program(body, axis, [*m_body, *m_carry], True)
-        in_cond, in_body, init = _groups(list(zip(args, dims)), sizes)
+        in_cond, in_body, init = groups_of(list(zip(args, dims)), sizes)
         in_cond = [to_front(x, d, axis.size) if d is not None else x for x, d in in_cond]
         in_body = [to_front(x, d, axis.size) if d is not None else x for x, d in in_body]
         init = [to_front(x, d, axis.size) if m else x for (x, d), m in zip(init, m_carry)]
@@ -748,10 +736,10 @@ class While(Primitive, name="while", multiple=True):
         smaller, kept = _keep_inputs(body, smaller, kept, [*kept[:b], *carry])
         keep_in = [*([True] * c), *kept]
         return eqn.replace(
-            invars=_chosen(eqn.invars, keep_in),
-            outvars=_chosen(eqn.outvars, carry),
+            invars=chosen(eqn.invars, keep_in),
+            outvars=chosen(eqn.outvars, carry),
             params={
-                "cond": cond.replace(invars=[*cond.invars[:c], *_chosen(cond.invars[c:], carry)]),
+                "cond": cond.replace(invars=[*cond.invars[:c], *chosen(cond.invars[c:], carry)]),
                 "body": smaller,
                 "num_cond_consts": c,
                 "num_body_consts": sum(kept[:b]),
@@ -775,7 +763,7 @@ def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> t
         return [reduce_or(run_program(predicate, *args)[0], (0,))]
 
     def step(*args: Any) -> list:
-        in_cond, in_body, held = _groups(args, [num_cond, num_body, len(carry)])
+        in_cond, in_body, held = groups_of(args, [num_cond, num_body, len(carry)])
         (active,) = run_program(predicate, *in_cond, *held)
         after = run_program(body, *in_body, *held)
         return [
@@ -792,7 +780,7 @@ def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], lis
     """The part of a while loop that unknown operands do not touch: which operands, which carry, its parameters."""
     cond, body = params["cond"], params["body"]
     c, b = params["num_cond_consts"], params["num_body_consts"]
-    u_cond, u_body, u_init = _groups(unknown, [c, b, len(body.outvars)])
+    u_cond, u_body, u_init = groups_of(unknown, [c, b, len(body.outvars)])
 
     def step(u_carry: list[bool]) -> tuple:
         parts = split_program(body, [*u_body, *u_carry], unknown_outputs=u_carry)
@@ -805,7 +793,7 @@ def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], lis
     known = [not u for u in u_carry]
     smaller, kept = eliminate_dead_code(body, known)
     smaller, kept = _keep_inputs(body, smaller, kept, [*([k and not u for k, u in zip(kept[:b], u_body)]), *known])
-    keep_cond = cond.replace(invars=[*cond.invars[:c], *_chosen(cond.invars[c:], known)])
+    keep_cond = cond.replace(invars=[*cond.invars[:c], *chosen(cond.invars[c:], known)])
     return (
         [*([True] * c), *kept],
         known,
@@ -817,7 +805,7 @@ def _split_while(params: dict, unknown: Sequence[bool]) -> tuple[Callable, list[
     known_in, carry_known, smaller = _known_while(params, unknown)
     if not any(carry_known):
         return (lambda prim, args: []), [True] * len(carry_known)
-    return (lambda prim, args: prim(*_chosen(args, known_in), **smaller)), [not k for k in carry_known]
+    return (lambda prim, args: prim(*chosen(args, known_in), **smaller)), [not k for k in carry_known]
 
 
 def scan(

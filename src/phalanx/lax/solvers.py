@@ -17,7 +17,7 @@ from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
-from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
 from phalanx.transforms.autodiff import linearize, vjp
 from phalanx.transforms.batching import Axis, batch_program, to_front
 from phalanx.transforms.custom import custom_jvp
@@ -41,14 +41,14 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
         return no_effects | solve.effects
 
     def lower(self, ctx: Any, *operands: Any, matvec: Jaxpr, transposed: Any, solve: Jaxpr, sizes: tuple) -> list:
-        groups = _groups(operands, sizes)
+        groups = groups_of(operands, sizes)
         return ctx.emit(solve, [*groups[2], *groups[4]])
 
     def jvp(self, primals: Any, tangents: Any, *, matvec: Jaxpr, transposed: Any, solve: Jaxpr, sizes: tuple) -> tuple:
         params = {"matvec": matvec, "transposed": transposed, "solve": solve, "sizes": sizes}
         x = self(*primals, **params)
         num = sizes[4]
-        groups, dots = _groups(primals, sizes), _groups(tangents, sizes)
+        groups, dots = groups_of(primals, sizes), groups_of(tangents, sizes)
         b_dot = dots[4]
         if any(type(t) is not Zero for t in dots[0]):
             # A x = b gives A x' = b' - A' x.
@@ -72,7 +72,7 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
                 got="none",
                 mend="pass transpose_solve, or symmetric=True where matvec is its own transpose",
             )
-        groups = _groups(operands, sizes)
+        groups = groups_of(operands, sizes)
         assert not any(is_linear(x) for g in groups[:4] for x in g), "only the right-hand side is linear"
         cts = [instantiate(c) for c in x_bars[: sizes[4]]]
         matvec_t, solve_t = transposed
@@ -93,8 +93,8 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
         self, axis: Axis, args: Any, dims: Any, *, matvec: Jaxpr, transposed: Any, solve: Jaxpr, sizes: tuple
     ) -> tuple:
         moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
-        groups = _groups(moved, sizes)
-        mapped = _groups([d is not None for d in dims], sizes)
+        groups = groups_of(moved, sizes)
+        mapped = groups_of([d is not None for d in dims], sizes)
         groups[4] = [x if m else to_front(x, None, axis.size) for x, m in zip(groups[4], mapped[4])]
         b_mapped = [True] * sizes[4]
         num = sizes[4]
@@ -119,14 +119,6 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
 
 
 linear_solve_p = LinearSolve()
-
-
-def _groups(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:
-    out, start = [], 0
-    for size in sizes:
-        out.append(list(items[start : start + size]))
-        start += size
-    return out
 
 
 def _negated(t: Any) -> Any:
