@@ -1,6 +1,8 @@
 """Loops and branches under every transformation, against the same loops in Python."""
 
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -210,6 +212,38 @@ def test_an_eager_loop_over_the_same_function_compiles_once():
     before = len(program.cache)
     lax.scan(body, H, XS)
     assert len(program.cache) == before
+
+
+@pytest.mark.parametrize("loop", [lambda f: lax.fori_loop(0, 3, f, 1.0), lambda f: lax.map(f, np.arange(4.0))])
+def test_the_program_of_a_loop_goes_with_its_body(loop):
+    def body(*args):
+        runs.append(args)
+        return args[-1] * 2
+
+    runs = []
+    loop(body)
+    loop(body)
+    assert len(runs) == 1  # the second loop runs the program of the first
+    held = weakref.ref(body)
+    del body
+    runs.clear()
+    gc.collect()
+    assert held() is None
+
+
+def test_fori_loop_counts_in_the_dtype_of_its_bounds():
+    seen = []
+
+    def body(i, c):
+        seen.append(phalanx.typeof(i).str_short())
+        return c + i
+
+    bounds = [(0, 3), (np.int32(0), 3), (np.uint8(0), 3), (0, np.int16(3)), (np.int8(0), np.uint8(3))]
+    for (low, high), wanted in zip(bounds, ["~i32[]", "i32[]", "u8[]", "i16[]", "i16[]"], strict=True):
+        seen.clear()
+        assert int(lax.fori_loop(low, high, body, 0)) == 3
+        assert int(phalanx.jit(lambda a, b: lax.fori_loop(a, b, body, 0))(low, high)) == 3
+        assert set(seen) == {wanted}
 
 
 def test_programs_of_loops_are_well_formed():

@@ -33,16 +33,20 @@ class Body(NamedTuple):
     out_tree: Any
 
 
-def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str) -> Body:
+def stage_body(
+    fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, adapt: Callable | None = None
+) -> Body:
     """Stage a function of the arguments that `in_tree` describes.
 
     Args:
-      fun: called with the elements of the argument tuple.
+      fun: what the user wrote, under which the program is kept.
       in_tree: the structure of the tuple of arguments.
       avals: the types of its leaves.
       name: the role of the function, for messages.
+      adapt: from `fun` to the function that is staged, where that is another; a function of a module, since it is part
+        of the key.
     """
-    key = (in_tree, tuple(avals), state.context)
+    key = (in_tree, tuple(avals), adapt, state.context)
     try:
         known = _staged.setdefault(fun, {})
     except TypeError:  # a callable without weak references
@@ -51,9 +55,10 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     if found is not None:
         return found
     trees: list = []
+    call = fun if adapt is None else adapt(fun)
 
     def flat(*xs: Any) -> list:
-        out = fun(*tree_unflatten(in_tree, xs))
+        out = call(*tree_unflatten(in_tree, xs))
         leaves, tree = tree_flatten(out)
         check_outputs(leaves, lambda i: f" of {name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
         trees.append(tree)

@@ -7,7 +7,6 @@ A loop's rules look for a fixpoint over its carry: which parts have tangents, ar
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -842,6 +841,11 @@ def scan(
     """
     if not callable(f):
         raise ArgumentTypeError("scan, argument f", expected="a function", got=repr(f), mend="pass the loop's body")
+    return _scan(f, None, init, xs, length, reverse, unroll)
+
+
+def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool) -> tuple:
+    """`scan` of the body that `adapt` makes of a user's function (see `stage_body`)."""
     xs_flat, xs_tree = tree_flatten(xs)
     size = _scan_length(xs_flat, length)
     if isinstance(unroll, bool):
@@ -853,7 +857,7 @@ def scan(
     in_tree = tree_flatten((tree_unflatten(init_tree, init_flat), tree_unflatten(xs_tree, xs_flat)))[1]
 
     def make(avals: Sequence[ShapedArray]) -> Any:
-        body = stage_body(f, in_tree, [*avals, *x_avals], "scan body")
+        body = stage_body(f, in_tree, [*avals, *x_avals], "scan body", adapt)
         shown = tree_unflatten(body.out_tree, list(body.program.out_avals))
         if not isinstance(shown, tuple | list) or len(shown) != 2:
             raise ArgumentTypeError(
@@ -1000,17 +1004,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
         raise ArgumentTypeError(
             "fori_loop, argument body_fun", expected="a function", got=repr(body_fun), mend="pass one"
         )
+    dtype, weak = _index_dtype(lower, upper)
     if all(not isinstance(b, Tracer) or b.concrete is not None for b in (lower, upper)):
         start, stop = operator.index(lower), operator.index(upper)
-        dtype = aval_of(lower).dtype if not isinstance(lower, int) else np.dtype("int32")
-
-        def step(carry: tuple, _: Any) -> tuple:
-            i, x = carry
-            return (add(i, np.asarray(1, dtype)[()]), body_fun(i, x)), None
-
-        first = np.asarray(start, dtype)[()]
-        carry, _ = scan(_cached(body_fun, step), (first, init_val), None, max(stop - start, 0), unroll=unroll or 1)
-        return carry[1]
+        first = start if weak else np.asarray(start, dtype)[()]
+        return _scan(body_fun, _counted, (first, init_val), None, max(stop - start, 0), False, unroll or 1)[0][1]
     if unroll is not None and unroll is not False:
         raise ArgumentError(
             "fori_loop, argument unroll",
@@ -1018,34 +1016,35 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
             got="traced bounds",
             mend="leave unroll out, or give static bounds",
         )
-    low, high = _bounds(lower, upper)
+    low, high = (b if weak else vector_space.convert(b, dtype) for b in (lower, upper))
     return while_loop(
-        lambda c: lt(c[0], c[1]),
-        lambda c: (add(c[0], np.ones((), c[0].dtype)[()]), c[1], body_fun(c[0], c[2])),
-        (low, high, init_val),
+        lambda c: lt(c[0], c[1]), lambda c: (add(c[0], 1), c[1], body_fun(c[0], c[2])), (low, high, init_val)
     )[2]
 
 
-_steps: Any = weakref.WeakKeyDictionary()
+def _counted(body_fun: Callable) -> Callable:
+    """One iteration of a counted loop as that of a scan; the index counts on in the dtype it has."""
+
+    def step(carry: tuple, _: Any) -> tuple:
+        i, x = carry
+        return (add(i, 1), body_fun(i, x)), None
+
+    return step
 
 
-def _cached(fun: Callable, step: Callable) -> Callable:
-    """The step made for a body function, the same one each time, so that an eager loop compiles once."""
-    try:
-        return _steps.setdefault(fun, step)
-    except TypeError:
-        return step
+def _index_dtype(lower: Any, upper: Any) -> tuple[Any, bool]:
+    """The dtype in which a loop counts, and whether it is weak.
 
-
-def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
-    dtype = dtypes.result_type(lower, upper)
+    Raises:
+      ArgumentTypeError: a bound is no integer scalar.
+    """
     for name, b in (("lower", lower), ("upper", upper)):
         aval = aval_of(b)
         if aval.shape != () or aval.dtype.kind not in "iu":
             raise ArgumentTypeError(
                 f"fori_loop, argument {name}", expected="an integer scalar", got=aval.str_short(), mend="convert it"
             )
-    return vector_space.convert(lower, dtype), vector_space.convert(upper, dtype)
+    return dtypes.result_type(lower, upper, return_weak_type=True)
 
 
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
@@ -1065,7 +1064,7 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
       [0, 1, 4]
     """
     if batch_size is None:
-        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+        return _scan(f, _mapped, (), xs, None, False, 1)[1]
     leaves, tree = tree_flatten(xs)
     size = _scan_length(leaves, None)
     whole = size // batch_size * batch_size
@@ -1074,11 +1073,21 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
         blocks = [
             reshape(slice_in_dim(x, 0, whole), (whole // batch_size, batch_size, *aval_of(x).shape[1:])) for x in leaves
         ]
-        out = scan(lambda _, x: ((), vmap(f)(x)), (), tree_unflatten(tree, blocks))[1]
+        out = _scan(f, _mapped_blocks, (), tree_unflatten(tree, blocks), None, False, 1)[1]
         parts.append(tree_map(lambda y: reshape(y, (whole, *y.shape[2:])), out))
     if whole < size or not parts:
         parts.append(vmap(f)(tree_unflatten(tree, [slice_in_dim(x, whole, size) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree_map(lambda *ys: concatenate(ys, 0), *parts)
+
+
+def _mapped(f: Callable) -> Callable:
+    """A function of elements as the body of a scan."""
+    return lambda _, x: ((), f(x))
+
+
+def _mapped_blocks(f: Callable) -> Callable:
+    """The same for a function of blocks of elements."""
+    return _mapped(vmap(f))
 
 
 class _Loops:
