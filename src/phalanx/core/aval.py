@@ -18,6 +18,9 @@ from phalanx.core.errors import ArgumentTypeError
 
 _interned: dict[tuple, ShapedArray] = {}
 
+# The mesh axes that a value outside of any `shard_map` varies over: none.
+UNVARYING: Final[frozenset] = frozenset()
+
 
 class ShapedArray:
     """The type of an array: `dtype[shape]`, interned.
@@ -27,6 +30,7 @@ class ShapedArray:
       dtype: a NumPy dtype, an `ml_dtypes` one, or an extended dtype such as that of random keys.
       weak_type: whether the dtype came from a Python scalar and so yields to others in promotion.
       sharding: the sharding that is part of the type in explicit mode, else None.
+      varying: inside a `shard_map`, the names of the mesh axes along which devices may hold different values.
 
     Examples:
       >>> from phalanx.core import ShapedArray
@@ -37,55 +41,69 @@ class ShapedArray:
       True
     """
 
-    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "sharding", "size", "weak_type")
+    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "sharding", "size", "varying", "weak_type")
 
     shape: tuple
     dtype: Any
     weak_type: bool
     sharding: Any
+    varying: frozenset
     ndim: int
     size: Any
 
-    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None) -> ShapedArray:
+    def __new__(
+        cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None, varying: frozenset = UNVARYING
+    ) -> ShapedArray:
         try:
-            found = _interned.get((shape, dtype, weak_type, sharding))
+            found = _interned.get((shape, dtype, weak_type, sharding, varying))
         except TypeError:  # a shape that is a list
             found = None
-        return cls._intern(shape, dtype, weak_type, sharding) if found is None else found
+        return cls._intern(shape, dtype, weak_type, sharding, varying) if found is None else found
 
     @classmethod
-    def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
+    def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any, varying: frozenset) -> ShapedArray:
         shape = tuple(_as_dim(d) for d in shape)
         if not isinstance(dtype, np.dtype | dtypes.KeyDtype):
             dtype = np.dtype(dtype)
-        key = (shape, dtype, bool(weak_type), sharding)
+        key = (shape, dtype, bool(weak_type), sharding, varying or UNVARYING)
         if (found := _interned.get(key)) is not None:
             return found
         self = object.__new__(cls)
-        self.shape, self.dtype, self.weak_type, self.sharding = key
+        self.shape, self.dtype, self.weak_type, self.sharding, self.varying = key
         self.ndim = len(shape)
         self.size = math.prod(shape)
         return _interned.setdefault(key, self)
 
     def with_shape(self, shape: Any) -> ShapedArray:
         """The same type with another shape (and no sharding, which belongs to the old one)."""
-        return ShapedArray(shape, self.dtype, self.weak_type)
+        return ShapedArray(shape, self.dtype, self.weak_type, None, self.varying)
 
     def with_dtype(self, dtype: Any, weak_type: bool = False) -> ShapedArray:
         """The same shape with another dtype."""
-        return ShapedArray(self.shape, dtype, weak_type, self.sharding)
+        return ShapedArray(self.shape, dtype, weak_type, self.sharding, self.varying)
+
+    def with_varying(self, axes: frozenset) -> ShapedArray:
+        """The same type, varying over just these mesh axes."""
+        if axes is self.varying:
+            return self
+        return ShapedArray(self.shape, self.dtype, self.weak_type, self.sharding, axes)
 
     def update(self, **fields: Any) -> ShapedArray:
-        """A copy with the named fields (`shape`, `dtype`, `weak_type`, `sharding`) replaced."""
-        values = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type, "sharding": self.sharding}
+        """A copy with the named fields (`shape`, `dtype`, `weak_type`, `sharding`, `varying`) replaced."""
+        values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "sharding", "varying")}
         return ShapedArray(**(values | fields))
+
+    @property
+    def vma(self) -> frozenset:
+        """`varying`, by the name that JAX gives it."""
+        return self.varying
 
     def to_tangent(self) -> ShapedArray:
         """The type of this value's tangents: itself for inexact dtypes, `float0` for the others."""
         try:
             return self._tangent
         except AttributeError:
-            self._tangent = ShapedArray(self.shape, dtypes.to_tangent_dtype(self.dtype), False, self.sharding)
+            self._tangent = self.with_dtype(dtypes.to_tangent_dtype(self.dtype))
             if self._tangent.dtype == self.dtype and self.weak_type:
                 self._tangent = self
             return self._tangent
@@ -99,20 +117,22 @@ class ShapedArray:
         return self is other or (self.shape == other.shape and self.dtype == other.dtype)
 
     def str_short(self) -> str:
-        """The compact form that programs are printed with, such as `f32[2,3]`."""
+        """The compact form that programs are printed with, such as `f32[2,3]`; `f32[2,3]{x}` varies over the axis x."""
         weak = "~" if self.weak_type else ""
-        return f"{weak}{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+        varying = f"{{{','.join(sorted(map(str, self.varying)))}}}" if self.varying else ""
+        return f"{weak}{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]{varying}"
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         name = self.dtype.name
-        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak})"
+        varying = f", varying={{{', '.join(sorted(map(repr, self.varying)))}}}" if self.varying else ""
+        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak}{varying})"
 
     def __str__(self) -> str:
         return self.str_short()
 
     def __reduce__(self) -> tuple:
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding)
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
 
 
 class AbstractToken:
@@ -122,6 +142,7 @@ class AbstractToken:
     shape: Final = ()
     dtype: Final = None
     weak_type: Final = False
+    varying: Final = UNVARYING
 
     def str_short(self) -> str:
         return "token[]"
@@ -247,6 +268,7 @@ class ShapeDtypeStruct:
       dtype: the dtype.
       sharding: the sharding the array would have, if any.
       weak_type: whether the dtype is weak.
+      vma: inside a `shard_map`, the mesh axes it varies over.
 
     Examples:
       >>> import phalanx
@@ -257,7 +279,8 @@ class ShapeDtypeStruct:
     __slots__ = ("aval", "sharding")
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None):
-        self.aval = ShapedArray(tuple(shape), dtypes.canonicalize_dtype(dtype), weak_type)
+        dtype = dtypes.canonicalize_dtype(dtype)
+        self.aval = ShapedArray(tuple(shape), dtype, weak_type, None, frozenset(vma or ()))
         self.sharding = sharding
 
     shape = property(lambda self: self.aval.shape)
@@ -265,13 +288,14 @@ class ShapeDtypeStruct:
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
     weak_type = property(lambda self: self.aval.weak_type)
+    vma = property(lambda self: self.aval.varying)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:
         """A copy with the named fields replaced."""
-        values = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
+        values = {name: getattr(self, name) for name in ("shape", "dtype", "sharding", "weak_type", "vma")}
         return ShapeDtypeStruct(**(values | fields))
 
     def __eq__(self, other: object) -> bool:

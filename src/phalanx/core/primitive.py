@@ -7,9 +7,10 @@ waived with a reason; a class with a hole fails when it is made. `lax` declares 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from phalanx.core.aval import UNVARYING
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
@@ -102,6 +103,8 @@ class Primitive:
       batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
       stage: how to be recorded, for calls whose parameters are functions: (trace, args, params).
       linearize: primals and tangents to outputs, directly, for primitives that hold programs.
+      varying: for collectives, the mesh axes that results vary over: (those of the operands, **params). A program
+        that an equation holds says so itself.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
     """
@@ -115,6 +118,7 @@ class Primitive:
     stage: Any = None
     linearize: Any = None
     split: Any = None
+    varying: Any = None
     dce: Any = None
 
     result: Any  # The rules that every primitive sets; `__init__` checks that it does.
@@ -185,7 +189,21 @@ def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
     try:
         found = _results.get(key)
     except TypeError:  # an unhashable parameter
-        return primitive.result(*avals, **params)
+        return _typed(primitive, avals, params)
     if found is None:
-        found = _results[key] = primitive.result(*avals, **params)
+        found = _results[key] = _typed(primitive, avals, params)
     return found
+
+
+def _typed(primitive: Primitive, avals: tuple, params: dict) -> Any:
+    """What the type rule gives, varying over all the mesh axes that the operands vary over."""
+    out = primitive.result(*avals, **params)
+    axes = joint_varying(avals)
+    if primitive.varying is not None:
+        axes = primitive.varying(axes, **params)
+    return [a.with_varying(axes) for a in out] if primitive.multiple else out.with_varying(axes)
+
+
+def joint_varying(avals: Iterable) -> frozenset:
+    """The mesh axes that a result computed from values of these types varies over."""
+    return UNVARYING.union(*[a.varying for a in avals])

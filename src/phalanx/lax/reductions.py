@@ -15,7 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, Literal, run_program
-from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
+from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined, joint_varying
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import (
@@ -280,7 +280,8 @@ class Reduce(Primitive, name="reduce", multiple=True):
                     got=init.str_short(),
                     mend="convert it with lax.convert_element_type",
                 )
-        return [x.with_shape(keep(x.shape, dims)).strengthened() for x in xs]
+        axes = joint_varying(avals)
+        return [x.with_shape(keep(x.shape, dims)).strengthened().with_varying(axes) for x in xs]
 
     def roles(self, *avals: Any, program: Jaxpr, dims: tuple) -> Roles:
         n = len(avals) // 2

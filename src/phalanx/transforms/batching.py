@@ -64,7 +64,7 @@ class BatchTracer(Tracer):
         except AttributeError:
             whole = aval_of(self.batched)
             dim = self.dim
-            self._aval = ShapedArray(whole.shape[:dim] + whole.shape[dim + 1 :], whole.dtype, whole.weak_type)
+            self._aval = whole.with_shape(whole.shape[:dim] + whole.shape[dim + 1 :])
             return self._aval
 
     def origin(self) -> str | None:
