@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from phalanx import debug as debug
     from phalanx import engine as engine
     from phalanx import experimental as experimental
+    from phalanx import interpreters as interpreters
     from phalanx import lax as lax
     from phalanx import nn as nn
     from phalanx import numpy as numpy
@@ -111,6 +112,7 @@ _MODULES = {
             "debug",
             "experimental",
             "engine",
+            "interpreters",
             "lax",
             "nn",
             "numpy",

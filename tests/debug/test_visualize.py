@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import xml.etree.ElementTree as ET
 
 import pytest
 
-from phalanx.core.errors import ShapeError
-from phalanx.debug import visualize_array_sharding, visualize_sharding
+from phalanx.core.errors import ArgumentTypeError
+from phalanx.debug import draw_sharding, visualize_array_sharding, visualize_sharding
 from phalanx.debug.visualize import MissingExtraError
 from phalanx.sharding import NamedSharding, P, make_mesh
 
@@ -76,6 +77,8 @@ def test_every_part_has_its_own_colour(mesh, capsys, monkeypatch):
     sharding = NamedSharding(mesh, P("x", "y"))
     text = drawn(capsys, (8, 8), sharding)
     assert len({piece.split("m")[0] for piece in text.split("\x1b[")[1:] if not piece.startswith("0m")}) == 8
+    many = drawn(capsys, (64, 64), NamedSharding(mesh, P(("x", "y"))), max_width=200)
+    assert len({piece.split("m")[0] for piece in many.split("\x1b[")[1:] if not piece.startswith("0m")}) == 8
     assert "\x1b[" not in drawn(capsys, (8, 8), sharding, use_color=False)
     assert "48;2;255;0;0" in drawn(capsys, (8, 8), sharding, color_map=lambda place: (1.0, 0.0, 0.0, 1.0))
 
@@ -86,12 +89,82 @@ def test_without_a_terminal_the_coloured_drawing_is_the_plain_one(mesh, capsys, 
     assert drawn(capsys, (8, 8), sharding) == drawn(capsys, (8, 8), sharding, plain=True)
 
 
-def test_more_than_two_dimensions_are_refused(mesh):
-    with pytest.raises(ShapeError) as error:
-        visualize_sharding((2, 2, 2), NamedSharding(mesh, P()))
+def test_more_than_two_dimensions_are_one_plane_after_another(mesh, capsys):
+    assert drawn(capsys, (6, 4, 4), NamedSharding(mesh, P("y", "x")), plain=True, scale=0.5, max_width=20) == (
+        "[0:3, :, :]\n"
+        "┌────────────┐\n"
+        "│   CPU 0    │\n"
+        "├────────────┤\n"
+        "│   CPU 2    │\n"
+        "├────────────┤\n"
+        "│   CPU 4    │\n"
+        "├────────────┤\n"
+        "│   CPU 6    │\n"
+        "└────────────┘\n"
+        "[3:6, :, :]\n"
+        "┌────────────┐\n"
+        "│   CPU 1    │\n"
+        "├────────────┤\n"
+        "│   CPU 3    │\n"
+        "├────────────┤\n"
+        "│   CPU 5    │\n"
+        "├────────────┤\n"
+        "│   CPU 7    │\n"
+        "└────────────┘\n"
+    )
+
+
+def test_an_uneven_dimension_ends_in_shorter_parts(mesh, capsys):
+    assert drawn(capsys, (9,), NamedSharding(mesh, P(("x", "y"))), plain=True, max_width=200, min_width=12) == (
+        "┌────────────┬────────────┬────────────┬────────────┬───────┬───────┬───────┬───────┐\n"
+        "│            │            │            │            │       │ CPU 5 │ CPU 6 │ CPU 7 │\n"
+        "│   CPU 0    │   CPU 1    │   CPU 2    │   CPU 3    │ CPU 4 │ empty │ empty │ empty │\n"
+        "│            │            │            │            │       │       │       │       │\n"
+        "└────────────┴────────────┴────────────┴────────────┴───────┴───────┴───────┴───────┘\n"
+    )
+
+
+def elements(text: str, tag: str) -> list[ET.Element]:
+    """Parse a document and list the elements of a kind, whatever their namespace."""
+    return [e for e in ET.fromstring(text).iter() if e.tag.rpartition("}")[2] == tag]
+
+
+def test_svg_has_a_named_coloured_box_for_each_part(mesh):
+    text = draw_sharding((8, 9), NamedSharding(mesh, P("x", "y"))).svg()
+    assert [e.text for e in elements(text, "title")][:3] == [
+        "[0:2, 0:5] on CPU 0", "[0:2, 5:9] on CPU 1", "[2:4, 0:5] on CPU 2"
+    ]  # fmt: skip
+    boxes = elements(text, "rect")
+    assert len({box.get("fill") for box in boxes}) == 8
+    assert int(boxes[0].get("width")) > int(boxes[1].get("width"))  # 5 columns and 4
+    width, height = (int(ET.fromstring(text).get(side)) for side in ("width", "height"))
+    assert all(int(b.get("x")) + int(b.get("width")) <= width for b in boxes)
+    assert all(int(b.get("y")) + int(b.get("height")) <= height for b in boxes)
+    assert [e.text for e in elements(text, "text")] == [f"CPU {i}" for i in range(8)]
+
+
+def test_html_has_a_table_for_each_plane(mesh):
+    drawing = draw_sharding((2, 4, 4), NamedSharding(mesh, P("y", "x")), use_color=False)
+    text = drawing._repr_html_()
+    assert len(elements(text, "table")) == 2
+    assert [e.text for e in elements(text, "caption")] == ["[0:1, :, :]", "[1:2, :, :]"]
+    assert [e.text for e in elements(text, "td")] == [f"CPU {i}" for i in (0, 2, 4, 6, 1, 3, 5, 7)]
+    assert "background" not in text
+    assert "background" in draw_sharding((8,), NamedSharding(mesh, P("x"))).html()
+
+
+def test_labels_are_readable_on_their_colour(mesh):
+    sharding = NamedSharding(mesh, P("x"))
+    assert 'fill="#fff"' in draw_sharding((8,), sharding, color_map=lambda place: (0.1, 0.1, 0.3)).svg()
+    assert 'fill="#000"' in draw_sharding((8,), sharding, color_map=lambda place: (0.9, 0.9, 0.3)).svg()
+
+
+def test_a_drawing_needs_a_sharding():
+    with pytest.raises(ArgumentTypeError) as error:
+        draw_sharding((8,))
     assert str(error.value) == (
-        "visualize_sharding: expected an array of one or two dimensions, got shape (2, 2, 2).\n"
-        "  To mend: draw a slice of it, or reshape it to two dimensions."
+        "draw_sharding: expected an array that lies on devices, or a shape and a sharding, got tuple and None.\n"
+        "  To mend: draw a concrete array; debug.visualize_array_sharding draws one inside jit."
     )
 
 

@@ -22,7 +22,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
-from phalanx.core.lowering import lower_program, physical_aval
+from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
@@ -80,8 +80,20 @@ class LoweredProgram:
             propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
             host_callbacks=module.host_callbacks,
             options=options or {},
+            is_cacheable=not module.inspections,
         )
+        for inspection in module.inspections:
+            self._answer(inspection)
         return CompiledProgram(self, executable)
+
+    def _answer(self, inspection: Inspection) -> None:
+        """Tell the observer of a value how it lies on devices."""
+        if len(self.devices) == 1:
+            inspection.observer(inspection.shape, placement.on_device(self.devices[0]))
+            return
+        for chosen in inspection.found:
+            sharding = from_hlo_sharding(chosen, self.devices, _mesh_of(self), len(inspection.shape))
+            inspection.observer(inspection.shape, sharding)
 
 
 def lower(
@@ -257,6 +269,8 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
         return [here] * len(lowered.program.outvars)
+    if not lowered.program.outvars:
+        return []  # the engine has a sharding even of nothing
     found: Any = compiler.executable_shardings(executable)[1]
     mesh = _mesh_of(lowered)
     out = []

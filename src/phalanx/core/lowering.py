@@ -33,6 +33,22 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
     return aval
 
 
+class Inspection:
+    """A question to the compiler: how does a value lie on devices?
+
+    Args:
+      observer: called with the value's shape and its sharding once the program is compiled.
+      shape: the shape.
+    """
+
+    __slots__ = ("found", "notify", "observer", "shape")
+
+    def __init__(self, observer: Callable, shape: tuple):
+        self.observer, self.shape = observer, shape
+        self.found: list = []  # what the partitioner says, in the engine's form
+        self.notify = self.found.append  # kept here, for the engine holds no reference to what it calls
+
+
 class ModuleContext:
     """What the functions of one module share.
 
@@ -52,6 +68,7 @@ class ModuleContext:
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
         self.host_callbacks: list[Any] = []
+        self.inspections: list[Inspection] = []
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
 

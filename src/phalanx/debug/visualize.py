@@ -1,45 +1,37 @@
-"""Drawings of where the parts of an array lie, in the terminal.
+"""Drawings of where the parts of an array lie, printed in the terminal.
 
-Builds on `phalanx.sharding` for the parts and on rich for colours; rich is imported when a coloured drawing is asked
-for. One layout serves the coloured and the plain form.
+Builds on `drawing.py` for the drawing and on rich for colours; rich is imported when a coloured drawing is asked for.
+Inside a compiled function the drawing is printed when the compiler has chosen.
 """
 
 from __future__ import annotations
 
-import colorsys
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from phalanx.core.errors import PhalanxError, ShapeError
+from phalanx.core.errors import PhalanxError
+from phalanx.core.trace import Tracer
+from phalanx.debug.drawing import Drawing, _ink, draw_sharding
+from phalanx.lax.inspection import inspect_sharding_p
 from phalanx.sharding import Sharding
-
-Rgb: TypeAlias = tuple[float, float, float]
 
 
 class MissingExtraError(PhalanxError, ImportError):
     """A package that is needed for this, and comes with an extra of Phalanx, is not installed."""
 
 
-class _Cell(NamedTuple):
-    """One part of the array: its place in the grid of parts, and the devices that hold it."""
-
-    row: int
-    column: int
-    label: str
-
-
 def visualize_array_sharding(array: Any, **options: Any) -> None:
-    """Draw which device holds which part of an array of one or two dimensions.
+    """Draw which device holds which part of an array.
 
     Args:
-      array: an array with a `shape` and a `sharding`.
+      array: an array. Inside `jit` the drawing shows what the compiler chose, and comes when it has.
       **options: as for `visualize_sharding`.
-
-    Raises:
-      ShapeError: the array has more than two dimensions.
     """
-    visualize_sharding(array.shape, array.sharding, **options)
+    if isinstance(array, Tracer):
+        inspect_sharding_p(array, observer=lambda shape, sharding: visualize_sharding(shape, sharding, **options))
+    else:
+        visualize_sharding(array.shape, array.sharding, **options)
 
 
 def visualize_sharding(
@@ -55,8 +47,11 @@ def visualize_sharding(
 ) -> None:
     """Draw which device would hold which part of an array of that shape.
 
+    An array of more than two dimensions is drawn as one plane after another. Where a dimension is cut unevenly, the
+    last parts are drawn shorter.
+
     Args:
-      shape: shape of the whole array, of one or two dimensions.
+      shape: shape of the whole array.
       sharding: how the array lies on devices.
       use_color: give each part a colour of its own.
       scale: size of the drawing.
@@ -66,7 +61,6 @@ def visualize_sharding(
       plain: write plain text, for which rich is not needed.
 
     Raises:
-      ShapeError: there are more than two dimensions.
       MissingExtraError: rich is not installed.
 
     Examples:
@@ -79,93 +73,38 @@ def visualize_sharding(
       │         │
       └─────────┘
     """
-    if len(shape) > 2:
-        raise ShapeError(
-            "visualize_sharding",
-            expected="an array of one or two dimensions",
-            got=f"shape {tuple(shape)}",
-            mend="draw a slice of it, or reshape it to two dimensions",
-        )
-    rows, columns, cells = _grid(shape, sharding)
-    widths = _width(shape, columns, cells, scale, min_width, max_width)
-    wrapped = {(cell.row, cell.column): _wrap(cell.label, widths - 2) for cell in cells}
-    height = max((3 if rows == 1 else int(10 * scale) // rows) | 1, *map(len, wrapped.values()))
-    lines = _lines(rows, columns, widths, height, wrapped)
+    style = {"scale": scale, "min_width": min_width, "max_width": max_width, "color_map": color_map}
+    drawing = draw_sharding(shape, sharding, use_color=use_color, **style)
     if plain:
-        for line in lines:
-            sys.stdout.write("".join(text for text, _ in line) + "\n")
-        return
-    _print_rich(lines, columns, len(cells), color_map, use_color=use_color)
+        sys.stdout.write(f"{drawing}\n")
+    else:
+        _print_rich(drawing)
 
 
-def _grid(shape: Sequence[int], sharding: Sharding) -> tuple[int, int, list[_Cell]]:
-    """The parts as a grid of rows and columns; a vector is one row."""
-    owners: dict[tuple[int, int], list[Any]] = {}
-    tiling = sharding.tiling(len(shape))
-    pad = [0] * (2 - len(shape))
-    for device, at in zip(sharding._device_assignment, tiling.coordinates.tolist(), strict=True):
-        row, column = pad + at
-        owners.setdefault((row, column), []).append(device)
-    rows, columns = [1] * len(pad) + list(tiling.parts)
-    cells = []
-    for (row, column), devices in sorted(owners.items()):
-        numbers = ",".join(str(number) for number in sorted(device.id for device in devices))
-        cells.append(_Cell(row, column, f"{devices[0].platform.upper()} {numbers}"))
-    return rows, columns, cells
+def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -> None:
+    """Learn how an array lies on devices, inside a compiled function too.
+
+    Args:
+      value: an array.
+      callback: called with the sharding. Inside `jit` it is called when the program is compiled, with what the compiler
+        chose, over the mesh of the arguments where a spec over it can say so; a later call that reuses the program does
+        not call it again. What the compiler drops is not asked about.
+
+    Raises:
+      Whatever the callback raises.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import NamedSharding, P, make_mesh
+      >>> x = phalanx.device_put(phalanx.numpy.ones(8), NamedSharding(make_mesh((4,), ("x",)), P("x")))
+      >>> show = lambda y: inspect_array_sharding(y, callback=lambda sharding: print(sharding.spec))
+      >>> phalanx.jit(lambda x: show(x * 2))(x)
+      PartitionSpec('x')
+    """
+    inspect_sharding_p(value, observer=lambda shape, sharding: callback(sharding))
 
 
-def _width(shape: Sequence[int], columns: int, cells: list[_Cell], scale: float, min_width: int, max_width: int) -> int:
-    """Width of one part: near the array's own proportions, a character being about 2.5 times as high as wide."""
-    room = max((max_width - 1) // columns - 1, 1)
-    natural = 0
-    if len(shape) == 2 and shape[0]:
-        natural = int(25 * scale * shape[1] / shape[0]) // columns
-    wanted = max(natural, min_width, min(max(len(cell.label) for cell in cells) + 2, 2 * min_width))
-    needed = max(len(line) for cell in cells for line in _wrap(cell.label, 0)) + 2
-    return max(min(wanted, room), needed)
-
-
-def _wrap(label: str, width: int) -> list[str]:
-    """The label in lines, broken behind commas."""
-    first, *numbers = label.split(",")
-    lines = [first]
-    for number in numbers:
-        if len(lines[-1]) + len(number) + 1 <= width:
-            lines[-1] += "," + number
-        else:
-            lines[-1] += ","
-            lines.append(number)
-    return lines
-
-
-def _lines(
-    rows: int, columns: int, width: int, height: int, wrapped: dict[tuple[int, int], list[str]]
-) -> Iterator[list[tuple[str, tuple[int, int] | None]]]:
-    """The drawing, line by line, as pieces of text and the part that each belongs to."""
-    bar = "─" * width
-    yield [("┌" + "┬".join([bar] * columns) + "┐", None)]
-    for row in range(rows):
-        if row:
-            yield [("├" + "┼".join([bar] * columns) + "┤", None)]
-        for at in range(height):
-            line: list[tuple[str, tuple[int, int] | None]] = [("│", None)]
-            for column in range(columns):
-                text = wrapped[row, column]
-                first = (height - len(text)) // 2
-                piece = text[at - first] if 0 <= at - first < len(text) else ""
-                line += [(piece.center(width), (row, column)), ("│", None)]
-            yield line
-    yield [("└" + "┴".join([bar] * columns) + "┘", None)]
-
-
-def _print_rich(
-    lines: Iterator[list[tuple[str, tuple[int, int] | None]]],
-    columns: int,
-    num_cells: int,
-    color_map: Callable[[float], Iterable[float]] | None,
-    *,
-    use_color: bool,
-) -> None:
+def _print_rich(drawing: Drawing) -> None:
     try:
         import rich.console
         import rich.text
@@ -176,21 +115,14 @@ def _print_rich(
             got="an environment without it",
             mend="pip install rich, or pass plain=True",
         ) from None
-    pick = color_map or _color
     text = rich.text.Text(no_wrap=True)
-    for line in lines:
-        for piece, cell in line:
+    for line in drawing.pieces():
+        for piece, part in line:
+            color = None if part is None else drawing.color(part)
             style = ""
-            if use_color and cell is not None:
-                red, green, blue = [
-                    round(255 * part) for part in list(pick((cell[0] * columns + cell[1]) / num_cells))[:3]
-                ]
-                style = f"black on rgb({red},{green},{blue})"
+            if color is not None:
+                ink = "black" if _ink(color) == "#000" else "white"
+                style = f"{ink} on rgb({color[0]},{color[1]},{color[2]})"
             text.append(piece, style)
         text.append("\n")
     rich.console.Console(file=sys.stdout).print(text, end="", soft_wrap=True)
-
-
-def _color(place: float) -> Rgb:
-    """Light colours, those of neighbouring parts told apart by brightness too."""
-    return colorsys.hsv_to_rgb(place, 0.45, 0.95 if int(place * 64) % 2 else 0.8)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxlib import xla_client
 
 from phalanx.engine.errors import PhalanxError
 from phalanx.engine.mlir import hlo, ir, sdy
@@ -125,6 +126,23 @@ def emit_callback(
     if num_partitions > 1:
         results = [_replicated(result) for result in results]
     return [_narrow(value, result_type) for value, result_type in zip(results, result_types)], token
+
+
+def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> None:
+    """Ask the partitioner to call `handler` with the `HloSharding` that it gives a value.
+
+    Args:
+      value: a tensor of a program over several devices.
+      handler: called while the program is compiled; it must be kept alive until then, and must not raise.
+    """
+    attributes = {
+        "call_target_name": ir.StringAttr.get("InspectSharding"),
+        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
+        "has_side_effect": ir.BoolAttr.get(True),
+        "backend_config": ir.StringAttr.get(xla_client.encode_inspect_sharding_callback(handler)),
+    }
+    # A call without a result ends the process: the partitioner looks for the sharding of one.
+    ir.Operation.create("stablehlo.custom_call", results=[hlo.TokenType.get()], operands=[value], attributes=attributes)
 
 
 def _call_attributes(index: int, platform: str, has_side_effect: bool) -> dict[str, ir.Attribute]:

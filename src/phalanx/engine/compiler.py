@@ -42,6 +42,7 @@ def compile_module(
     propagate_to_parameters: Sequence[bool] = (True,),
     host_callbacks: Sequence[Any] = (),
     options: Mapping[str, OptionValue] | None = None,
+    is_cacheable: bool = True,
 ) -> LoadedExecutable:
     """Compile a StableHLO module and load it on devices.
 
@@ -55,6 +56,7 @@ def compile_module(
       propagate_to_parameters: per parameter, likewise.
       host_callbacks: callables that the program's Python callbacks refer to by position.
       options: XLA's options by name, as a user gave them.
+      is_cacheable: whether compiling has no effect besides its result, so that a stored program will do.
 
     Returns:
       The loaded executable.
@@ -73,7 +75,8 @@ def compile_module(
     )
     compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
     cache = compilation_cache.settings()
-    if cache.directory is None or host_callbacks:  # A stored program cannot name functions of another process.
+    # A stored program cannot name functions of another process.
+    if cache.directory is None or host_callbacks or not is_cacheable:
         return compile_anew()
     client = devices[0].client
     return compilation_cache.cached(

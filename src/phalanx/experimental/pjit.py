@@ -13,6 +13,9 @@ from phalanx.lax.constraint import with_sharding_constraint as with_sharding_con
 from phalanx.spmd.jit import jit
 from phalanx.spmd.resolution import UNSPECIFIED
 
+# Old programs say so of an argument that lies over a mesh already; whatever lies somewhere is taken where it lies.
+FROM_GDA = UNSPECIFIED
+
 
 def pjit(
     fun: Callable, in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED, **options: Any

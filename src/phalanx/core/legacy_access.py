@@ -1,0 +1,73 @@
+"""What the array classes of older programs had, as views of the one `Array`.
+
+Builds on the sharding room; `Array` derives from it. `interpreters.pxla` and `experimental.global_device_array` give
+the classes their old names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.errors import ShardingError
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.sharding_spec import ShardingSpec
+
+
+class LegacyAccess:
+    """The attributes of `ShardedDeviceArray` and of `GlobalDeviceArray`."""
+
+    __slots__ = ()
+
+    shape: tuple[int, ...]
+    ndim: int
+    sharding: Any
+    addressable_shards: list[Any]
+
+    @property
+    def sharding_spec(self) -> ShardingSpec:
+        """How the array is cut over a box of devices without names."""
+        return ShardingSpec.of(self.sharding, self.ndim)
+
+    @property
+    def indices(self) -> tuple[Any, ...]:
+        """The slices of the whole array that each device holds, in the order of `device_buffers`."""
+        return tuple([shard.index for shard in self.sharding.shards(self.shape)])
+
+    @property
+    def device_buffers(self) -> list[Any]:
+        """The pieces on this process's devices, each an array on its device."""
+        return [shard.data for shard in self.addressable_shards]
+
+    @property
+    def one_replica_buffer_indices(self) -> list[int]:
+        """Numbers of those of `device_buffers` that together are the whole array once."""
+        return [i for i, shard in enumerate(self.addressable_shards) if shard.replica_id == 0]
+
+    @property
+    def local_shards(self) -> list[Any]:
+        """`addressable_shards`."""
+        return self.addressable_shards
+
+    def local_data(self, index: int) -> Any:
+        """The piece on this process's device number `index`."""
+        return self.addressable_shards[index].data
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh that the array lies over."""
+        return self._named().mesh  # type: ignore[return-value]  # an array lies on devices, so its mesh has some
+
+    @property
+    def mesh_axes(self) -> PartitionSpec:
+        """Which axes of the mesh cut which dimension."""
+        return self._named().spec
+
+    def _named(self) -> NamedSharding:
+        if isinstance(self.sharding, NamedSharding):
+            return self.sharding
+        raise ShardingError(
+            "mesh of an array",
+            expected="an array that lies over a mesh",
+            got=self.sharding,
+            mend="place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding",
+        )

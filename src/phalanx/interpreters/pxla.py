@@ -1,0 +1,36 @@
+"""Sharding specs and the sharded arrays of older programs, under the module name that they import.
+
+Builds on `sharding.sharding_spec`; every array class of old is the one `Array`.
+"""
+
+from __future__ import annotations
+
+from phalanx.core.array import Array as Array
+from phalanx.sharding import Mesh as Mesh
+from phalanx.sharding import get_mesh
+from phalanx.sharding.sharding_spec import Chunked as Chunked
+from phalanx.sharding.sharding_spec import NoSharding as NoSharding
+from phalanx.sharding.sharding_spec import Replicated as Replicated
+from phalanx.sharding.sharding_spec import ShardedAxis as ShardedAxis
+from phalanx.sharding.sharding_spec import ShardingSpec as ShardingSpec
+from phalanx.sharding.sharding_spec import Unstacked as Unstacked
+from phalanx.sharding.sharding_spec import spec_to_indices as spec_to_indices
+
+ShardedDeviceArray = Array
+
+
+class ResourceEnv:
+    """What `with mesh:` has put in force."""
+
+    @property
+    def physical_mesh(self) -> Mesh:
+        """The mesh in force; an empty one where there is none."""
+        return get_mesh()
+
+
+class _ThreadResources:
+    env = ResourceEnv()
+
+
+thread_resources = _ThreadResources()
+"""Where older programs look for the mesh in force, as `thread_resources.env.physical_mesh`."""
