@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from phalanx import lax as lax
     from phalanx import nn as nn
     from phalanx import numpy as numpy
+    from phalanx import optim as optim
     from phalanx import random as random
     from phalanx import sharding as sharding
     from phalanx import spmd as spmd
@@ -116,6 +117,7 @@ _MODULES = {
             "lax",
             "nn",
             "numpy",
+            "optim",
             "random",
             "sharding",
             "spmd",

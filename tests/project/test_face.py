@@ -33,7 +33,9 @@ def test_the_command_line_loads_nothing_heavy():
     assert modules_after("import phalanx.cli").isdisjoint({"numpy", "jaxlib", "scipy", "rich"})
 
 
-@pytest.mark.parametrize("room", ["tree", "core", "sharding", "transforms", "lax", "numpy", "random", "nn", "spmd"])
+@pytest.mark.parametrize(
+    "room", ["tree", "core", "sharding", "transforms", "lax", "numpy", "random", "nn", "spmd", "optim"]
+)
 def test_no_room_loads_what_it_may_not_need(room):
     heavy = {"jax", "flax", "scipy", "opt_einsum", "rich", "tensorstore"}
     tops = {name.split(".")[0] for name in modules_after(f"import phalanx.{room}")}
