@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from phalanx import debug as debug
     from phalanx import engine as engine
     from phalanx import experimental as experimental
+    from phalanx import export as export
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
     from phalanx import nn as nn
@@ -112,6 +113,7 @@ _MODULES = {
             "custom_batching",
             "debug",
             "experimental",
+            "export",
             "engine",
             "interpreters",
             "lax",

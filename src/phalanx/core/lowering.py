@@ -22,6 +22,13 @@ from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir
 
+PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
+
+
+class PlatformAsked(Exception):
+    """A lowering rule asked for the platform of a program that is for several."""
+
+
 # lower_on_keys(ctx, eqn, operands): how operations on typed keys are lowered.
 batching = Seat(taken_by="phalanx.transforms")
 
@@ -53,13 +60,24 @@ class ModuleContext:
     """What the functions of one module share.
 
     Args:
-      platform: where the program will run, "cpu" or "cuda".
+      platforms: where the program will run, of "cpu" and "cuda"; a portable one may name several.
       num_partitions: how many devices split the program.
+      variables: names of the dimension variables, in the order in which functions take them.
+      is_portable: whether other processes run the program, so that its kernels need not be here.
     """
 
-    def __init__(self, platform: str, num_partitions: int = 1):
-        self.platform = platform
+    def __init__(
+        self,
+        platforms: Sequence[str],
+        num_partitions: int = 1,
+        variables: Sequence[str] = (),
+        is_portable: bool = False,
+    ):
+        self.platforms = tuple(platforms)
+        self.platform = self.platforms[0]  # the one that is emitted for just now
         self.num_partitions = num_partitions
+        self.variables = tuple(variables)
+        self.is_portable = is_portable
         self.context = ir.Context.current
         self.types: dict[ShapedArray, Any] = {}
         self.location = mlir.Locations(self.context)
@@ -85,8 +103,16 @@ class ModuleContext:
             self.types[aval] = found
             return found
 
+    @property
+    def leading(self) -> list[tuple[str, Any]]:
+        """The scalars that every function but `main` takes first, by name, with their types."""
+        platform = [(PLATFORM, ir.IntegerType.get_signless(32))] if len(self.platforms) > 1 else []
+        sizes = [(name, ir.IntegerType.get_signless(64)) for name in self.variables]
+        return [(name, ir.RankedTensorType.get((), kind)) for name, kind in (*platform, *sizes)]
+
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
-        """The function emitted for `key`, once."""
+        """The function emitted for `key` and the platform at hand, once."""
+        key = (key, self.platform)
         if (found := self.functions.get(key)) is None:
             found = self.functions[key] = emit(name)
         return found
@@ -95,10 +121,11 @@ class ModuleContext:
 class LoweringContext:
     """Where a `lower` rule emits: one object for each function body, pointed at one equation after the other."""
 
-    __slots__ = ("constants", "eqn", "in_avals", "module", "out_avals", "tokens", "type")
+    __slots__ = ("constants", "eqn", "in_avals", "leading", "module", "out_avals", "tokens", "type")
 
     def __init__(self, module: ModuleContext):
         self.module = module
+        self.leading: dict[str, Any] = {}  # the scalars that the function takes first, by name
         self.constants: dict[Any, Any] = {}
         self.tokens: dict[effects.Effect, Any] = {}
         self.type = module.type  # the tensor type of an abstract value
@@ -106,7 +133,12 @@ class LoweringContext:
         self.in_avals: Any = None
         self.out_avals: Any = None
 
-    platform = property(lambda self: self.module.platform)
+    @property
+    def platform(self) -> str:
+        """The platform to emit for; where there are several, the equation is emitted once for each."""
+        if len(self.module.platforms) > 1:
+            raise PlatformAsked
+        return self.module.platform
 
     @property
     def avals_in(self) -> list[ShapedArray]:
@@ -240,7 +272,8 @@ class LoweringContext:
         tokens = [self.token(e) for e in ordered]
         consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]
         types = [self.type(token_aval)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
-        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), [*tokens, *consts, *operands])
+        inputs = [*self.leading.values(), *tokens, *consts, *operands]
+        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
         return results[len(ordered) :]
@@ -281,7 +314,8 @@ class LoweringContext:
         Returns:
           The results as IR values.
         """
-        targets.require(target, self.platform)
+        if not self.module.is_portable:
+            targets.require(target, self.platform)
         types = list(result_types) if result_types is not None else [self.type(a) for a in self.avals_out]
         attrs = {
             "call_target_name": ir.StringAttr.get(target),
@@ -399,14 +433,47 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
             operands.append(ctx.broadcast(env[atom], splat.with_dtype(atom.aval.dtype)))
         else:
             operands.append(env[atom])
-    if not primitive.holds_program and not getattr(primitive, "takes_keys", False) and _has_keys(eqn):
-        out = batching.lower_on_keys(ctx, eqn, operands)
-    else:
-        out = primitive.lower(ctx, *operands, **eqn.params)
+    out = _apply_rule(ctx, eqn, operands) if len(ctx.module.platforms) == 1 else _choose_platform(ctx, eqn, operands)
     if primitive.multiple:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
+
+
+def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
+    primitive = eqn.primitive
+    if not primitive.holds_program and not getattr(primitive, "takes_keys", False) and _has_keys(eqn):
+        return batching.lower_on_keys(ctx, eqn, operands)
+    return primitive.lower(ctx, *operands, **eqn.params)
+
+
+def _choose_platform(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
+    """Emit an equation for several platforms: once, unless its rule asks which, then as a case over all."""
+    constants, tokens = ctx.constants, dict(ctx.tokens)
+    try:
+        return _apply_rule(ctx, eqn, operands)
+    except PlatformAsked:
+        ctx.tokens = tokens  # what the rule emitted before it asked is dead code, which the compiler drops
+    module, platforms = ctx.module, ctx.module.platforms
+    case = ir.Operation.create(
+        "stablehlo.case",
+        results=[ctx.type(a) for a in ctx.avals_out],
+        operands=[ctx.leading[PLATFORM]],
+        regions=len(platforms),
+    )
+    for i, platform in enumerate(platforms):
+        module.platforms, module.platform = (platform,), platform
+        inner = case.regions[i].blocks.append()
+        ctx.constants = {}
+        try:
+            with ir.InsertionPoint(inner):
+                out = _apply_rule(ctx, eqn, operands)
+                out = list(out) if eqn.primitive.multiple else [out if isinstance(out, ir.Value) else _only(out, eqn)]
+                hlo.return_(out)
+        finally:
+            module.platforms, module.platform = platforms, platforms[0]
+    ctx.constants, ctx.tokens = constants, tokens
+    return list(case.results) if eqn.primitive.multiple else case.results[0]
 
 
 def _only(out: Any, primitive: Any) -> Any:
@@ -433,29 +500,35 @@ def _has_keys(eqn: Any) -> bool:
     return False
 
 
-def emit_function(module: ModuleContext, program: Jaxpr, name: str, public: bool = False) -> Any:
-    """Emit a program as a function of the module: tokens, constants, inputs in; tokens, outputs out.
+def emit_function(
+    module: ModuleContext, program: Jaxpr, name: str, *, is_public: bool = False, inline_constants: bool = False
+) -> Any:
+    """Emit a program as a function of the module: leading scalars, tokens, constants, inputs in; tokens, outputs out.
 
-    The public `main` has no tokens, since the order of effects across calls is kept by `dispatch`, which waits; and
-    what constants it has left are small, and stand in its text.
+    The public `main` takes no dimension variables and no tokens: the order of effects across calls is kept by
+    `dispatch`, which waits. With `inline_constants`, constants stand in the text, and are no inputs.
     """
-    ordered = [] if public else effects.ordered(program.effects)
+    ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(token_aval) if ordered else None
-    inputs = program.invars if public else [*program.constvars, *program.invars]
-    in_types = [token] * len(ordered) + [module.type(v.aval) for v in inputs]
+    inputs = program.invars if inline_constants else [*program.constvars, *program.invars]
+    leading = module.leading
+    in_types = [t for _, t in leading] + [token] * len(ordered) + [module.type(v.aval) for v in inputs]
     out_types = [token] * len(ordered) + [module.type(v.aval) for v in program.outvars]
     with ir.InsertionPoint(module.module.body), ir.Location.unknown():
         function = func.FuncOp(_symbol(name), ir.FunctionType.get(in_types, out_types))
-    function.attributes["sym_visibility"] = ir.StringAttr.get("public" if public else "private")
+    function.attributes["sym_visibility"] = ir.StringAttr.get("public" if is_public else "private")
     module.symbols.insert(function)
     block = function.add_entry_block()
     ctx = LoweringContext(module)
     arguments = list(block.arguments)
+    ctx.leading = {n: v for (n, _), v in zip(leading, arguments, strict=False)}
+    arguments = arguments[len(leading) :]
     ctx.tokens.update(zip(ordered, arguments, strict=False))
     env = dict(zip(inputs, arguments[len(ordered) :], strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
-        if public:
-            env.update((v, ctx.constant(np.asarray(c), v.aval)) for v, c in zip(program.constvars, program.consts))
+        if inline_constants:
+            for v, c in zip(program.constvars, program.consts, strict=True):
+                env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         outputs = lower_equations(ctx, program, env)
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
@@ -494,17 +567,17 @@ def lower_program(
       The module with what must be kept alive beside it.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
-        module = ModuleContext(platform, num_partitions)
+        module = ModuleContext((platform,), num_partitions)
         module.device_assignment = devices
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = _i32(1)
-        function = emit_function(module, program, "main", public=True)
+        function = emit_function(module, program, "main", is_public=True, inline_constants=True)
         if donated or in_shardings is not None:
             _annotate_parameters(module, function, program, in_shardings, donated, describe_sharding)
         if out_shardings is not None:
             attributes = [
-                _sharding_attribute(module, v, s, describe_sharding)
+                sharding_attribute(module, v, s, describe_sharding)
                 for v, s in zip(program.outvars, out_shardings, strict=True)
             ]
             function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
@@ -515,7 +588,8 @@ def _i32(value: int) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
 
 
-def _sharding_attribute(module: ModuleContext, var: Any, sharding: Any, describe: Any) -> dict:
+def sharding_attribute(module: ModuleContext, var: Any, sharding: Any, describe: Any) -> dict:
+    """The attributes by which a parameter or result says its sharding."""
     if sharding is None:
         return {}
     return {"sdy.sharding": describe(module, sharding, physical_aval(var.aval).ndim)}
@@ -525,7 +599,7 @@ def _annotate_parameters(
     module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int], describe: Any
 ) -> None:
     shardings = in_shardings if in_shardings is not None else [None] * len(program.invars)
-    attributes = [_sharding_attribute(module, v, s, describe) for v, s in zip(program.invars, shardings, strict=True)]
+    attributes = [sharding_attribute(module, v, s, describe) for v, s in zip(program.invars, shardings, strict=True)]
     for i, result in _match_donations(program, donated, in_shardings is not None).items():
         if result is None:
             attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)

@@ -120,8 +120,11 @@ class Traced:
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
         """Lower for the shardings that the example arguments have: the second stage."""
-        types = [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
-        return self.lower_for(types, lowering_platforms)
+        return self.lower_for(self.argument_types(), lowering_platforms)
+
+    def argument_types(self) -> list[ArrayType]:
+        """The types and placements of the arguments it was traced for."""
+        return [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
 
     def lower_for(self, types: Sequence[ArrayType], platforms: Sequence[str] | None = None) -> Lowered:
         """Lower for arguments of these types."""

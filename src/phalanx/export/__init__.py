@@ -1,0 +1,20 @@
+"""Programs that leave the process: exported, written to a file, read and called by another."""
+
+from phalanx.engine.stablehlo import ArtifactError as ArtifactError
+from phalanx.export.checks import STABLE_TARGETS as STABLE_TARGETS
+from phalanx.export.checks import CustomCallError as CustomCallError
+from phalanx.export.checks import DisabledSafetyCheck as DisabledSafetyCheck
+from phalanx.export.checks import PlatformError as PlatformError
+from phalanx.export.exported import Exported as Exported
+from phalanx.export.exported import default_export_platform as default_export_platform
+from phalanx.export.exported import export as export
+from phalanx.export.exported import (
+    maximum_supported_calling_convention_version as maximum_supported_calling_convention_version,
+)
+from phalanx.export.exported import (
+    minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
+)
+from phalanx.export.format import deserialize as deserialize
+from phalanx.export.trees import TreeSerializationError as TreeSerializationError
+from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
+from phalanx.export.trees import register_pytree_node_serialization as register_pytree_node_serialization

@@ -1,0 +1,271 @@
+"""Calling an exported program: the checks of the arguments, and the primitive with its rules.
+
+A call is one operation of whatever program it stands in. Its lowering reads the portable program, gives it the shapes
+at hand, and puts its functions beside those of the calling program. Builds on `exported`, `checks` and the primitives
+of `core`; `Exported.call` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes, effects
+from phalanx.core.aval import ShapedArray
+from phalanx.core.effects import Effect, Effects
+from phalanx.core.errors import ArgumentTypeError, RuleError, ShapeError, ShardingError, TreeError
+from phalanx.core.primitive import Primitive, Roles, Undefined
+from phalanx.engine import stablehlo, targets
+from phalanx.engine.mlir import func, ir
+from phalanx.export import types
+from phalanx.export.checks import DisabledSafetyCheck, PlatformError, custom_calls
+from phalanx.export.exported import Exported
+from phalanx.lax.constraint import constrain
+from phalanx.lax.loops import map as map_one_by_one
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
+from phalanx.transforms import custom_vjp
+from phalanx.transforms.batching import to_front
+from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+_effects: dict[tuple[str, bool], Effect] = {
+    (e.name, e.ordered): e
+    for e in (effects.io_effect, effects.ordered_io_effect, effects.debug_effect, effects.ordered_debug_effect)
+}
+
+
+def caller(exported: Exported) -> Callable[[tuple, dict], Any]:
+    """The function behind `exported.call`: it checks the tree, and has the exported derivative as its own."""
+
+    def primal(*leaves: Any) -> list:
+        return call_exported_p(*leaves, exported=exported)
+
+    def forward(*leaves: Any) -> tuple:
+        return function(*leaves), leaves  # itself, for derivatives of higher order
+
+    def backward(leaves: Sequence[Any], cotangents: Sequence[Any]) -> tuple:
+        given = (
+            np.zeros(a.shape, np.bool_) if a.to_tangent().dtype == dtypes.float0 else c
+            for a, c in zip(exported.out_avals, cotangents, strict=True)
+        )
+        grads = exported.vjp().call(*leaves, *given)
+        return tuple(None if a.to_tangent().dtype == dtypes.float0 else g for a, g in zip(exported.in_avals, grads))
+
+    function = custom_vjp(primal)
+    function.defvjp(forward, backward)
+
+    def call(args: tuple, kwargs: dict) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        if tree != exported.in_tree:
+            raise _other_tree(exported, args, kwargs)
+        return tree_unflatten(exported.out_tree, function(*leaves))
+
+    return call
+
+
+def _other_tree(exported: Exported, args: tuple, kwargs: dict) -> TreeError:
+    """The error for arguments of another structure: the first place where they differ, by its path."""
+    where = f"call of exported {exported.fun_name}"
+    positional, named = exported.in_tree.children()
+    wanted = positional.children()
+    if len(args) != len(wanted):
+        return TreeError(
+            where,
+            expected=f"{len(wanted)} positional arguments ({', '.join(exported.parameters)})",
+            got=str(len(args)),
+            mend="pass the arguments that it was exported for; defaults are not part of an artifact",
+        )
+    for i, (structure, arg) in enumerate(zip(wanted, args, strict=True)):
+        for error in equality_errors(structure, arg, what=f"{where}, argument {_parameter(exported, i)}"):
+            return error
+    return next(equality_errors(named, kwargs, what=f"{where}, keyword arguments"))
+
+
+def _parameter(exported: Exported, i: int) -> str:
+    return exported.parameters[i] if i < len(exported.parameters) else f"args[{i}]"
+
+
+def _argument(exported: Exported, path: Any) -> str:
+    """What the user calls the part of `(args, kwargs)` at `path`."""
+    name = path[1].key if path[0].idx == 1 else _parameter(exported, path[1].idx)
+    return f"{name}{keystr(path[2:])}"
+
+
+def argument_names(exported: Exported) -> list[str]:
+    """What the user calls each flat argument."""
+    stand_ins = tree_unflatten(exported.in_tree, [0] * len(exported.in_avals))
+    return [_argument(exported, path) for path, _ in tree_flatten_with_path(stand_ins)[0]]
+
+
+def _check_arguments(exported: Exported, avals: Sequence[ShapedArray]) -> None:
+    if len(avals) != len(exported.in_avals):
+        raise TreeError(
+            f"call of exported {exported.fun_name}",
+            expected=f"{len(exported.in_avals)} arrays",
+            got=str(len(avals)),
+            mend="pass the arguments that it was exported for",
+        )
+    for i, (got, wanted) in enumerate(zip(avals, exported.in_avals, strict=True)):
+        where = f"call of exported {exported.fun_name}, argument "
+        if got.dtype != wanted.dtype:
+            raise ArgumentTypeError(
+                where + argument_names(exported)[i],
+                expected=f"an array of type {wanted.str_short()}",
+                got=got.str_short(),
+                mend="convert it with astype",
+            )
+        if got.shape != wanted.shape:
+            raise ShapeError(
+                where + argument_names(exported)[i],
+                expected=f"an array of type {wanted.str_short()}",
+                got=got.str_short(),
+                mend="give it the shape of the export, or export for this shape",
+            )
+
+
+class CallExported(Primitive, name="call_exported", multiple=True):
+    """A call of a program from an artifact: (*arrays) -> its results."""
+
+    takes_keys = True
+
+    def result(self, *avals: ShapedArray, exported: Exported) -> list[ShapedArray]:
+        _check_arguments(exported, avals)
+        return list(exported.out_avals)
+
+    def effects(self, *avals: ShapedArray, exported: Exported) -> Effects:
+        named = [*((n, True) for n in exported.ordered_effects), *((n, False) for n in exported.unordered_effects)]
+        return frozenset(_effects.setdefault(key, Effect(key[0], ordered=key[1])) for key in named)
+
+    def roles(self, *avals: ShapedArray, exported: Exported) -> Roles:
+        # What the program does to each dimension is not written in the artifact.
+        operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
+        outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(exported.out_avals)]
+        return Roles(operands, outs, whole=[name for names in (*operands, *outs) for name in names])
+
+    def lower(self, ctx: Any, *operands: Any, exported: Exported) -> list:
+        platform = _platform_number(exported, ctx.platform)
+        count = ctx.module.num_partitions
+        if exported.nr_devices not in (1, count):
+            raise ShardingError(
+                f"call of exported {exported.fun_name}",
+                expected=f"arguments over {exported.nr_devices} devices, as it was exported for",
+                got=f"a program for {count}",
+                mend="place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices",
+            )
+        avals, outs = ctx.avals_in, ctx.avals_out
+        function = ctx.module.add_function(
+            ("exported", exported, tuple(avals)), exported.fun_name, lambda name: _insert(ctx, exported, name)
+        )
+        ins = _constrained(ctx, operands, avals, exported.in_shardings, exported.nr_devices)
+        ins = [ins[i] for i in exported.module_kept_var_idx]
+        if len(exported.platforms) > 1:
+            ins = [ctx.constant(np.int32(platform)), *ins]
+        call = func.CallOp([ctx.type(a) for a in outs], ir.FlatSymbolRefAttr.get(function), ins)
+        return _constrained(ctx, list(call.results), outs, exported.out_shardings, exported.nr_devices)
+
+    jvp = Undefined("an artifact holds its reverse derivative only; use grad or vjp, which call it")
+
+    def batch_axis(self, axis: Any, args: Any, dims: Any, *, exported: Exported) -> tuple:
+        if exported.ordered_effects:
+            raise RuleError(
+                f"vmap of exported {exported.fun_name}",
+                expected="a program without ordered effects",
+                got=", ".join(exported.ordered_effects),
+                mend="call it in a lax.map",
+            )
+        mapped = [d is not None for d in dims]
+        moved = [to_front(x, d, axis.size) if m else x for x, d, m in zip(args, dims, mapped, strict=True)]
+
+        def one(xs: Sequence[Any]) -> list:
+            each = iter(xs)
+            return self(*(next(each) if m else x for x, m in zip(moved, mapped, strict=True)), exported=exported)
+
+        # The program is for one array, and nothing can be put into it: its calls follow one another.
+        out = map_one_by_one(one, [x for x, m in zip(moved, mapped, strict=True) if m])
+        return out, [0] * len(exported.out_avals)
+
+    batch = None
+
+
+call_exported_p = CallExported()
+
+
+def _platform_number(exported: Exported, platform: str) -> int:
+    if platform in exported.platforms:
+        return exported.platforms.index(platform)
+    if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
+        return 0
+    raise PlatformError(
+        f"call of exported {exported.fun_name}",
+        expected=f"one of the platforms that it was exported for: {', '.join(exported.platforms)}",
+        got=platform,
+        mend=f"place the arguments on one of these, or export it with platforms=[{platform!r}, ...]",
+    )
+
+
+def _constrained(ctx: Any, values: Sequence[Any], avals: Sequence[Any], shardings: Sequence[Any], count: int) -> list:
+    """Values that lie as the program was exported for."""
+    if count == 1:
+        return list(values)
+    out = []
+    for x, aval, sharding in zip(values, avals, shardings, strict=True):
+        if isinstance(sharding, NamedSharding):
+            sharding = types.placed(sharding, Mesh(ctx.module.device_assignment, ("devices",)))
+        elif sharding is not None:
+            sharding = GSPMDSharding(ctx.module.device_assignment, sharding)
+        out.append(constrain(ctx, x, aval, sharding))
+    return out
+
+
+def _insert(ctx: Any, exported: Exported, name: str) -> str:
+    """Put the functions of the artifact beside those of the program, and give the name that its `main` has there."""
+    module = ctx.module
+    inner = stablehlo.deserialize(exported.mlir_module_serialized, module.context)
+    if not module.is_portable:
+        _require_kernels(inner, module.platform)
+    number = sum(1 for key, _ in module.functions if type(key) is tuple and key[0] == "exported")
+    main = _rename(module, inner, f"{name}_exported_{number}")
+    for op in inner.body.operations:
+        operation = op.operation
+        if operation.name == "sdy.mesh":
+            if operation.attributes["sym_name"] not in _meshes(module):
+                with ir.InsertionPoint.at_block_begin(module.module.body):
+                    operation.clone()
+            continue
+        for attribute in ("arg_attrs", "res_attrs"):
+            if attribute in operation.attributes:
+                del operation.attributes[attribute]  # constraints around the call say the same
+        operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        with ir.InsertionPoint(module.module.body):
+            module.symbols.insert(operation.clone())
+    return main
+
+
+def _require_kernels(inner: Any, platform: str) -> None:
+    """Register the kernels that a program calls and this installation has; the engine names any other."""
+    called = custom_calls(inner)
+    here = targets.known_targets(platform) if called else []
+    for target in called:
+        if target in here:
+            targets.require(target, platform)
+
+
+def _rename(module: Any, inner: Any, prefix: str) -> str:
+    """Give the symbols of a module names that nothing else has, and meshes the names that they have already."""
+    main = ""
+    for op in inner.body.operations:
+        old = ir.StringAttr(op.attributes["sym_name"]).value
+        new = f"{prefix}_{old}"
+        if op.operation.name == "sdy.mesh":
+            new = module.meshes.setdefault(op.operation.attributes["mesh"], new)
+        elif old == "main":
+            main = new
+        ir.SymbolTable.replace_all_symbol_uses(old, new, inner.operation)
+        ir.SymbolTable.set_symbol_name(op, new)
+    return main
+
+
+def _meshes(module: Any) -> list:
+    operations = (op.operation for op in module.module.body.operations)
+    return [op.attributes["sym_name"] for op in operations if op.name == "sdy.mesh"]

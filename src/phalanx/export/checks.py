@@ -1,0 +1,121 @@
+"""Safety checks of export: which kernels a portable program may call, and how a check is switched off.
+
+StableHLO promises that its own operations keep their meaning; a custom call names a kernel outside of it, which only
+its owner can promise anything about. `STABLE_TARGETS` lists the ones that are promised, each with the reason. Builds
+on the engine's MLIR; `lowering` checks what it exports, `calling` and the command line what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from phalanx.core.errors import PhalanxError
+from phalanx.engine.mlir import ir
+
+
+class CustomCallError(PhalanxError, ValueError):
+    """A program to be exported calls kernels that nobody promises to keep."""
+
+
+class PlatformError(PhalanxError, ValueError):
+    """An exported program is called on a platform that it was not lowered for."""
+
+
+@dataclass(frozen=True)
+class DisabledSafetyCheck:
+    """A check that the caller of `export` takes upon himself; made by the two class methods.
+
+    Args:
+      text: how the check is written in artifacts.
+
+    Examples:
+      >>> DisabledSafetyCheck.custom_call("my_kernel")
+      DisabledSafetyCheck(text='custom_call:my_kernel')
+    """
+
+    text: str
+
+    @classmethod
+    def platform(cls) -> DisabledSafetyCheck:
+        """Allow calls on other platforms than those of the export."""
+        return cls("platform")
+
+    @classmethod
+    def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
+        """Allow the kernel `target_name`, which the caller promises to have wherever the program runs."""
+        return cls(f"custom_call:{target_name}")
+
+    def is_custom_call(self) -> str | None:
+        """The kernel that this allows, or None if it is another check."""
+        kind, _, target = self.text.partition(":")
+        return target if kind == "custom_call" else None
+
+
+_LAPACK = "jaxlib keeps its typed LAPACK kernels under their names; attributes are only added, with defaults"
+_SOLVER = "jaxlib keeps its typed solver kernels for GPUs under their names"
+_DYNAMISM = "part of StableHLO's contract for symbolic shapes: rewritten to plain operations when shapes are refined"
+_PARTITIONER = "markers that the partitioner removes; XLA reads the ones it ever wrote"
+_LEGALISED = "an operation of CHLO or MHLO under its own name, which XLA expands on every platform"
+
+_ROUTINES = (
+    "gees geev gehrd geqp3 geqrf gesdd gesvd getrf gtsv heevd orgqr ormqr potrf sydevd syevd sytrd hetrd trsm "
+    "ungqr unmqr"
+).split()
+
+STABLE_TARGETS: Final[dict[str, str]] = {
+    **{f"lapack_{letter}{routine}_ffi": _LAPACK for letter in "sdcz" for routine in _ROUTINES},
+    **{f"cusolver_{r}_ffi": _SOLVER for r in ("getrf", "geqrf", "orgqr", "syevd", "potrf", "gesvd", "gesvdj", "sytrd")},
+    "cu_lu_pivots_to_permutation": _SOLVER,
+    "cusparse_gtsv2_ffi": _SOLVER,
+    "shape_assertion": _DYNAMISM,
+    "stablehlo.dynamic_reduce_window": _DYNAMISM,
+    "stablehlo.dynamic_rng_bit_generator": _DYNAMISM,
+    "stablehlo.dynamic_top_k": _DYNAMISM,
+    "Sharding": _PARTITIONER,
+    "SPMDFullToShardShape": _PARTITIONER,
+    "SPMDShardToFullShape": _PARTITIONER,
+    "annotate_device_placement": _PARTITIONER,
+    "mhlo.topk": _LEGALISED,
+    "mhlo.erf": _LEGALISED,
+    "mhlo.tan": _LEGALISED,
+    **{f"mhlo.{name}": _LEGALISED for name in ("asin", "acos", "atanh", "acosh", "asinh", "sinh", "cosh")},
+}
+"""The kernels that an exported program may call, each with the reason why it will be there and mean the same."""
+
+
+def custom_calls(module: Any) -> list[str]:
+    """The names of the kernels that a module calls, sorted, each once."""
+    found: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call":
+            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return sorted(found)
+
+
+def unstable_targets(targets: Iterable[str], disabled: Sequence[DisabledSafetyCheck]) -> list[str]:
+    """Those of the kernels that are neither promised nor allowed by the caller."""
+    allowed = {check.is_custom_call() for check in disabled}
+    return [target for target in targets if target not in STABLE_TARGETS and target not in allowed]
+
+
+def check_custom_calls(module: Any, disabled: Sequence[DisabledSafetyCheck], name: str) -> None:
+    """Refuse a program to be exported that calls kernels without a promise.
+
+    Raises:
+      CustomCallError: it does; the message lists them.
+    """
+    bad = unstable_targets(custom_calls(module), disabled)
+    if bad:
+        raise CustomCallError(
+            f"export of {name}",
+            expected="only custom calls that are promised to stay (phalanx.export.STABLE_TARGETS)",
+            got=f"calls of {', '.join(bad)}",
+            mend="replace these operations (host callbacks cannot leave the process); or, where you vouch for a kernel "
+            f"yourself, pass disabled_checks=[DisabledSafetyCheck.custom_call({bad[0]!r})]",
+        )

@@ -1,0 +1,307 @@
+"""Exported programs: written, read and called, they do what the function does, and say clearly what they cannot."""
+
+import re
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import export, lax, random
+from phalanx.export import DisabledSafetyCheck, deserialize
+from phalanx.sharding import NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+F32 = np.dtype("float32")
+X = np.arange(12, dtype="f4").reshape(3, 4) / 10
+Y = np.linspace(-1, 1, 8, dtype="f4").reshape(4, 2)
+
+
+def shape(*dims, dtype="float32", sharding=None):
+    return phalanx.ShapeDtypeStruct(dims, dtype, sharding=sharding)
+
+
+def network(params, x):
+    """A small function with trees on both sides."""
+    h = jnp.tanh(x @ params["w"])
+    return {"out": h.sum(), "hidden": h}
+
+
+PARAMS = {"w": Y}
+SPECS = ({"w": shape(4, 2)}, shape(3, 4))
+
+
+def exported(vjp_order=1, **options):
+    return deserialize(export.export(phalanx.jit(network), **options)(*SPECS).serialize(vjp_order=vjp_order))
+
+
+def raises(error, text):
+    return pytest.raises(error, match=f"^{re.escape(text)}$")
+
+
+def test_an_artifact_says_what_it_is():
+    found = exported()
+    assert found.fun_name == "network" and found.platforms == ("cpu",) and found.nr_devices == 1
+    assert [str(a) for a in found.in_avals] == ["f32[4,2]", "f32[3,4]"]
+    assert [str(a) for a in found.out_avals] == ["f32[3,2]", "f32[]"]
+    assert (
+        str(found.in_tree) == "PyTreeDef((({'w': *}, *), {}))"
+        and str(found.out_tree) == "PyTreeDef({'hidden': *, 'out': *})"
+    )
+    assert found.ordered_effects == found.unordered_effects == () and found.has_vjp()
+    assert found.module_kept_var_idx == (0, 1) and found.parameters == ("params", "x")
+    assert "stablehlo.tanh" in found.mlir_module()
+    assert found.calling_convention_version == export.maximum_supported_calling_convention_version
+
+
+@pytest.mark.parametrize("how", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
+def test_a_call_gives_what_the_function_gives(how):
+    got, want = how(exported().call)(PARAMS, X), network(PARAMS, X)
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-6)
+
+
+def test_gradients_of_two_orders_go_through_the_artifact():
+    found = exported(vjp_order=2)
+
+    def slope(f):
+        return lambda p, x: phalanx.grad(lambda p: f(p, x)["out"])(p)["w"].sum()
+
+    for f in (found.call, phalanx.jit(found.call)):
+        np.testing.assert_allclose(slope(f)(PARAMS, X), slope(network)(PARAMS, X), rtol=1e-5)
+        got, want = phalanx.grad(slope(f))(PARAMS, X)["w"], phalanx.grad(slope(network))(PARAMS, X)["w"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_the_derivative_is_an_exported_function_of_arguments_and_cotangents():
+    found = export.export(phalanx.jit(lambda x, n: (x * n, n + 1)))(shape(3), shape(dtype="int32")).vjp()
+    assert [str(a) for a in found.in_avals] == ["f32[3]", "i32[]", "f32[3]", "bool[]"]
+    assert [str(a) for a in found.out_avals] == ["f32[3]", "bool[]"]
+    x_bar, n_bar = found.call(X[0, :3], np.int32(2), np.ones(3, F32), np.zeros((), bool))
+    np.testing.assert_array_equal(x_bar, [2, 2, 2])
+    assert not n_bar
+
+
+def test_what_was_serialized_without_a_derivative_says_so():
+    found = exported(vjp_order=0)
+    assert not found.has_vjp()
+    with raises(
+        ValueError,
+        "vjp of exported network: expected an artifact with its derivative, got one that was serialized without.\n"
+        "  To mend: export it again and serialize(vjp_order=1), or more for derivatives of derivatives.",
+    ):
+        phalanx.grad(lambda x: found.call(PARAMS, x)["out"])(X)
+
+
+def test_vmap_calls_the_program_for_each_element():
+    xs = np.stack([X, 2 * X, -X])
+    got = phalanx.vmap(exported().call, in_axes=(None, 0))(PARAMS, xs)
+    np.testing.assert_allclose(got["out"], [network(PARAMS, x)["out"] for x in xs], rtol=1e-5)
+
+
+def test_an_artifact_inside_another():
+    inner = exported()
+    outer = export.export(phalanx.jit(lambda x: inner.call(PARAMS, x)["out"] + inner.call(PARAMS, 2 * x)["out"]))(
+        shape(3, 4)
+    )
+    got = deserialize(outer.serialize(1))
+    want = network(PARAMS, X)["out"] + network(PARAMS, 2 * X)["out"]
+    np.testing.assert_allclose(got.call(X), want, rtol=1e-5)
+    assert phalanx.grad(got.call)(X).shape == (3, 4)
+
+
+def test_constants_keys_and_unused_arguments():
+    table = jnp.arange(1000.0)
+
+    @phalanx.jit
+    def draw(key, unused, i, *, scale):
+        return table[i] * scale + random.normal(key, (2,))
+
+    args = random.key(3), np.ones(7, F32), np.int32(5)
+    found = deserialize(export.export(draw)(*args, scale=2.0).serialize())
+    assert found.module_kept_var_idx == (0, 2, 3)
+    np.testing.assert_allclose(found.call(*args, scale=2.0), draw(*args, scale=2.0), rtol=1e-6)
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+class Box:
+    def __init__(self, value, label):
+        self.value, self.label = value, label
+
+
+phalanx.tree_util.register_pytree_node(Box, lambda b: ((b.value,), b.label), lambda label, v: Box(v[0], label))
+export.register_namedtuple_serialization(Pair, serialized_name="tests.Pair")
+export.register_pytree_node_serialization(
+    Box,
+    serialized_name="tests.Box",
+    serialize_auxdata=str.encode,
+    deserialize_auxdata=lambda data: data.decode(),
+    from_children=lambda label, children: Box(children[0], label),
+)
+
+
+def test_containers_of_every_kind_come_back():
+    tree = Pair(OrderedDict(b=X, a=None), (Box(X, "label"), [X, {"k": X, "empty": ()}, {3: X}]))
+    found = deserialize(export.export(phalanx.jit(lambda t: t))(tree).serialize())
+    got = found.call(tree)
+    assert phalanx.tree.structure(got) == phalanx.tree.structure(tree)
+    assert got.second[0].label == "label" and list(got.first) == ["b", "a"]
+
+
+class Unregistered(NamedTuple):
+    x: object
+
+
+def test_a_container_that_is_not_registered_is_refused():
+    found = export.export(phalanx.jit(lambda t: t.x))(Unregistered(X))
+    with raises(
+        ValueError,
+        "serialize, structure of the arguments or results: expected tuples, lists, dicts and registered containers, "
+        f"got a {__name__}.Unregistered.\n"
+        "  To mend: register it with phalanx.export.register_pytree_node_serialization, or, if it is a named tuple, with "
+        "register_namedtuple_serialization.",
+    ):
+        found.serialize()
+
+
+MISUSES = {
+    "count": (
+        lambda f: f.call(PARAMS),
+        "call of exported network: expected 2 positional arguments (params, x), got 1.\n"
+        "  To mend: pass the arguments that it was exported for; defaults are not part of an artifact.",
+    ),
+    "tree": (
+        lambda f: f.call({"v": Y}, X),
+        "call of exported network, argument params: expected a dict with keys ['w'], "
+        "got a dict with keys ['v'].\n  To mend: give it the structure that is expected here.",
+    ),
+    "keyword": (lambda f: f.call(PARAMS, X, train=True), None),
+    "rank": (
+        lambda f: f.call(PARAMS, X[0]),
+        "call of exported network, argument x: expected an array of type f32[3,4], got f32[4].\n"
+        "  To mend: give it the shape of the export, or export for this shape.",
+    ),
+    "constant": (
+        lambda f: f.call({"w": Y[:3]}, X),
+        "call of exported network, argument params['w']: expected an array of type f32[4,2], got f32[3,2].\n"
+        "  To mend: give it the shape of the export, or export for this shape.",
+    ),
+    "dtype": (
+        lambda f: f.call(PARAMS, X.astype("i4")),
+        "call of exported network, argument x: expected an array of type f32[3,4], got i32[3,4].\n"
+        "  To mend: convert it with astype.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSES)
+def test_a_misuse_names_the_argument(name):
+    misuse, text = MISUSES[name]
+    with pytest.raises(phalanx.errors.PhalanxError) as error:
+        misuse(exported())
+    assert text is None or str(error.value) == text
+    assert "call of exported network" in str(error.value)
+
+
+def test_several_platforms_in_one_artifact():
+    @phalanx.jit
+    def solve(a, b):
+        return lax.linalg.triangular_solve(a @ a.T + jnp.eye(3), b, left_side=True, lower=True)
+
+    a = np.arange(9, dtype="f4").reshape(3, 3)
+    for platforms in (["cpu", "cuda"], ["cuda", "cpu"]):
+        found = deserialize(export.export(solve, platforms=platforms)(a, a).serialize())
+        assert found.platforms == tuple(platforms)
+        assert "stablehlo.case" in found.mlir_module() and "lapack_strsm_ffi" in found.mlir_module()
+        np.testing.assert_allclose(found.call(a, a), solve(a, a), rtol=1e-5)
+        np.testing.assert_allclose(phalanx.vmap(found.call)(a[None], a[None])[0], solve(a, a), rtol=1e-5)
+
+
+def test_another_platform_is_refused_unless_the_check_is_switched_off():
+    only = exported(platforms=["tpu"])
+    with raises(
+        ValueError,
+        "call of exported network: expected one of the platforms that it was exported for: tpu, got cpu.\n"
+        "  To mend: place the arguments on one of these, or export it with platforms=['cpu', ...].",
+    ):
+        only.call(PARAMS, X)
+    free = exported(platforms=["tpu"], disabled_checks=[DisabledSafetyCheck.platform()])
+    np.testing.assert_allclose(free.call(PARAMS, X)["out"], network(PARAMS, X)["out"], rtol=1e-6)
+    with pytest.raises(
+        ValueError, match=r"^export, argument platforms: expected some of cpu, cuda, rocm, tpu, each once"
+    ):
+        exported(platforms=["cpu", "abacus"])
+
+
+def test_kernels_without_a_promise_are_refused_by_name():
+    noisy = phalanx.jit(lambda x: phalanx.pure_callback(np.sin, shape(3), x))
+    with pytest.raises(export.CustomCallError) as error:
+        export.export(noisy)(shape(3))
+    message = str(error.value)
+    target = re.search(r"got calls of (\w+)", message)[1]
+    assert message.startswith("export of <lambda>: expected only custom calls that are promised to stay")
+    allowed = export.export(noisy, disabled_checks=[DisabledSafetyCheck.custom_call(target)])(shape(3))
+    assert allowed.disabled_safety_checks == (DisabledSafetyCheck.custom_call(target),)
+    assert all(reason for reason in export.STABLE_TARGETS.values())
+
+
+def test_what_is_not_compiled_is_refused():
+    with pytest.raises(
+        TypeError, match=r"^export, argument fun_jit: expected a function made by jit, got <function network"
+    ):
+        export.export(network)
+
+
+@pytest.fixture
+def mesh():
+    return phalanx.make_mesh((4, 2), ("data", "model"))
+
+
+def test_shardings_are_kept_by_axis_name(mesh):
+    rows, columns = NamedSharding(mesh, P("data", "model")), NamedSharding(mesh, P(None, "data"))
+    product = phalanx.jit(lambda x, y: x @ y, in_shardings=(rows, columns), out_shardings=rows)
+    x = np.arange(64, dtype="f4").reshape(8, 8)
+    found = deserialize(export.export(product)(x, x).serialize(1))
+    assert found.nr_devices == 8 and found.in_shardings_jax(mesh) == (rows, columns)
+    assert str(found.out_shardings_hlo[0]) == "{devices=[4,2]<=[8]}" and found.out_shardings_jax(mesh) == (rows,)
+    a, b = phalanx.device_put(x, rows), phalanx.device_put(x, columns)
+    out = phalanx.jit(found.call)(a, b)
+    np.testing.assert_allclose(out, x @ x)
+    assert out.sharding.is_equivalent_to(rows, 2)
+    derivative = found.vjp()
+    assert derivative.in_shardings_jax(mesh) == (rows, columns, rows) and derivative.out_shardings_jax(mesh) == (
+        rows,
+        columns,
+    )
+    grad = phalanx.jit(phalanx.grad(lambda a, b: found.call(a, b).sum()))(a, b)
+    np.testing.assert_allclose(grad, np.broadcast_to(x.sum(1), (8, 8)))
+
+
+def test_another_number_of_devices_is_refused(mesh):
+    rows = NamedSharding(mesh, P("data"))
+    found = export.export(phalanx.jit(jnp.sin, in_shardings=rows))(shape(8))
+    with raises(
+        ValueError,
+        "call of exported sin: expected arguments over 8 devices, as it was exported for, got a program for 1.\n"
+        "  To mend: place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices.",
+    ):
+        found.call(np.zeros(8, F32))
+    with pytest.raises(
+        ValueError, match=r"^shardings of exported sin, argument mesh: expected a mesh of 8 devices, got Mesh"
+    ):
+        found.in_shardings_jax(phalanx.make_mesh((2,), ("x",)))
+
+
+def test_the_program_runs_in_the_reference_interpreter():
+    from phalanx.engine import mlir, stablehlo
+
+    found = export.export(phalanx.jit(lambda x: jnp.where(x > 0.5, jnp.exp(x), x).sum(0)))(shape(3, 4))
+    module = stablehlo.deserialize(found.mlir_module_serialized, mlir.make_context())
+    (got,) = stablehlo.interpret(module, [X])
+    np.testing.assert_allclose(got, found.call(X), rtol=1e-6)
