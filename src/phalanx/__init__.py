@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from phalanx import random as random
     from phalanx import sharding as sharding
     from phalanx import spmd as spmd
+    from phalanx import testing as testing
     from phalanx import transforms as transforms
     from phalanx import tree as tree
     from phalanx import tree_util as tree_util
@@ -123,6 +124,7 @@ _MODULES = {
             "random",
             "sharding",
             "spmd",
+            "testing",
             "transforms",
             "tree",
             "tree_util",

@@ -58,7 +58,7 @@ def test_bare_specs_need_a_mesh(mesh):
     f = phalanx.jit(lambda x: x * 2, in_shardings=P("data"), out_shardings=P(None, "model"))
     with pytest.raises(ShardingError) as e:
         f(X)
-    assert "expected a sharding, or a mesh in context for a bare spec, got PartitionSpec('data')." in str(e.value)
+    assert "expected a sharding, or a mesh in force for a bare spec, got PartitionSpec('data')." in str(e.value)
     with mesh:
         assert f(X).sharding.spec == P(None, "model")
     with phalanx.set_mesh(mesh):

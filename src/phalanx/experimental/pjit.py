@@ -10,8 +10,8 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError
 from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
+from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.jit import jit
-from phalanx.spmd.resolution import UNSPECIFIED
 
 # Old programs say so of an argument that lies over a mesh already; whatever lies somewhere is taken where it lies.
 FROM_GDA = UNSPECIFIED

@@ -16,7 +16,15 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.seat import Seat
 from phalanx.engine.mlir import ir, sdy
-from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, Sharding, sdy_sharding, to_sharding
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    UNSPECIFIED,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    sdy_sharding,
+    to_sharding,
+)
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -121,18 +129,20 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
       PartitionSpec('data')
     """
     leaves, tree = tree_flatten(x)
-    flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings")
+    flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
 
 
-def sharding_prefix(shardings: Any, tree: Any, what: str) -> list[Sharding | None]:
+def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool = False) -> list[Sharding | None]:
     """For each leaf of `tree` the sharding that a prefix tree gives it.
 
     Args:
-      shardings: a prefix of `tree` whose leaves are shardings, devices, specs over the mesh in force, or None.
+      shardings: a prefix of `tree` whose leaves are shardings, devices, specs over the mesh in force, None or
+        UNSPECIFIED. A list in it may stand for a tuple.
       tree: the values.
       what: what the prefix is called, for messages.
+      may_be_open: whether specs may leave dimensions to the compiler.
 
     Returns:
       A sharding or None for each leaf.
@@ -142,17 +152,29 @@ def sharding_prefix(shardings: Any, tree: Any, what: str) -> list[Sharding | Non
       ArgumentTypeError: a leaf is nothing of this.
       TreeError: `shardings` is no prefix of `tree`.
     """
-    flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None)
-    paths: list = []
+    flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
     out: list[Sharding | None] = []
     for i, s in enumerate(flat):
-        if hasattr(s, "device_kind"):
+        if s is UNSPECIFIED:
+            s = None
+        elif hasattr(s, "device_kind"):
             s = placement.on_device(s)
         elif s is not None and not isinstance(s, Sharding):
-            paths = paths or [path for path, _ in tree_flatten_with_path(tree)[0]]
-            s = to_sharding(s, where=f"{what}{keystr(paths[i])}")
+            s = to_sharding(s, where=f"{what}{_path(tree, i)}")
+        if isinstance(s, NamedSharding) and s.spec.has_unconstrained and not may_be_open:
+            raise ShardingError(
+                f"{what}{_path(tree, i)}",
+                expected="a spec that says where each part of an array is",
+                got=s.spec,
+                mend="leave dimensions to the compiler in with_sharding_constraint only",
+            )
         out.append(s)
     return out
+
+
+def _path(tree: Any, i: int) -> str:
+    """Where leaf `i` is in its tree."""
+    return keystr(tree_flatten_with_path(tree)[0][i][0])
 
 
 def _check_rank(sharding: Sharding, x: ShapedArray) -> None:

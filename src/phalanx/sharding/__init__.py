@@ -26,5 +26,6 @@ from phalanx.sharding.shardy import sdy_sharding as sdy_sharding
 from phalanx.sharding.shardy import to_sdy as to_sdy
 from phalanx.sharding.shardy import to_sdy_mesh as to_sdy_mesh
 from phalanx.sharding.spec import UNCONSTRAINED as UNCONSTRAINED
+from phalanx.sharding.spec import UNSPECIFIED as UNSPECIFIED
 from phalanx.sharding.spec import P as P
 from phalanx.sharding.spec import PartitionSpec as PartitionSpec

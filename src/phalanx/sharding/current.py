@@ -41,7 +41,7 @@ def replace_mesh(mesh: Any) -> Any:
     if state.trace is not None and _is_compiling():
         raise ShardingError(
             "changing the mesh inside a compiled function",
-            expected=f"the mesh it was called under, {'none' if outer is None else outer!r}",
+            expected=f"the mesh it was called under, {outer or 'none'!s}",
             got="no mesh" if mesh is None else mesh,
             mend="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
         )
@@ -54,7 +54,7 @@ def _is_compiling() -> bool:
 
     trace = state.trace
     while trace is not None:
-        if isinstance(trace, StagingTrace):
+        if type(trace) is StagingTrace:
             return True
         trace = trace.parent
     return False

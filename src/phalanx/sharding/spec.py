@@ -29,6 +29,18 @@ class _Unconstrained:
 UNCONSTRAINED: Final = _Unconstrained()
 
 
+class _Unspecified:
+    """The type of `UNSPECIFIED`, which stands for a sharding that was not given."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNSPECIFIED"
+
+
+UNSPECIFIED: Final = _Unspecified()
+
+
 class PartitionSpec:
     """Which mesh axes split each dimension of an array.
 

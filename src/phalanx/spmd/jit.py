@@ -22,10 +22,10 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
+from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import Signature
 from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
-from phalanx.spmd.resolution import UNSPECIFIED
 from phalanx.spmd.stages import Lowered, Traced
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 

@@ -12,29 +12,19 @@ from typing import Any
 from phalanx.core import dispatch, placement
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.lowering import physical_aval
-from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path
-
-
-class Unspecified:
-    """The value of a sharding argument that was not given."""
-
-    def __repr__(self) -> str:
-        return "UNSPECIFIED"
-
-
-UNSPECIFIED = Unspecified()
+from phalanx.lax.constraint import sharding_prefix
+from phalanx.sharding import UNSPECIFIED, AbstractMesh, NamedSharding
+from phalanx.tree import keystr, tree_flatten_with_path
 
 
 def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     """For each leaf of `tree` the sharding that a prefix tree of specs gives it; None where it is left open.
 
     Args:
-      spec: a prefix of `tree` whose leaves are shardings, specs, None (replicated, where given inside) or UNSPECIFIED.
+      spec: a prefix of `tree` whose leaves are shardings, specs, None or UNSPECIFIED.
       tree: the arguments or results.
       what: what the prefix is called, for messages.
 
@@ -45,43 +35,11 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     leaves = tree_flatten_with_path(tree)[0]
     if spec is UNSPECIFIED or spec is None:
         return (None,) * len(leaves)
-    if isinstance(spec, list):
-        spec = tuple(spec)
-    flat = broadcast_prefix(spec, tree, what=what, is_leaf=_is_spec)
-    return tuple(
-        _sharding_of(s, leaf, lambda path=path: f"{what}{keystr(path)}")
-        for s, (path, leaf) in zip(flat, leaves, strict=True)
-    )
-
-
-def _is_spec(x: Any) -> bool:
-    return x is None or x is UNSPECIFIED or isinstance(x, PartitionSpec | Sharding)
-
-
-def _sharding_of(s: Any, leaf: Any, where: Callable[[], str]) -> Any:
-    if s is None or s is UNSPECIFIED:
-        return None
-    if isinstance(s, PartitionSpec):
-        mesh = state.context.mesh
-        if mesh is None or mesh.empty:
-            raise ShardingError(
-                where(),
-                expected="a sharding, or a mesh in context for a bare spec",
-                got=repr(s),
-                mend="give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)",
-            )
-        s = NamedSharding(mesh, s)
-    elif not isinstance(s, Sharding):
-        raise ArgumentTypeError(
-            where(),
-            expected="None, a PartitionSpec or a Sharding",
-            got=f"{s!r} of type {type(s).__name__}",
-            mend="give NamedSharding(mesh, PartitionSpec(...))",
-        )
-    shape = getattr(leaf, "shape", None)
-    if shape is not None:
-        s.check_compatible(shape, where())
-    return s
+    flat = sharding_prefix(spec, tree, what)
+    for s, (path, leaf) in zip(flat, leaves, strict=True):
+        if s is not None:
+            s.check_compatible(leaf.shape, f"{what}{keystr(path)}")
+    return tuple(flat)
 
 
 def resolve(
@@ -90,6 +48,7 @@ def resolve(
     declared: Sequence[Any],
     out_declared: Sequence[Any],
     names: Callable[[int], str],
+    result_names: Callable[[int], str],
 ) -> tuple[tuple, list, bool]:
     """Choose devices and input shardings for a call.
 
@@ -97,7 +56,7 @@ def resolve(
       program: the program.
       types: the types of the arguments.
       declared, out_declared: for each input and output the sharding asked for, or None.
-      names: what the user calls argument `i`.
+      names, result_names: what the user calls argument and result `i`.
 
     Returns:
       The devices, a sharding for each input, and whether the results count as committed.
@@ -116,9 +75,9 @@ def resolve(
         devices, committed = tuple(wanted._device_assignment), True
     whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
     out = []
+    _check_devices(declared, devices, names)
+    _check_devices(out_declared, devices, result_names)
     for i, (t, d) in enumerate(zip(types, declared, strict=True)):
-        if d is not None and set(d._device_assignment) != set(devices):
-            raise _different_devices(names(i), d, devices)
         if t.committed:
             _check_committed(t, d, devices, names(i))
         if d is not None:
@@ -183,6 +142,12 @@ def _check_committed(t: ArrayType, declared: Any, devices: tuple, name: str) -> 
         raise _different_devices(name, held, devices)
 
 
+def _check_devices(shardings: Sequence[Any], devices: tuple, names: Callable[[int], str]) -> None:
+    for i, s in enumerate(shardings):
+        if s is not None and set(s._device_assignment) != set(devices):
+            raise _different_devices(names(i), s, devices)
+
+
 def _different_devices(name: str, sharding: Any, devices: tuple) -> ShardingError:
     return ShardingError(
         name,
@@ -196,4 +161,6 @@ def resolve_inner(
     program: Jaxpr, types: Sequence[ArrayType], declared: Sequence[Any], out_declared: Sequence[Any], name: str
 ) -> tuple[tuple, list, bool]:
     """`resolve` for a call that is bound by a rule, where arguments have no names of the user's."""
-    return resolve(program, types, declared, out_declared, lambda i: f"{name}, input {i}")
+    return resolve(
+        program, types, declared, out_declared, lambda i: f"{name}, input {i}", lambda i: f"{name}, result {i}"
+    )

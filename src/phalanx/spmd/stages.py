@@ -21,7 +21,7 @@ from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
 from phalanx.spmd.resolution import prefix_shardings, resolve
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 
 class ArgInfo:
@@ -142,6 +142,7 @@ class Traced:
             options.in_shardings,
             options.out_shardings,
             lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
+            lambda i: f"{self.fun_name}, result{keystr(tree_flatten_with_path(self.out_info)[0][i][0])}",
         )
         with logged("Lowering", self.fun_name, self.program.in_avals):
             program = dispatch.lower(

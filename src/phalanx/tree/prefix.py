@@ -228,8 +228,12 @@ class _Disagreement:
         prefix, full = _opened(self.prefix), _opened(self.full)
         if full is None or prefix is None:
             return "put one leaf here"
-        if not self.path and full.kind is tuple and len(full.children) == 1 and prefix.kind is not tuple:
-            return "wrap it in a tuple of one element: (spec,)"
+        if not self.path and full.kind is tuple and len(full.children) == 1:
+            (only,) = full.children.values()
+            if prefix.kind is not tuple or not any(
+                _disagreements(self.prefix, only, (), lambda leaf: leaf is None, exact=False)
+            ):
+                return "wrap it in a tuple of one element: (spec,)"
         if prefix.kind is full.kind is dict:
             missing = [repr(key.key) for key in full.children if key not in prefix.children]
             unknown = [repr(key.key) for key in prefix.children if key not in full.children]

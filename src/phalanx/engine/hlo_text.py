@@ -1,0 +1,286 @@
+"""Compiled programs as text, read: which operations among devices they hold, where these were written, how often run.
+
+XLA gives a compiled program's operations only as text. This file knows that text, in the forms of all supported
+versions; `spmd.communication` says over which axes of a mesh the groups are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+KINDS = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "ragged-all-to-all",
+    "reduce-scatter",
+)
+
+
+class Communication(NamedTuple):
+    """One operation among devices.
+
+    Args:
+      kind: its name in HLO, such as "all-gather"; one in two halves, started and awaited, is one.
+      bytes: of its operands or its results on one device, whichever are more.
+      groups: the partitions that take part, group by group; empty for all of them, and for permutations.
+      pairs: for a permutation, from which partition to which each part goes.
+      file, line: where the user wrote the operation; "" and 0 where that is not known.
+      name: the operation's name in the program, with its scopes.
+      loops: for each loop around it, outermost first, how often it runs, or None where that is not known.
+    """
+
+    kind: str
+    bytes: int
+    groups: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]
+    file: str
+    line: int
+    name: str
+    loops: tuple[int | None, ...]
+
+
+class _Instruction(NamedTuple):
+    type: str
+    opcode: str
+    rest: str  # operands and attributes
+
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{\s*$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
+_OPCODE = re.compile(r" ([a-z][\w\-]*)\(")
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+_CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"\b(?:branch_computations|called_computations|calls)=\{([^}]*)\}")
+_BODY = re.compile(r"\bbody=%?([\w.\-]+)")
+_CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
+_TRIPS = re.compile(r'"?known_trip_count"?[=:]\{"?n"?[=:]"?(\d+)"?\}')
+_QUOTED = r'="((?:[^"\\]|\\.)*)"'
+_NESTED = r"\((?:[^()]|\([^()]*\))*\)"
+_GROUPS = re.compile(
+    r"\breplica_groups=(mesh\[[^\]]*\](?:, device_ids=" + _NESTED + r")? \{[^}]*\}|\{(?:[^{}]|\{[^{}]*\})*\}|\[[^ ]*)"
+)
+_PAIRS = re.compile(r"\bsource_target_pairs=(\{(?:[^{}]|\{[^{}]*\})*\})")
+_AXIS_SIZE = re.compile(r"'([^']*)'=(\d+)")
+_AXIS_USED = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
+_TABLE_ROW = re.compile(r'^(\d+) (?:"((?:[^"\\]|\\.)*)"|\{(.*)\})$')
+
+
+def communications(text: str) -> list[Communication]:
+    """List the operations among devices that a compiled program runs.
+
+    Args:
+      text: the program, as `compiler.hlo_text` prints it.
+
+    Returns:
+      One record for each, in the order in which they stand; one in a function called twice stands twice.
+    """
+    entry, computations = _computations(text)
+    places = _Places(text)
+    return list(_walk(entry, computations, places, ()))
+
+
+def _computations(text: str) -> tuple[str, dict[str, dict[str, _Instruction]]]:
+    """The instructions of each computation by name, and the name of the one that is run."""
+    entry, found, current = "", {}, None
+    for line in text.splitlines():
+        if (head := _COMPUTATION.match(line)) and not line.startswith((" ", "HloModule")):
+            current = found[head[2]] = {}
+            entry = head[2] if head[1] else entry
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and (match := _INSTRUCTION.match(line)):
+            opcode = _OPCODE.search(" " + _without_layouts(match[2]))
+            if opcode is not None:
+                plain = " " + _without_layouts(match[2])
+                current[match[1]] = _Instruction(plain[: opcode.start()], opcode[1], match[2])
+    return entry, found
+
+
+_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
+
+
+def _without_layouts(text: str) -> str:
+    """Without the layouts, whose tilings look like operations."""
+    return _LAYOUT.sub("", text)
+
+
+def _walk(
+    name: str, computations: dict[str, dict[str, _Instruction]], places: _Places, loops: tuple[int | None, ...]
+) -> Iterator[Communication]:
+    instructions = computations.get(name, {})
+    for instruction in instructions.values():
+        kind, _, half = instruction.opcode.partition("-start")
+        if kind in KINDS and not half:
+            yield _communication(kind, instruction, instructions, places, loops)
+            continue
+        if instruction.opcode == "while":
+            trips = _TRIPS.search(instruction.rest)
+            inside = (*loops, int(trips[1]) if trips else None)
+            for which in (_CONDITION, _BODY):
+                if part := which.search(instruction.rest):
+                    yield from _walk(part[1], computations, places, inside)
+            continue
+        for called in _called(instruction):
+            yield from _walk(called, computations, places, loops)
+
+
+def _called(instruction: _Instruction) -> list[str]:
+    if instruction.opcode in ("reduce", "reduce-window", "scatter", "sort", "map", "select-and-scatter"):
+        return []  # They call functions of scalars.
+    listed = [name.strip().lstrip("%") for found in _BRANCHES.findall(instruction.rest) for name in found.split(",")]
+    return [*_CALLED.findall(instruction.rest), *listed]
+
+
+def _communication(
+    kind: str, of: _Instruction, instructions: dict[str, _Instruction], places: _Places, loops: tuple[int | None, ...]
+) -> Communication:
+    operands = of.rest[of.rest.index(f"{of.opcode}(") + len(of.opcode) :]
+    operands = operands[: operands.find(")") + 1]
+    names = [name for name in re.findall(r"%?([\w.\-]+)", operands) if name in instructions]
+    sent = sum(_bytes(instructions[name].type) for name in names)
+    received = _bytes(of.type)
+    if of.opcode.endswith("-start") and kind != "all-reduce":  # (operands, results, what the runtime needs)
+        received = _bytes(_elements(of.type)[1])
+    groups, pairs = _GROUPS.search(of.rest), _PAIRS.search(of.rest)
+    file, line = places.of(of.rest)
+    name = re.search("op_name" + _QUOTED, of.rest)
+    return Communication(
+        kind,
+        max(sent, received),
+        parse_groups(groups[1].rstrip(",")) if groups else (),
+        tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
+        file,
+        line,
+        name[1] if name else "",
+        loops,
+    )
+
+
+def _elements(type: str) -> list[str]:
+    """The elements of a tuple type."""
+    depth, parts = 0, [""]
+    for c in type.strip()[1:-1]:
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return parts
+
+
+def _bytes(type: str) -> int:
+    bits = 0
+    for name, dims in _ARRAY.findall(type):
+        sizes = [int(d.strip("<=")) for d in dims.split(",") if d]
+        bits += _bits(name) * math.prod(sizes)
+    return -(-bits // 8)
+
+
+def _bits(name: str) -> int:
+    """The width of an element type: `f32`, `bf16`, `f8e4m3fn`, `s4`, `pred`, `c64`."""
+    width = re.match(r"[a-z]+(\d+)", name)
+    return 8 if name == "pred" else int(width[1]) if width else 0
+
+
+def parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
+    """Read groups of devices.
+
+    Args:
+      text: a list such as `{{0,1},{2,3}}`; or tiles such as `[4,2]<=[2,4]T(1,0)`, which are the rows of numbers counted
+        in one shape, transposed, and cut anew; or the axes of a mesh along which each group runs, such as
+        `mesh['x'=4,'y'=2] {'x':(2)2}`, where `(2)2` is the part of size 2 after the first 2 of the axis.
+
+    Returns:
+      The groups; none for `{}`, which stands for all devices.
+
+    Examples:
+      >>> (
+      ...     parse_groups("{{0,1},{2,3}}"),
+      ...     parse_groups("[2,2]<=[2,2]T(1,0)"),
+      ...     parse_groups("mesh['x'=2,'y'=2] {'x'}"),
+      ... )
+      (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 2), (1, 3)))
+    """
+    if text.startswith("{"):
+        return tuple([tuple(map(int, g.split(","))) for g in re.findall(r"\{([\d,]+)\}", text)])
+    if text.startswith("mesh"):
+        return _groups_along(text)
+    tiles, source = text.split("<=")
+    rows = _counted(source).reshape(_numbers(tiles)[0], -1)
+    return tuple(map(tuple, rows.tolist()))
+
+
+def _counted(text: str) -> np.ndarray:
+    """The numbers that `[2,4]T(1,0)` stands for, in its shape."""
+    shape, _, order = text.partition("T")
+    sizes = _numbers(shape)
+    devices = np.arange(math.prod(sizes)).reshape(sizes)
+    return devices.transpose(_numbers(order)) if order else devices
+
+
+def _groups_along(text: str) -> tuple[tuple[int, ...], ...]:
+    """The groups along some axes of a mesh, or parts of axes."""
+    mesh, _, rest = text.partition("]")
+    sizes = {name: int(size) for name, size in _AXIS_SIZE.findall(mesh)}
+    ids, _, used = rest.rpartition("{")
+    refs = [(name, int(before or 1), int(size or sizes[name])) for name, before, size in _AXIS_USED.findall(used)]
+    devices = np.arange(math.prod(sizes.values()))
+    if "device_ids" in ids:
+        listed = ids[ids.index("(") + 1 : ids.rindex(")")]
+        devices = _counted(listed) if listed.startswith("[") else np.array(_numbers(listed))
+    shape: list[int] = []
+    place: dict[tuple[str, int], int] = {}  # for a part of an axis, given by the size before it, its dimension
+    for name, size in sizes.items():
+        cuts = sorted({1, size, *(c for n, before, part in refs if n == name for c in (before, before * part))})
+        for before, after in itertools.pairwise(cuts if size > 1 else [1, 1]):
+            place[name, before] = len(shape)
+            shape.append(after // before)
+    along = []
+    for name, before, size in refs:
+        while size > 1:
+            along.append(place[name, before])
+            before, size = before * shape[along[-1]], size // shape[along[-1]]
+    others = [d for d in range(len(shape)) if d not in along]
+    rows = devices.reshape(shape).transpose([*others, *along]).reshape(-1, math.prod(shape[d] for d in along))
+    return tuple(map(tuple, rows.tolist()))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", text)]
+
+
+class _Places:
+    """Where operations were written: in their own metadata, or by number in tables at the head of the program."""
+
+    def __init__(self, text: str) -> None:
+        self._tables: dict[str, dict[str, str]] = {}
+        table = None
+        for line in text.splitlines():
+            if line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
+                table = self._tables[line] = {}
+            elif table is not None and (row := _TABLE_ROW.match(line)):
+                table[row[1]] = row[2] if row[2] is not None else row[3]
+            elif line.startswith(("%", "ENTRY")):
+                break
+
+    def of(self, rest: str) -> tuple[str, int]:
+        """File and line of an instruction."""
+        file, line = re.search("source_file" + _QUOTED, rest), re.search(r"source_line=(\d+)", rest)
+        if file and line:
+            return file[1], int(line[1])
+        frame = re.search(r"stack_frame_id=(\d+)", rest)
+        if frame is None or frame[1] not in self._tables.get("StackFrames", {}):
+            return "", 0
+        location = re.search(r"file_location_id=(\d+)", self._tables["StackFrames"][frame[1]])
+        where = self._tables["FileLocations"].get(location[1], "") if location else ""
+        name, number = re.search(r"file_name_id=(\d+)", where), re.search(r"\bline=(\d+)", where)
+        return (self._tables["FileNames"][name[1]], int(number[1])) if name and number else ("", 0)

@@ -1,0 +1,134 @@
+"""What a compiled program communicates: each operation among devices with its bytes, mesh axes and the user's line.
+
+Builds on `engine.hlo_text`, which reads the compiled program, and says its groups of partitions as axes of the
+program's mesh. Called by `phalanx.testing` and by whoever must know what the partitioner added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core import dispatch
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.engine import compiler, hlo_text
+from phalanx.sharding import Mesh, NamedSharding
+
+
+class Collective(NamedTuple):
+    """One operation among the devices of a compiled program.
+
+    Args:
+      kind: its name in XLA: "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all",
+        "collective-permute" or "collective-broadcast". One that runs in two halves, started and awaited, is one.
+      bytes: of its operands or its results on one device, whichever are more.
+      axes: the mesh axes along which devices exchange data; None where the program has no mesh, or its groups are not
+        made of whole axes.
+      source: the user's line that asked for the operation, as `file:line`; "" where XLA lost it.
+      groups: ids of the devices that take part, group by group; for a permutation its pairs of source and target.
+      loops: for each loop around it, outermost first, how often it runs, or None where that is not known.
+    """
+
+    kind: str
+    bytes: int
+    axes: tuple[Any, ...] | None
+    source: str
+    groups: tuple[tuple[int, ...], ...]
+    loops: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        over = "devices " + str(self.groups) if self.axes is None else ", ".join(map(repr, self.axes))
+        often = "".join(f", in a loop of {n}" if n is not None else ", in a loop" for n in self.loops)
+        where = f", at {self.source}" if self.source else ""
+        return f"{self.kind} of {self.bytes:,} bytes over {over}{often}{where}"
+
+
+class Collectives(tuple[Collective, ...]):
+    """The collectives of a program, in the order in which they stand; it prints as one line for each."""
+
+    __slots__ = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each."""
+        return tuple([c.kind for c in self])
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all, those in loops as often as they are known to run."""
+        return sum(c.bytes * math.prod(n or 1 for n in c.loops) for c in self)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "no collectives"
+
+
+def collectives_of(program: dispatch.CompiledProgram) -> Collectives:
+    """List what a compiled program communicates.
+
+    Args:
+      program: what a `Compiled` stage holds.
+
+    Returns:
+      Its collectives; groups of one device, which exchange nothing, are left out.
+    """
+    lowered = program.lowered
+    if len(lowered.devices) == 1:
+        return Collectives()
+    mesh = _mesh_of(lowered)
+    found = []
+    for c in hlo_text.communications(compiler.hlo_text(program.executable)):
+        groups = c.pairs or c.groups or (tuple(range(len(lowered.devices))),)
+        if all(len(set(group)) == 1 for group in groups):
+            continue
+        axes = None if mesh is None else _axes(mesh, lowered.devices, groups, bool(c.pairs))
+        ids = tuple([tuple([lowered.devices[p].id for p in group]) for group in groups])
+        found.append(Collective(c.kind, c.bytes, axes, f"{c.file}:{c.line}" if c.file else "", ids, c.loops))
+    return Collectives(found)
+
+
+def _axes(
+    mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]], are_pairs: bool
+) -> tuple[Any, ...] | None:
+    """The axes along which the members of the groups differ; None where a group is only part of these."""
+    place = {device: at for at, device in enumerate(mesh.flat_devices)}
+    varied: set[int] = set()
+    whole = True
+    for group in groups:
+        at = np.stack(np.unravel_index([place[devices[p]] for p in group], mesh.axis_sizes))
+        here = np.nonzero((at != at[:, :1]).any(axis=1))[0].tolist()
+        whole = whole and math.prod(mesh.axis_sizes[a] for a in here) == len(group)
+        varied.update(here)
+    if not (are_pairs or whole):
+        return None
+    return tuple([mesh.axis_names[a] for a in sorted(varied)])
+
+
+def _mesh_of(lowered: dispatch.LoweredProgram) -> Mesh | None:
+    """The mesh that the program speaks of: of its arguments and results, then of what stands inside, then in force."""
+    named = (*lowered.in_shardings, *lowered.out_shardings)
+    meshes = [*_meshes(named), *_inner_meshes(lowered.program), state.context.mesh]
+    devices = set(lowered.devices)
+    return next((m for m in meshes if isinstance(m, Mesh) and m.device_set == devices), None)
+
+
+def _meshes(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, NamedSharding | Mesh):
+            found.append(value.mesh if isinstance(value, NamedSharding) else value)
+        elif isinstance(value, tuple):
+            found += _meshes(value)
+    return found
+
+
+def _inner_meshes(program: Jaxpr) -> list[Any]:
+    found = []
+    for eqn in program.eqns:
+        found += _meshes(eqn.params.values())
+        for inner in subprograms(eqn.params):
+            found += _inner_meshes(inner)
+    return found

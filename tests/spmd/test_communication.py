@@ -1,0 +1,105 @@
+"""What compiled functions communicate: kinds, bytes, axes, lines, and loops around them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.errors import ArgumentError
+from phalanx.sharding import NamedSharding, P
+from phalanx.testing import CommunicationError, assert_collectives, collectives
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+@pytest.fixture
+def mesh():
+    return phalanx.make_mesh((4, 2), ("data", "model"))
+
+
+def put(x, mesh, *spec):
+    return phalanx.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def total(x):
+    return jnp.sum(x, axis=0)
+
+
+LINE = total.__code__.co_firstlineno + 1
+
+
+def test_a_sum_over_a_sharded_dimension_is_one_reduction_over_its_axis(mesh):
+    (c,) = collectives(total, put(X, mesh, "data"))
+    assert c[:3] == ("all-reduce", 32, ("data",)) and c.loops == ()
+    assert c.source == f"{__file__}:{LINE}"
+    assert c.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+    found = collectives(phalanx.jit(total), put(X, mesh, "data", "model"))
+    assert repr(found) == f"all-reduce of 16 bytes over 'data', at {__file__}:{LINE}"
+    assert found.kinds == ("all-reduce",) and found.bytes == 16
+    assert collectives(total, put(X, mesh, None, "model")) == ()
+    assert repr(collectives(total, X)) == "no collectives"
+
+
+def test_moves_between_shardings(mesh):
+    def moved(before, after):
+        there = NamedSharding(mesh, P(*after))
+        return collectives(phalanx.jit(lambda x: x, out_shardings=there), put(X, mesh, *before))
+
+    assert [c[:3] for c in moved(("data",), ())] == [("all-gather", 256, ("data",))]
+    assert [c[:3] for c in moved(("data",), (None, "data"))] == [("all-to-all", 64, ("data",))]
+    (swap,) = moved((("data", "model"),), (("model", "data"),))
+    assert swap[:3] == ("collective-permute", 32, ("data", "model")) and (4, 1) in swap.groups
+
+
+def test_loops_are_said(mesh):
+    def f(x):
+        return lax.fori_loop(0, 7, lambda i, s: s + jnp.sum(x * s, axis=0), jnp.ones(8))
+
+    (c,) = collectives(f, put(X, mesh, "data"))
+    assert c.kind == "all-reduce" and c.loops == (7,)
+    assert re.fullmatch(r"all-reduce of 32 bytes over 'data', in a loop of 7, at .*:\d+", str(c))
+    assert collectives(f, put(X, mesh, "data")).bytes == 7 * 32
+
+    def g(x):
+        return lax.while_loop(lambda s: jnp.sum(s) < 1e6, lambda s: s + jnp.sum(x * s, axis=0), jnp.ones(8))
+
+    found = collectives(g, put(X, mesh, "data"))
+    assert found and all(c.loops == (None,) for c in found) and "in a loop, at" in str(found[0])
+
+
+def test_stages_and_meshes_inside_the_program_are_understood(mesh):
+    x = put(X, mesh, "data")
+    traced = phalanx.jit(total).trace(x)
+    assert collectives(traced) == collectives(traced.lower()) == collectives(traced.lower().compile())
+    with pytest.raises(ArgumentError) as error:
+        collectives(traced, x)
+    assert str(error.value) == (
+        "collectives: expected a stage alone, or a function with its arguments, got a Traced stage and 1 arguments.\n"
+        "  To mend: leave the arguments out: the stage knows those it was made for."
+    )
+    inside = NamedSharding(mesh, P("data"))
+    (c,) = collectives(lambda x: total(lax.with_sharding_constraint(x * 2, inside)), X)
+    assert c.axes == ("data",)
+
+
+def test_what_is_not_allowed_is_refused_with_its_line(mesh):
+    x = put(X, mesh, "data")
+    assert_collectives(total, x, allowed=("all-reduce",), required=("all-reduce",))
+    assert_collectives(total, x, allowed={"all-reduce": "data"})
+    assert_collectives(total, put(X, mesh, None, "model"))
+    with pytest.raises(CommunicationError) as error:
+        assert_collectives(total, x, allowed={"all-gather": None, "all-reduce": ("model",)}, required=("all-gather",))
+    assert str(error.value) == (
+        "total: expected a program with no communication but all-gather, all-reduce over ('model',), and with "
+        f"all-gather, got all-reduce of 32 bytes over 'data', at {__file__}:{LINE}; no all-gather.\n"
+        "  To mend: shard the operands of these lines along dimensions that they treat alike, or allow the kinds meant."
+    )
+    with pytest.raises(AssertionError, match="expected a program with no communication, got all-reduce"):
+        assert_collectives(total, x)
+    with pytest.raises(ArgumentError, match="got 'allgather'"):
+        assert_collectives(total, x, allowed=("allgather",))
