@@ -8,6 +8,7 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback
+from phalanx.lax.callback import host_callback_p
 
 X = np.array([3.0, 1.0, 2.0], np.float32)
 SHAPE = phalanx.ShapeDtypeStruct((3,), "float32")
@@ -27,7 +28,7 @@ def test_pure_callback_under_every_transformation():
         np.testing.assert_array_equal(phalanx.jit(phalanx.vmap(f))(batch), np.sort(batch, -1))
     with pytest.raises(RuleError, match="vmap_method"):
         phalanx.vmap(sort)(batch)
-    with pytest.raises(RuleError, match="differentiation of pure_callback"):
+    with pytest.raises(RuleError, match="differentiation of a callback"):
         phalanx.grad(lambda x: sort(x).sum())(X)
 
 
@@ -57,6 +58,60 @@ def test_exceptions_reach_the_caller():
 
     with pytest.raises(KeyError, match="from the host"):
         phalanx.block_until_ready(phalanx.jit(lambda x: phalanx.pure_callback(fail, SHAPE, x))(X))
+
+
+def test_an_exception_has_its_own_traceback():
+    def fail(x):
+        raise KeyError("from the host")
+
+    mesh = phalanx.make_mesh((8,), ("d",))
+    sharded = phalanx.device_put(np.ones(8), phalanx.NamedSharding(mesh, phalanx.P("d")))
+    for run, x in ((lambda f: f, X), (phalanx.jit, X), (phalanx.jit, sharded)):
+        with pytest.raises(KeyError, match="from the host") as error:
+            run(lambda x: io_callback(fail, None, x))(x)
+            phalanx.effects_barrier()
+        frames = [entry.name for entry in error.traceback]
+        assert frames[-1] == "fail"
+
+
+def test_eager_calls_leave_nothing_behind():
+    before = len(host_callback_p.calls)
+    for i in range(3):
+        assert phalanx.pure_callback(lambda x: x + 1, phalanx.ShapeDtypeStruct((), "int32"), i) == i + 1
+    assert len(host_callback_p.calls) == before
+    key = phalanx.random.key(0)
+    seen = []
+    phalanx.debug.callback(seen.append, key)
+    np.testing.assert_array_equal(seen[0], phalanx.random.key_data(key))
+    there = phalanx.device_put(X, phalanx.devices()[3])
+    assert phalanx.pure_callback(np.sort, SHAPE, there).devices() == {phalanx.devices()[3]}
+
+
+def test_callbacks_have_no_derivative_but_integers_pass():
+    count = lambda x: io_callback(lambda v: np.int32(v.size), phalanx.ShapeDtypeStruct((), "int32"), x)
+    np.testing.assert_array_equal(phalanx.grad(lambda x: x.sum() * count(x))(X), np.full(3, 3.0))
+    with pytest.raises(RuleError, match="differentiation of a callback"):
+        phalanx.grad(lambda x: io_callback(np.sum, phalanx.ShapeDtypeStruct((), "float32"), x))(X)
+
+
+def test_a_sharding_names_the_device_that_calls():
+    mesh = phalanx.make_mesh((8,), ("d",))
+    x = phalanx.device_put(np.arange(8.0, dtype=np.float32), phalanx.NamedSharding(mesh, phalanx.P("d")))
+    there = phalanx.sharding.SingleDeviceSharding(phalanx.devices()[5])
+    shape = phalanx.ShapeDtypeStruct((8,), "float32")
+    f = phalanx.jit(lambda x: phalanx.pure_callback(lambda v: v * 2, shape, x, sharding=there))
+    assert "callback_device_5" in f.lower(x).as_text()
+    np.testing.assert_array_equal(f(x), np.arange(8) * 2)
+    with pytest.raises(ArgumentError) as error:
+        elsewhere = phalanx.device_put(x, phalanx.NamedSharding(phalanx.make_mesh((2,), ("d",)), phalanx.P("d")))
+        phalanx.jit(lambda x: phalanx.pure_callback(lambda v: v * 2, shape, x, sharding=there))(elsewhere)
+    assert str(error.value) == (
+        "device of a callback: expected one of the 2 devices that the program runs on, or its number among them, got "
+        "CpuDevice(id=5).\n"
+        "  To mend: name a device of the mesh, or leave it out."
+    )
+    with pytest.raises(TypeError, match="None or a SingleDeviceSharding"):
+        phalanx.pure_callback(np.sort, SHAPE, X, sharding=x.sharding)
 
 
 def test_wrong_results_are_refused():

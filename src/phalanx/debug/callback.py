@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core.effects import debug_effect, ordered_debug_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
-from phalanx.lax.callback import host_callback_p
+from phalanx.lax.callback import Caller, host_callback_p
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -55,7 +55,7 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
     flat.__name__ = getattr(callback, "__name__", "callback")
     arrays = [x for x, a in zip(leaves, is_array) if a]
     effect = ordered_debug_effect if ordered else debug_effect
-    host_callback_p(*arrays, function=flat, results=(), effect=effect, vmap_method=None)
+    host_callback_p(*arrays, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller())
 
 
 def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:

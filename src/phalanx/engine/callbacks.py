@@ -41,34 +41,47 @@ def host_function(
       A function for `compile_module(host_callbacks=...)`. Operands are copies, so they may be kept; results are
       checked, because XLA would read past an array that is too small.
     """
-    wanted = [(tuple(result.shape), np.dtype(result.dtype)) for result in results]
 
     def call(*operands: Any) -> tuple:
         try:
             given = function(*[np.array(operand) for operand in operands if operand is not None])
-            checked = _check_results(name, given, wanted)
+            checked = check_results(name, given, results)
         except BaseException as error:
             if num_partitions == 1:
                 raise keep_failure(error) from None
             keep_late_failure(error)
-            checked = [np.zeros(shape, dtype) for shape, dtype in wanted]
+            checked = [np.zeros(result.shape, result.dtype) for result in results]
         # An operand that is None is an order token, which is always first and has a result of its own.
         return (None, *checked) if operands and operands[0] is None else tuple(checked)
 
     return call
 
 
-def _check_results(name: str, given: Any, wanted: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
+def check_results(name: str, given: Any, results: Sequence[Any]) -> list[np.ndarray]:
+    """Take what a Python function gave as arrays, refusing what it was not declared to give.
+
+    Args:
+      name: how the user knows the function.
+      given: a sequence of array-likes, or None for none.
+      results: per result a record with `shape` and `dtype`.
+
+    Returns:
+      The arrays, contiguous.
+
+    Raises:
+      CallbackResultError: their number, a shape or a dtype is another.
+    """
     given = [] if given is None else list(given)
-    if len(given) != len(wanted):
+    if len(given) != len(results):
         raise CallbackResultError(
             f"results of {name}",
-            expected=f"{len(wanted)} arrays",
+            expected=f"{len(results)} arrays",
             got=f"{len(given)}",
             mend="return what the declared result shapes say",
         )
     arrays = [np.asarray(value) for value in given]
-    for position, (array, (shape, dtype)) in enumerate(zip(arrays, wanted)):
+    for position, (array, result) in enumerate(zip(arrays, results)):
+        shape, dtype = tuple(result.shape), np.dtype(result.dtype)
         if array.shape != shape or array.dtype != dtype:
             raise CallbackResultError(
                 f"results of {name}, result {position}",
@@ -76,7 +89,7 @@ def _check_results(name: str, given: Any, wanted: list[tuple[tuple[int, ...], np
                 got=f"{array.dtype}{list(array.shape)}",
                 mend="return what the declared result shapes say",
             )
-    return [np.ascontiguousarray(array).reshape(shape) for array, (shape, _) in zip(arrays, wanted)]
+    return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
 
 def emit_callback(
@@ -89,6 +102,7 @@ def emit_callback(
     has_side_effect: bool = True,
     module: Any = None,
     num_partitions: int = 1,
+    partition: int = 0,
 ) -> tuple[list[ir.Value], ir.Value | None]:
     """Emit a call of a Python function at the current insertion point.
 
@@ -100,8 +114,9 @@ def emit_callback(
       token: an order token; the call then comes after everything else that took the token before.
       has_side_effect: whether the call must happen although nobody reads its results.
       module: the module that the call stands in; needed where there are several partitions.
-      num_partitions: devices that share the program. The first one makes the call for all of them, with whole
-        operands; 1 also where the call stands in a part of the program that is written for one device.
+      num_partitions: devices that share the program. One of them makes the call for all, with whole operands; 1 also
+        where the call stands in a part of the program that is written for one device.
+      partition: the number of that device.
 
     Returns:
       The results, and the token that the next ordered call must take.
@@ -110,9 +125,9 @@ def emit_callback(
     wide_types = [_wide_type(result_type) for result_type in result_types]
     attributes = _call_attributes(index, platform, has_side_effect)
     if num_partitions > 1:
-        _declare_meshes(module, num_partitions)
+        _declare_meshes(module, num_partitions, partition)
         operands = [_replicated(operand) for operand in operands]
-        attributes["sdy.sharding"] = _on_first_device(len(wide_types) + (token is not None))
+        attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types) + (token is not None))
     if token is not None:
         operands = [token, *operands]
         wide_types = [token.type, *wide_types]
@@ -161,23 +176,23 @@ def _row_major(value_type: ir.Type) -> ir.Attribute:
     return ir.DenseIntElementsAttr.get(np.arange(rank - 1, -1, -1), type=ir.IndexType.get())
 
 
-_ONE_DEVICE, _ALL_DEVICES = "callback_device", "callback_devices"
+_ONE_DEVICE, _ALL_DEVICES = "callback_device_{}", "callback_devices"
 
 
-def _declare_meshes(module: Any, num_partitions: int) -> None:
+def _declare_meshes(module: Any, num_partitions: int, partition: int) -> None:
     """Declare, once in a module, the mesh of the device that makes the calls and the one of all devices."""
     symbols = ir.SymbolTable(module.operation)
-    if _ONE_DEVICE in symbols:
-        return
-    axis = sdy.MeshAxisAttr.get("all", num_partitions)
+    one = _ONE_DEVICE.format(partition)
     with ir.InsertionPoint.at_block_begin(module.body):
-        sdy.MeshOp(_ONE_DEVICE, sdy.MeshAttr.get([], device_ids=[0]))
-        sdy.MeshOp(_ALL_DEVICES, sdy.MeshAttr.get([axis]))
+        if one not in symbols:
+            sdy.MeshOp(one, sdy.MeshAttr.get([], device_ids=[partition]))
+        if _ALL_DEVICES not in symbols:
+            sdy.MeshOp(_ALL_DEVICES, sdy.MeshAttr.get([sdy.MeshAxisAttr.get("all", num_partitions)]))
 
 
-def _on_first_device(count: int) -> ir.Attribute:
-    """Give the sharding of a call by the first device; one without results carries it all the same."""
-    whole = sdy.TensorShardingAttr.get(_ONE_DEVICE, [])
+def _on_one_device(partition: int, count: int) -> ir.Attribute:
+    """Give the sharding of a call by one device; one without results carries it all the same."""
+    whole = sdy.TensorShardingAttr.get(_ONE_DEVICE.format(partition), [])
     return sdy.TensorShardingPerValueAttr.get([whole] * max(count, 1))
 
 

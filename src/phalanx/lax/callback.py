@@ -1,26 +1,30 @@
 """Callbacks: Python functions of the host, called from compiled programs.
 
 `pure_callback` is a function of its arguments and may be dropped or run again; `io_callback` has an effect. Both are
-one primitive, of which `debug.callback` and `debug.print` are users too. Run at once they still go through a compiled
-program, so that the order of effects and the types of results are the same everywhere.
+one primitive, of which `debug.callback`, `debug.print` and `experimental.host_callback` are users too. Run at once,
+the function is simply called.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, placement
+from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dispatch import common_devices, effects_barrier
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
+from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero
-from phalanx.engine.callbacks import emit_callback, host_function
+from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.lax.loops import map as map_one_by_one
+from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_front
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
@@ -28,12 +32,47 @@ from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 SEQUENTIAL, EXPAND_DIMS, BROADCAST_ALL, LEGACY = "sequential", "expand_dims", "broadcast_all", "legacy_vectorized"
 
 
+class Caller(NamedTuple):
+    """Which device makes a call where several share the program.
+
+    Args:
+      device: a device, or its number among those of the program. Where the program is written for each device by
+        itself, inside `shard_map` or `pmap`, each makes a call of its own, and this is not asked.
+      is_told: whether the function gets the device as its first argument.
+    """
+
+    device: Any = 0
+    is_told: bool = False
+
+
+class Tap:
+    """A host function that only looks on, and is told how what it sees came about.
+
+    Args:
+      function: takes the transformations and the operands.
+      transforms: what was done to the program since, as pairs of a name and details, the first one first.
+    """
+
+    __slots__ = ("function", "transforms")
+
+    def __init__(self, function: Callable, transforms: tuple = ()):
+        self.function, self.transforms = function, transforms
+
+    __name__ = "tap"
+
+    def __call__(self, *operands: Any) -> list:
+        self.function(self.transforms, *operands)
+        return []
+
+    def batched(self, dims: tuple) -> Tap:
+        """The tap that sees a whole batch, mapped along these dimensions of the operands."""
+        return Tap(self.function, (*self.transforms, ("batch", {"batch_dims": dims})))
+
+
 class HostCall(Primitive, name="host_callback", multiple=True):
     """A call of a host function: (*operands) -> results of the declared types."""
 
-    def result(
-        self, *avals: Any, function: Callable, results: tuple, effect: Effect | None, vmap_method: str | None
-    ) -> list:
+    def result(self, *avals: Any, results: tuple, **_: Any) -> list:
         return list(results)
 
     def effects(self, *avals: Any, effect: Effect | None, **_: Any) -> Effects:
@@ -46,6 +85,21 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         whole = [name for names in (*operands, *outs) for name in names]
         return Roles(operands, outs, whole=whole)
 
+    def run(
+        self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **_: Any
+    ) -> list:
+        if effect is not None and effect.ordered:
+            effects_barrier()
+        arrays = [x if type(x) is Array else placement.put(x) for x in args]
+        name = getattr(function, "__name__", "callback")
+        devices, committed = common_devices([x._type for x in arrays], lambda i: f"{name}, argument {i}")
+        devices = devices or tuple(placement.default_sharding().device_set)
+        if caller.is_told:
+            function = functools.partial(function, devices[_partition(devices, caller)])
+        given = check_results(name, function(*map(_host_value, arrays)), results)
+        whole = placement.on_device(devices[0]) if len(devices) == 1 else GSPMDSharding.replicated(devices)
+        return [placement.put(x, whole, a, committed) for x, a in zip(given, results)]
+
     def lower(
         self,
         ctx: Any,
@@ -54,9 +108,13 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         results: tuple,
         effect: Effect | None,
         vmap_method: str | None,
+        caller: Caller,
     ) -> list:
         module = ctx.module
         name = getattr(function, "__name__", "callback")
+        partition = _partition(module.device_assignment, caller)
+        if caller.is_told:
+            function = functools.partial(function, module.device_assignment[partition])
         module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
         ordered = effect is not None and effect.ordered
         out, token = emit_callback(
@@ -68,16 +126,17 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             has_side_effect=effect is not None,
             module=module.module,
             num_partitions=module.num_partitions,
+            partition=partition,
         )
         if ordered:
             ctx.tokens[effect] = token
         return out
 
-    def jvp(self, primals: Any, tangents: Any, *, effect: Effect | None, **params: Any) -> tuple:
-        out = self(*primals, effect=effect, **params)
-        if effect is None and out:
+    def jvp(self, primals: Any, tangents: Any, **params: Any) -> tuple:
+        out = self(*primals, **params)
+        if any(dtypes.issubdtype(x.dtype, np.inexact) for x in out):
             raise RuleError(
-                "differentiation of pure_callback",
+                "differentiation of a callback",
                 expected="a function with a derivative",
                 got=f"the host function {getattr(params['function'], '__name__', 'callback')}",
                 mend="wrap the call in a custom_jvp or custom_vjp function, or stop the gradient of its arguments",
@@ -94,7 +153,11 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         results: tuple,
         effect: Effect | None,
         vmap_method: str | None,
+        caller: Caller,
     ) -> tuple:
+        call = functools.partial(self, effect=effect, vmap_method=vmap_method, caller=caller)
+        if isinstance(function, Tap):
+            return call(*args, function=function.batched(tuple(dims)), results=()), []
         if effect is not None and effect.ordered:
             raise RuleError(
                 "vmap of an ordered callback",
@@ -102,7 +165,6 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 got=str(effect),
                 mend="leave out ordered=True, or use lax.map instead of vmap",
             )
-        call = functools.partial(self, function=function, results=results, effect=effect, vmap_method=vmap_method)
         if vmap_method is None and effect is None:
             raise RuleError(
                 "vmap of pure_callback",
@@ -117,7 +179,8 @@ class HostCall(Primitive, name="host_callback", multiple=True):
 
             def one(xs: Sequence[Any]) -> list:
                 each = iter(xs)
-                return call(*(next(each) if m else x for x, m in zip(moved, mapped)))
+                operands = [next(each) if m else x for x, m in zip(moved, mapped)]
+                return call(*operands, function=function, results=results)
 
             return map_one_by_one(one, given), [0] * len(results)
         wide = tuple(a.with_shape((axis.size, *a.shape)) for a in results)
@@ -125,24 +188,61 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             moved = [x if m else to_front(x, None, axis.size) for x, m in zip(moved, mapped)]
         elif vmap_method == EXPAND_DIMS:
             moved = [x if m else to_front(x, None, 1) for x, m in zip(moved, mapped)]
-        out = self(*moved, function=function, results=wide, effect=effect, vmap_method=vmap_method)
+        out = call(*moved, function=function, results=wide)
         return out, [0] * len(out)
 
     batch = None
 
 
+def _host_value(x: Array) -> np.ndarray:
+    """What a host function gets for an array: a copy that it may keep and change; numbers for random keys."""
+    return np.array(Array(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed)))
+
+
+def _partition(devices: tuple, caller: Caller) -> int:
+    """The number of the calling device among those of the program."""
+    if isinstance(caller.device, int):
+        if caller.device < len(devices):
+            return caller.device
+    elif caller.device in devices:
+        return devices.index(caller.device)
+    elif len(devices) == 1:
+        return 0
+    raise ArgumentError(
+        "device of a callback",
+        expected=f"one of the {len(devices)} devices that the program runs on, or its number among them",
+        got=repr(caller.device),
+        mend="name a device of the mesh, or leave it out",
+    )
+
+
 host_callback_p = HostCall()
 
 
-def _host_call(
+def host_call(
     what: str,
     callback: Callable,
     result_shape_dtypes: Any,
     args: tuple,
     kwargs: dict,
     effect: Effect | None,
-    vmap_method: str | None,
+    vmap_method: str | None = None,
+    caller: Caller = Caller(),  # noqa: B008  # immutable
 ) -> Any:
+    """Bind a call of a host function on trees.
+
+    Args:
+      what: the public function, for messages.
+      callback: takes the trees, after the device if `caller` says so, and gives a tree.
+      result_shape_dtypes: what it gives.
+      args, kwargs: trees of arrays.
+      effect: what the call does besides giving its results.
+      vmap_method: how it is batched.
+      caller: which device makes the call.
+
+    Returns:
+      A tree of arrays.
+    """
     if not callable(callback):
         raise ArgumentTypeError(
             f"{what}, argument callback", expected="a function", got=repr(callback), mend="pass one"
@@ -150,9 +250,10 @@ def _host_call(
     avals, out_tree = tree_flatten(tree_map(_result_aval, result_shape_dtypes))
     leaves, tree = tree_flatten((args, kwargs))
 
-    def flat(*xs: np.ndarray) -> list:
-        call_args, call_kwargs = tree_unflatten(tree, xs)
-        out, tree_out = tree_flatten(callback(*call_args, **call_kwargs))
+    def flat(*xs: Any) -> list:
+        first = xs[: caller.is_told]
+        call_args, call_kwargs = tree_unflatten(tree, xs[len(first) :])
+        out, tree_out = tree_flatten(callback(*first, *call_args, **call_kwargs))
         if tree_out != out_tree:
             raise ArgumentError(
                 f"{what}, the result of {flat.__name__}",
@@ -163,8 +264,22 @@ def _host_call(
         return [np.asarray(x, a.dtype) if isinstance(x, int | float | complex) else x for x, a in zip(out, avals)]
 
     flat.__name__ = getattr(callback, "__name__", "callback")
-    out = host_callback_p(*leaves, function=flat, results=tuple(avals), effect=effect, vmap_method=vmap_method)
+    out = host_callback_p(
+        *leaves, function=flat, results=tuple(avals), effect=effect, vmap_method=vmap_method, caller=caller
+    )
     return tree_unflatten(out_tree, out)
+
+
+def _caller_on(what: str, sharding: Any) -> Caller:
+    """The device that is to make a call: the first one where nothing is asked."""
+    if sharding is None or isinstance(sharding, SingleDeviceSharding):
+        return Caller() if sharding is None else Caller(sharding.device)
+    raise ArgumentTypeError(
+        f"{what}, argument sharding",
+        expected="None or a SingleDeviceSharding, since one device makes the call with whole arrays",
+        got=repr(sharding),
+        mend="name the device, or make the call inside shard_map, where each device makes one with its part",
+    )
 
 
 def _result_aval(x: Any) -> ShapedArray:
@@ -189,7 +304,8 @@ def pure_callback(
       callback: takes NumPy arrays in the structure of the arguments and gives arrays.
       result_shape_dtypes: a pytree of `ShapeDtypeStruct`s (or arrays) that says what it gives.
       args, kwargs: its arguments.
-      sharding: not supported; the function always sees whole arrays.
+      sharding: a `SingleDeviceSharding` names the device that makes the call, with whole arrays; the first one if not
+        given.
       vmap_method: under `vmap`, "sequential" calls it for each example, "expand_dims" and "broadcast_all" call it once
         with a leading dimension on the mapped arguments (of size 1, or repeated, on the others).
 
@@ -206,10 +322,6 @@ def pure_callback(
       >>> phalanx.jit(lambda x: phalanx.pure_callback(np.sort, shape, x))(jnp.array([3.0, 1.0, 2.0])).tolist()
       [1.0, 2.0, 3.0]
     """
-    if sharding is not None:
-        raise ArgumentError(
-            "pure_callback, argument sharding", expected="None", got=repr(sharding), mend="leave it out"
-        )
     known = (None, SEQUENTIAL, EXPAND_DIMS, BROADCAST_ALL, LEGACY)
     if vmap_method not in known:
         raise ArgumentError(
@@ -218,7 +330,8 @@ def pure_callback(
             got=repr(vmap_method),
             mend="choose one of these",
         )
-    return _host_call("pure_callback", callback, result_shape_dtypes, args, kwargs, None, vmap_method)
+    caller = _caller_on("pure_callback", sharding)
+    return host_call("pure_callback", callback, result_shape_dtypes, args, kwargs, None, vmap_method, caller)
 
 
 def io_callback(
@@ -230,7 +343,8 @@ def io_callback(
       callback: takes NumPy arrays in the structure of the arguments and gives arrays (or None).
       result_shape_dtypes: a pytree that says what it gives; None for nothing.
       args, kwargs: its arguments.
-      sharding: not supported; the function always sees whole arrays.
+      sharding: a `SingleDeviceSharding` names the device that makes the call, with whole arrays; the first one if not
+        given.
       ordered: whether such calls happen in program order, also across programs.
 
     Returns:
@@ -244,7 +358,6 @@ def io_callback(
       >>> seen
       [7]
     """
-    if sharding is not None:
-        raise ArgumentError("io_callback, argument sharding", expected="None", got=repr(sharding), mend="leave it out")
     effect = ordered_io_effect if ordered else io_effect
-    return _host_call("io_callback", callback, result_shape_dtypes, args, kwargs, effect, None)
+    caller = _caller_on("io_callback", sharding)
+    return host_call("io_callback", callback, result_shape_dtypes, args, kwargs, effect, caller=caller)
