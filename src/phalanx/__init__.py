@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
     from phalanx import nn as nn
+    from phalanx import nnx as nnx
     from phalanx import numpy as numpy
     from phalanx import optim as optim
     from phalanx import random as random
@@ -119,6 +120,7 @@ _MODULES = {
             "interpreters",
             "lax",
             "nn",
+            "nnx",
             "numpy",
             "optim",
             "random",

@@ -42,6 +42,10 @@ class TraceError(PhalanxError, TypeError):
     """A function cannot be traced or transformed as asked."""
 
 
+class TraceContextError(PhalanxError, TypeError):
+    """A variable or module was changed inside a transformation that it comes from outside of."""
+
+
 class RuleError(PhalanxError, NotImplementedError):
     """A primitive does not have the rule that a transformation needs."""
 

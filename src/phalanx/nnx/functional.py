@@ -1,0 +1,569 @@
+"""Graphs taken apart and put together: `split`, `merge`, `update`, `state`, `clone`, `pop`, iteration and kin.
+
+What users call; `graphs` does the walking. A split or `state` shares its variables with the module, so that nothing is
+copied; `clone`, `merge(..., copy=True)` and any function of pytrees make new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TreeError
+from phalanx.nnx.filters import Filter, to_predicate
+from phalanx.nnx.graphs import Graph, GraphDef, build, build_from_leaves, graph_of
+from phalanx.nnx.levels import check_level
+from phalanx.nnx.objects import Object, is_array, touch
+from phalanx.nnx.states import Path, State, _grouped, path_text, to_flat_state
+from phalanx.nnx.variables import Variable
+from phalanx.tree import tree_map, tree_structure
+
+
+def _state_of(graph: Graph, node: Any) -> State:
+    return State.from_flat_path(graph.entries(node))
+
+
+def graphdef(node: Any, /, *, graph: bool | None = None) -> GraphDef:
+    """The structure of a module, or of a tree of modules.
+
+    Args:
+      node: the module.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.graphdef([nnx.Param(1.0)]) is nnx.graphdef([nnx.Param(2.0)])
+      True
+    """
+    return graph_of(node).definition
+
+
+def split(node: Any, *filters: Filter, graph: bool | None = None) -> tuple:
+    """The structure of a module, and its variables and arrays.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: which leaves go into which state, the first match counting; one state with all of them without.
+
+    Returns:
+      `(graphdef, state, ...)` with a state for each filter, whose variables are those of the module.
+
+    Raises:
+      ArgumentError: no filter means a leaf, or `...` is not the last one.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> class Model(nnx.Module):
+      ...     def __init__(self):
+      ...         self.w, self.n = nnx.Param(jnp.ones(2)), nnx.BatchStat(0)
+      >>> graphdef, params, rest = nnx.split(Model(), nnx.Param, ...)
+      >>> list(params), list(rest)
+      (['w'], ['n'])
+    """
+    found = graph_of(node)
+    if not filters:
+        return found.definition, _state_of(found, node)
+    groups = _grouped(found.entries(node), filters, "split", exhaustive=True)
+    return (found.definition, *(State.from_flat_path(g.items()) for g in groups))
+
+
+def merge(graphdef: GraphDef, /, *states: Any, copy: bool = False, recreate_variables: bool = True) -> Any:
+    """The module of a structure and states: the inverse of `split`.
+
+    Args:
+      graphdef: the structure.
+      *states: states that together have a leaf for each place.
+      copy: whether the module's variables are new ones, or those of the states.
+      recreate_variables: taken for compatibility.
+
+    Raises:
+      TreeError: a place has no leaf, or a leaf no place.
+      ArgumentTypeError: `graphdef` is no `GraphDef`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.merge(*nnx.split({"a": nnx.Param(1.0)}))
+      {'a': Param(value=1.0)}
+    """
+    if not isinstance(graphdef, GraphDef):
+        raise ArgumentTypeError(
+            "merge, argument graphdef", expected="a GraphDef", got=graphdef, mend="pass what `split` gave first"
+        )
+    if graphdef.paths[0] == [()] or graphdef.paths[1] == [()]:
+        return build_from_leaves(graphdef, {(): states[0]}, "merge", copy)
+    flat: dict[Path, Any] = {}
+    for s in states:
+        flat.update(s._leaves() if type(s) is State else to_flat_state(s).items())
+    return build_from_leaves(graphdef, flat, "merge", copy)
+
+
+def state(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
+    """The variables and arrays of a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: which leaves; a leaf that no filter means is left out.
+
+    Returns:
+      A state, or a tuple with one for each filter where there are several.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Param)
+      State({'a': Param(value=1.0)})
+    """
+    found = graph_of(node)
+    if not filters:
+        return _state_of(found, node)
+    groups = _grouped(found.entries(node), filters, "state", exhaustive=False)
+    states = tuple(State.from_flat_path(g.items()) for g in groups)
+    return states[0] if len(states) == 1 else states
+
+
+def variables(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
+    """The variables of a module, without its other arrays.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: which variables.
+
+    Returns:
+      A state, or a tuple with one for each filter where there are several.
+    """
+    found = graph_of(node)
+    items = list(zip(found.paths, found.variables))
+    groups = _grouped(items, filters or (...,), "variables", exhaustive=False)
+    states = tuple(State.from_flat_path(g.items()) for g in groups)
+    return states[0] if len(states) == 1 else states
+
+
+def update(node: Any, state: Any, /, *states: Any) -> None:
+    """Set the variables and arrays of a module from states.
+
+    Args:
+      node: a module, or a tree of modules.
+      state, *states: states, or nested mappings of variables or values; what they do not have stays as it is. A
+        variable where the module has none becomes a new attribute.
+
+    Raises:
+      ShapeError: a value has another shape than the one it takes the place of.
+      TreeError: a value stands where the module has nothing.
+      TraceContextError: the module belongs to another trace level.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = {"a": nnx.Param(1.0)}
+      >>> nnx.update(model, {"a": 2.0})
+      >>> model["a"].value
+      2.0
+    """
+    found = graph_of(node)
+    targets = dict(zip(found.paths, found.variables))
+    refs = dict(zip(found.ref_paths, found.refs))
+    for path, leaf in _flat_leaves(targets, state, *states):
+        target = targets.get(path)
+        if target is None:
+            _set_leaf(node, refs, path, leaf)
+        elif isinstance(leaf, Variable):
+            if target is not leaf:
+                _check_shape(path, target._value, leaf._value)
+                target.update_from_state(leaf)
+        else:
+            _check_shape(path, target._value, leaf)
+            target.set_raw_value(leaf)
+
+
+def _flat_leaves(targets: dict, *states: Any) -> Iterator[tuple[Path, Any]]:
+    for s in states:
+        if isinstance(s, Variable) or is_array(s):
+            yield (), s
+        elif isinstance(s, State):
+            yield from s._leaves()
+        else:
+            yield from _open_mapping(s, (), targets)
+
+
+def _open_mapping(mapping: Any, path: Path, targets: dict) -> Iterator[tuple[Path, Any]]:
+    """The leaves of nested mappings; a mapping that is a variable's value is a leaf."""
+    if path in targets or not isinstance(mapping, Mapping):
+        yield path, mapping
+        return
+    for key, value in mapping.items():
+        yield from _open_mapping(value, (*path, key), targets)
+
+
+def _check_shape(path: Path, old: Any, new: Any) -> None:
+    shape, got = getattr(old, "shape", None), getattr(new, "shape", None)
+    if shape is not None and got is not None:
+        if tuple(shape) != tuple(got):
+            raise ShapeError(
+                f"update, {path_text(path)}",
+                expected=f"a value of shape {tuple(shape)}",
+                got=f"one of shape {tuple(got)}",
+                mend="pass the state of a module of the same sizes, or set variable.value to change the shape",
+            )
+    elif shape is None and got is None and tree_structure(old) != tree_structure(new) and old is not None:
+        raise TreeError(
+            f"update, {path_text(path)}",
+            expected=f"a value of structure {tree_structure(old)}",
+            got=str(tree_structure(new)),
+            mend="pass the state of a module of the same structure",
+        )
+
+
+def _set_leaf(node: Any, refs: dict, path: Path, leaf: Any) -> None:
+    """Set an array that stands in no variable, or a new variable."""
+    if path in refs:
+        holder, key = refs[path]
+        holder = node if holder is None else holder
+        old = holder.__dict__[key] if isinstance(holder, Object) else holder[key]
+        _check_shape(path, old, leaf)
+    elif isinstance(leaf, Variable):
+        holder, key = _at(node, path[:-1]), path[-1]
+    else:
+        raise TreeError(
+            f"update, {path_text(path)}",
+            expected="a path that the module has",
+            got="one that it has not",
+            mend="correct the path, or pass a variable to make a new attribute",
+        )
+    if isinstance(holder, Object):
+        setattr(holder, key, leaf)
+    else:
+        holder[key] = leaf
+
+
+def _at(node: Any, path: Path) -> Any:
+    for key in path:
+        node = getattr(node, key) if isinstance(node, Object) else node[key]
+    return node
+
+
+def clone(node: Any, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> Any:
+    """A module of the same structure with variables of its own.
+
+    Args:
+      node: a module, or a tree of modules.
+      variables: whether variables are copied, or shared with the original.
+      arrays: whether arrays are copied too; they cannot change, so that sharing them is safe unless they are donated.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> a = {"w": nnx.Param(1.0)}
+      >>> nnx.clone(a)["w"] is a["w"]
+      False
+    """
+    found = graph_of(node)
+
+    def copied(x: Any) -> Any:
+        return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, x) if arrays else x
+
+    boxes = [v.copy(copied(v._value)) for v in found.variables] if variables else found.variables
+    return build(found.definition.root, iter(boxes), iter([copied(x) for x in found.arrays(node)]), {}, {})
+
+
+def pop(node: Any, *filters: Filter) -> Any:
+    """Take variables out of a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: which variables; at least one.
+
+    Returns:
+      A state, or a tuple with one for each filter where there are several.
+
+    Raises:
+      ArgumentError: no filter is given.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Model(nnx.Module):
+      ...     def __init__(self):
+      ...         self.a, self.b = nnx.Param(1.0), nnx.Intermediate(2.0)
+      >>> model = Model()
+      >>> nnx.pop(model, nnx.Intermediate), hasattr(model, "b")
+      (State({'b': Intermediate(value=2.0)}), False)
+    """
+    if not filters:
+        raise ArgumentError(
+            "pop",
+            expected="at least one filter",
+            got="none",
+            mend="pass the kind to take out, such as nnx.Intermediate",
+        )
+    found = graph_of(node)
+    groups = _grouped(list(zip(found.paths, found.variables)), filters, "pop", exhaustive=False)
+    gone = {id(v) for g in groups for v in g.values()}
+    if gone:
+        _remove(node, gone, set())
+    states = tuple(State.from_flat_path(g.items()) for g in groups)
+    return states[0] if len(states) == 1 else states
+
+
+def _remove(node: Any, gone: set[int], seen: set[int]) -> Any:
+    """A node without any reference to some variables: itself, changed, or a new one if it is a tuple."""
+    if id(node) in seen or not isinstance(node, Object | State | dict | list | tuple):
+        return node
+    seen.add(id(node))
+    if isinstance(node, tuple):
+        kept = [_remove(x, gone, seen) for x in node if id(x) not in gone]
+        return node if len(kept) == len(node) and all(x is y for x, y in zip(kept, node)) else tuple(kept)
+    if isinstance(node, list):
+        kept = [_remove(x, gone, seen) for x in node if id(x) not in gone]
+        if len(kept) != len(node) or any(x is not y for x, y in zip(kept, node)):
+            node[:] = kept
+        return node
+    held: Any = node.__dict__ if isinstance(node, Object) else node
+    changed = False
+    for name, value in list(held.items()):
+        if id(value) in gone:
+            if isinstance(node, Object):
+                check_level(node, f"popping {name!r}")
+            del held[name]
+            changed = True
+        elif (new := _remove(value, gone, seen)) is not value and not isinstance(value, State):
+            held[name] = new
+            changed = True
+    if changed and isinstance(node, Object):
+        touch(node)
+    return node
+
+
+def iter_graph(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Any]]:
+    """All there is in a graph with its path, what is inside before what it is in, each shared thing once.
+
+    Args:
+      node: a module, or a tree of modules.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> [path for path, _ in nnx.iter_graph({"a": [nnx.Param(1.0)]})]
+      [('a', 0), ('a',), ()]
+    """
+    yield from _iterate(node, (), set())
+
+
+def _iterate(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Any]]:
+    if isinstance(x, Object | Variable | list | dict):
+        if id(x) in seen:
+            return
+        seen.add(id(x))
+    items: Any = ()
+    if isinstance(x, Object):
+        items = sorted(x.__dict__.items())
+    elif isinstance(x, dict | State):
+        items = x.items()
+    elif isinstance(x, list | tuple):
+        items = enumerate(x)
+    for key, value in items:
+        yield from _iterate(value, (*path, key), seen)
+    yield path, x
+
+
+def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Any]]:
+    """All modules in a graph with their paths, the inner ones first.
+
+    Args:
+      module: a module, or a tree of modules.
+    """
+    from phalanx.nnx.module import Module
+
+    for path, value in iter_graph(module):
+        if isinstance(value, Module):
+            yield path, value
+
+
+def iter_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Any, Any]]:
+    """The modules that are attributes of a module, or elements of a container, by name.
+
+    Args:
+      node: a module.
+    """
+    from phalanx.nnx.module import Module
+
+    items = node.__dict__ if isinstance(node, Object) else node
+    for key, value in sorted(items.items()) if isinstance(items, dict) else enumerate(items):
+        if isinstance(value, Module):
+            yield key, value
+
+
+def find_duplicates(node: Any, /, *, only: Filter = ...) -> list[list[Path]]:
+    """The paths of what is reached on more than one way.
+
+    Args:
+      node: a module, or a tree of modules.
+      only: which variables and objects to look at.
+
+    Returns:
+      For each such thing its paths.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> nnx.find_duplicates({"a": w, "b": w})
+      [[('a',), ('b',)]]
+    """
+    predicate = to_predicate(only)
+    places: dict[int, list[Path]] = {}
+    _find(node, (), predicate, places)
+    return [paths for paths in places.values() if len(paths) > 1]
+
+
+def _find(x: Any, path: Path, predicate: Any, places: dict[int, list[Path]]) -> None:
+    if isinstance(x, Object | Variable):
+        met = id(x) in places
+        if predicate(path, x):
+            places.setdefault(id(x), []).append(path)
+        else:
+            places.setdefault(id(x), [])
+        if met:
+            return
+    items: Any = ()
+    if isinstance(x, Object):
+        items = sorted(x.__dict__.items())
+    elif isinstance(x, dict | State):
+        items = x.items()
+    elif isinstance(x, list | tuple):
+        items = enumerate(x)
+    for key, value in items:
+        _find(value, (*path, key), predicate, places)
+
+
+def map(
+    f: Callable[[Path, Any], Any], node: Any, /, *, graph: bool | None = None, recreate_variables: bool = True
+) -> Any:
+    """A graph of the same structure with `f(path, leaf)` in place of each variable and array.
+
+    Args:
+      f: the function; what is no variable becomes the value of one like the old.
+      node: a module, or a tree of modules.
+    """
+    found = graph_of(node)
+    boxes = [
+        y if isinstance(y := f(p, v), Variable) else v.copy(y)
+        for p, v in zip(found.paths, found.variables, strict=True)
+    ]
+    arrays = [f(p, x) for p, x in zip(found.ref_paths, found.arrays(node), strict=True)]
+    return build(found.definition.root, iter(boxes), iter(arrays), {}, {})
+
+
+def recursive_map(f: Callable[[Path, Any], Any], node: Any, /, *, graph: bool | None = None) -> Any:
+    """A graph with `f(path, node)` in place of each node and leaf, the inner ones first.
+
+    Args:
+      f: the function; it is given copies, which it may change or replace.
+      node: a module, or a tree of modules.
+    """
+    return _recursive(f, clone(node, variables=False), (), {})
+
+
+def _recursive(f: Callable, x: Any, path: Path, done: dict[int, Any]) -> Any:
+    if id(x) in done and isinstance(x, Object | Variable):
+        return done[id(x)]
+    if isinstance(x, Object):
+        for name, value in list(x.__dict__.items()):
+            if isinstance(value, Object | Variable | list | dict | tuple) or is_array(value):
+                x.__dict__[name] = _recursive(f, value, (*path, name), done)
+        touch(x)
+    elif isinstance(x, list | tuple):
+        made = [_recursive(f, v, (*path, i), done) for i, v in enumerate(x)]
+        x = type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
+    elif isinstance(x, dict):
+        x = type(x)({k: _recursive(f, v, (*path, k), done) for k, v in x.items()})
+    out = f(path, x)
+    if isinstance(x, Object | Variable):
+        done[id(x)] = out
+    return out
+
+
+class _Caller:
+    """The path of attributes that is to be called on a module put together for the call."""
+
+    def __init__(self, parts: tuple, path: Path):
+        self._parts, self._path = parts, path
+
+    def __getattr__(self, name: str) -> _Caller:
+        return _Caller(self._parts, (*self._path, name))
+
+    def __getitem__(self, key: Any) -> _Caller:
+        return _Caller(self._parts, (*self._path, key))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple:
+        module = merge(self._parts[0], *self._parts[1:], copy=True)
+        target = module
+        for key in self._path:
+            target = getattr(target, key) if isinstance(key, str) and hasattr(target, key) else target[key]
+        return target(*args, **kwargs), split(module)
+
+
+def call(graphdef_state: tuple, /) -> _Caller:
+    """Methods of a module that is given as `(graphdef, state)`, without changing the state.
+
+    Args:
+      graphdef_state: what `split` gave.
+
+    Returns:
+      Something to call, or to take a method from and call: it gives `(result, (graphdef, new_state))`.
+    """
+    return _Caller(tuple(graphdef_state), ())
+
+
+def view(
+    node: Any, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
+) -> Any:
+    """A module that shares its variables with another one and differs in static attributes, such as modes.
+
+    Args:
+      node: a module, or a tree of modules.
+      only: in which modules.
+      raise_if_not_found: refuse attributes that no module has.
+      **kwargs: attributes and their values, set where a module has them.
+
+    Raises:
+      ArgumentError: no module has one of the attributes.
+    """
+    out = clone(node, variables=False)
+    set_attributes(out, only, raise_if_not_found=raise_if_not_found, where="view", **kwargs)
+    return out
+
+
+def set_attributes(node: Any, *filters: Filter, raise_if_not_found: bool = True, where: str, **values: Any) -> None:
+    """Set attributes of all modules in a graph that have them."""
+    predicates = [to_predicate(f) for f in filters] or [to_predicate(...)]
+    remaining = set(values)
+    for path, module in iter_graph(node):
+        if not isinstance(module, Object) or not any(p(path, module) for p in predicates):
+            continue
+        for name, value in values.items():
+            if hasattr(module, name):
+                remaining.discard(name)
+                if getattr(module, name) is not value:
+                    setattr(module, name, value)
+    if remaining and raise_if_not_found:
+        raise ArgumentError(
+            where,
+            expected="attributes that some module has",
+            got=", ".join(sorted(remaining)),
+            mend="correct the name or the filters, or pass raise_if_not_found=False",
+        )
+
+
+def flatten(node: Any, /, **_: Any) -> tuple[GraphDef, Any]:
+    """The structure of a module and its leaves by path.
+
+    Args:
+      node: a module, or a tree of modules.
+    """
+    found = graph_of(node)
+    return found.definition, _state_of(found, node).flat_state()
+
+
+def unflatten(graphdef: GraphDef, state: Any, /, **_: Any) -> Any:
+    """The module of a structure and leaves: the inverse of `flatten`.
+
+    Args:
+      graphdef: the structure.
+      state: a state or a flat state.
+    """
+    flat = dict(state.items()) if not isinstance(state, State) else dict(state._leaves())
+    return build_from_leaves(graphdef, flat, "unflatten")

@@ -1,0 +1,330 @@
+"""Objects: the base of modules and of everything else that is a node of a graph, with reference semantics.
+
+An ordinary Python object whose attributes are data (arrays, variables, other objects, lists, tuples and dictionaries of
+them) or static. Writing an attribute of an object that a cached graph has seen advances the object's version and the
+clock, unless one array takes the place of another. Builds on `levels` and `variables`; `module` and `rngs` derive from
+`Object`, which users know as `Pytree`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from phalanx.core import source
+from phalanx.core.array import Array
+from phalanx.core.aval import ShapeDtypeStruct
+from phalanx.core.config import state
+from phalanx.nnx.levels import check_level, clock
+from phalanx.nnx.variables import MISSING, Static, Variable
+from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves
+
+T = TypeVar("T")
+
+_ARRAYS = (Array, np.ndarray, ShapeDtypeStruct)
+
+
+def is_array(x: Any) -> bool:
+    """Whether a value is an array or stands for one."""
+    return isinstance(x, _ARRAYS)
+
+
+class Marked:
+    """A value with what the user said of it: data, or static."""
+
+    __slots__ = ("is_data", "value")
+
+    def __init__(self, value: Any, is_data: bool):
+        self.value, self.is_data = value, is_data
+
+
+def data(value: Any = MISSING, /, **kwargs: Any) -> Any:
+    """Mark an attribute's value as data, so that numbers in it are leaves: `self.scale = nnx.data(2.0)`.
+
+    Args:
+      value: the value; left out, a field of a dataclass is declared.
+      **kwargs: options of `dataclasses.field`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Scale(nnx.Module):
+      ...     def __init__(self):
+      ...         self.by = nnx.data(2.0)
+      >>> nnx.state(Scale())
+      State({'by': 2.0})
+    """
+    return _mark(value, True, kwargs)
+
+
+def static(value: Any = MISSING, /, **kwargs: Any) -> Any:
+    """Mark an attribute's value as static, so that it is part of the structure: `self.table = nnx.static(array)`.
+
+    Args:
+      value: the value, compared by identity where it is not hashable; left out, a field of a dataclass is declared.
+      **kwargs: options of `dataclasses.field`.
+    """
+    return _mark(value, False, kwargs)
+
+
+def _mark(value: Any, is_data: bool, kwargs: dict) -> Any:
+    if value is MISSING:
+        metadata = {**kwargs.pop("metadata", {}), "static": not is_data}
+        return dataclasses.field(**kwargs, metadata=metadata)
+    return Marked(value, is_data)
+
+
+def is_data(value: Any, /) -> bool:
+    """Whether a value is data by itself: an array, a variable, an object, or a container of such.
+
+    Args:
+      value: anything.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.is_data(1.0), nnx.is_data([nnx.Param(1.0)])
+      (False, True)
+    """
+    if isinstance(value, Variable | Object) or is_array(value):
+        return True
+    return any(_is_root(x) or is_array(x) for x in tree_leaves(value, is_leaf=_is_root))
+
+
+def _is_root(x: Any) -> bool:
+    return isinstance(x, Variable | Object)
+
+
+def dataclass(cls: Any = MISSING, /, **kwargs: Any) -> Any:
+    """Make a subclass of `nnx.Pytree` or `nnx.Module` a dataclass that keeps its identity semantics.
+
+    Args:
+      cls: the class; left out, a decorator is given.
+      **kwargs: options of `dataclasses.dataclass`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> @nnx.dataclass
+      ... class Point(nnx.Pytree):
+      ...     x: int
+      >>> Point(3).x
+      3
+    """
+    if cls is MISSING:
+        return lambda c: dataclass(c, **kwargs)
+    return dataclasses.dataclass(cls, **{"eq": False, "repr": False, **kwargs})
+
+
+class Object:
+    """A Python object that is a node of a graph; users derive from it under the name `Pytree`."""
+
+    __slots__ = ("__dict__", "__weakref__", "_graph", "_marks", "_source", "_trace", "_version", "_watched")
+
+    _marked_fields: dict[str, bool] = {}
+    _marks: dict[str, bool]
+    _version: int
+    _watched: bool
+    _trace: Any
+    _graph: Any
+
+    def __init_subclass__(cls, **kwargs: Any):
+        kwargs.pop("pytree", None)
+        super().__init_subclass__(**kwargs)
+        marks = dict(cls._marked_fields)
+        for name, hint in vars(cls).get("__annotations__", {}).items():
+            declared = vars(cls).get(name)
+            if isinstance(declared, dataclasses.Field) and "static" in declared.metadata:
+                marks[name] = not declared.metadata["static"]
+            elif (mark := _mark_of_hint(hint)) is not None:
+                marks[name] = mark
+        cls._marked_fields = marks
+        _register(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return blank(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if state.trace is not self._trace:
+            check_level(self, f"setting {name!r}")
+        if type(value) is Marked:
+            self._marks = {**self._marks, name: value.is_data}
+            value = value.value
+        elif self._marks and name in self._marks and name not in self._marked_fields:
+            self._marks = {k: v for k, v in self._marks.items() if k != name}
+        if self._watched:
+            old = self.__dict__.get(name, MISSING)
+            if old is value:
+                return
+            if not (is_array(old) and is_array(value)):
+                touch(self)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if state.trace is not self._trace:
+            check_level(self, f"deleting {name!r}")
+        touch(self)
+        object.__delattr__(self, name)
+
+    def __getstate__(self) -> tuple:
+        return dict(self.__dict__), self._marks
+
+    def __setstate__(self, saved: tuple) -> None:
+        self.__dict__.update(saved[0])
+        object.__setattr__(self, "_marks", saved[1])
+
+    def __repr__(self) -> str:
+        return _shown(self, "", set())
+
+
+_blank = object.__setattr__
+
+
+def blank(cls: Any) -> Any:
+    """An object of a class without attributes, at the current trace level; `__init__` is not called."""
+    self = object.__new__(cls)
+    _blank(self, "_trace", state.trace)
+    _blank(self, "_graph", None)
+    _blank(self, "_marks", cls._marked_fields)
+    _blank(self, "_version", 0)
+    _blank(self, "_watched", False)
+    _blank(self, "_source", source.current_traceback())
+    return self
+
+
+def touch(target: Object) -> None:
+    """Say that the structure of an object has changed."""
+    # The version first: who sees the new time must find the new version.
+    _blank(target, "_version", target._version + 1)
+    clock.time += 1
+
+
+def _mark_of_hint(hint: Any) -> bool | None:
+    text = hint if isinstance(hint, str) else getattr(hint, "__metadata__", ("",))[0]
+    if not isinstance(text, str):
+        return None
+    text = text.rsplit("nnx.", 1)[-1]
+    return True if text.startswith("Data[") or text == "nnx-data" else False if text.startswith("Static[") else None
+
+
+class _Annotation:
+    """What `nnx.Data[int]` makes: the type, marked as data or static for attributes annotated with it."""
+
+    def __init__(self, text: str):
+        self._text = text
+
+    def __getitem__(self, hint: Any) -> Any:
+        from typing import Annotated
+
+        return Annotated[hint, self._text]
+
+
+Data = _Annotation("Data[]")
+StaticHint = _Annotation("Static[]")
+
+
+class List(list):
+    """A list of data that may be an attribute of a module; a plain list may, too."""
+
+
+class Dict(dict):
+    """A dictionary of data that may be an attribute of a module, with its keys as attributes.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Dict(a=1).a
+      1
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} has no key {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+def attributes(target: Object) -> list[tuple[str, Any]]:
+    """The attributes of an object in the order of their names."""
+    return sorted(target.__dict__.items())
+
+
+def _register(cls: type) -> None:
+    """Make the objects of a class nodes of trees: data are children, the rest is structure; sharing is not kept."""
+
+    def split(target: Any) -> tuple[list, tuple]:
+        children, fixed = [], []
+        marks = target._marks
+        for name, value in attributes(target):
+            if marks.get(name, is_data(value)):
+                children.append((GetAttrKey(name), value))
+            else:
+                fixed.append((name, Static(value)))
+        return children, (tuple(k.name for k, _ in children), tuple(fixed), tuple(marks.items()))
+
+    def flatten(target: Any) -> tuple:
+        children, aux = split(target)
+        return [x for _, x in children], aux
+
+    def unflatten(aux: tuple, children: Any) -> Any:
+        names, fixed, marks = aux
+        made = blank(cls)
+        made.__dict__.update(zip(names, children), **{k: v.value for k, v in fixed})
+        _blank(made, "_marks", dict(marks))
+        return made
+
+    register_pytree_node(cls, flatten, unflatten, split)
+
+
+def _register_containers() -> None:
+    from phalanx.tree import DictKey, SequenceKey
+
+    register_pytree_node(
+        List,
+        lambda x: (list(x), None),
+        lambda _, xs: List(xs),
+        lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], None),
+    )
+    register_pytree_node(
+        Dict,
+        lambda x: ([x[k] for k in sorted(x)], tuple(sorted(x))),
+        lambda keys, xs: Dict(zip(keys, xs)),
+        lambda x: ([(DictKey(k), x[k]) for k in sorted(x)], tuple(sorted(x))),
+    )
+
+
+_register_containers()
+
+
+def _shown(value: Any, indent: str, seen: set[int]) -> str:
+    """An object and what it holds as text, a line for each attribute; what was shown already is not shown again."""
+    inner = indent + "  "
+    if isinstance(value, Object):
+        name = type(value).__name__
+        if id(value) in seen:
+            return f"{name}(...)"
+        seen.add(id(value))
+        lines = [f"{inner}{k}={_shown(v, inner, seen)}" for k, v in value.__dict__.items()]
+        return _block(f"{name}(", lines, f"{indent})")
+    if isinstance(value, Variable):
+        held = value._value
+        shown = f"{type(held).__name__}({held.aval})" if hasattr(held, "aval") else repr(held)
+        return f"{type(value).__name__}({', '.join([shown, *(f'{k}={v!r}' for k, v in value._metadata.items())])})"
+    if isinstance(value, list) and any(map(_is_root, value)):
+        return _block("[", [f"{inner}{_shown(v, inner, seen)}" for v in value], f"{indent}]")
+    if isinstance(value, dict) and any(map(_is_root, value.values())):
+        return _block("{", [f"{inner}{k!r}: {_shown(v, inner, seen)}" for k, v in value.items()], indent + "}")
+    return f"Array({value.aval})" if hasattr(value, "aval") else repr(value)
+
+
+def _block(head: str, lines: list[str], tail: str) -> str:
+    return head + "\n" + ",\n".join(lines) + "\n" + tail if lines else head + tail.strip()
+
+
+def children(target: Object) -> Iterator[tuple[str, Any]]:
+    """The attributes that are objects."""
+    for name, value in attributes(target):
+        if isinstance(value, Object):
+            yield name, value

@@ -1,0 +1,104 @@
+"""Random streams: keys drawn in order, split, forked and seeded again; the same keys as Flax draws."""
+
+import numpy as np
+import pytest
+
+import phalanx.numpy as jnp
+from phalanx import nnx, random
+from phalanx.core.errors import ArgumentError, TreeError
+
+
+def data(key):
+    return np.asarray(random.key_data(key)).tolist()
+
+
+def test_keys_are_folded_from_seed_and_count():
+    rngs = nnx.Rngs(0, dropout=1)
+    assert data(rngs.params()) == data(random.fold_in(random.key(0), 0))
+    assert data(rngs()) == data(random.fold_in(random.key(0), 1))
+    assert data(rngs.dropout()) == data(random.fold_in(random.key(1), 0))
+    assert rngs["params"] is rngs.default and "params" not in rngs and sorted(rngs) == ["default", "dropout"]
+    assert int(rngs.default.count.value) == 2
+
+
+def test_a_missing_stream_is_an_error():
+    rngs = nnx.Rngs(params=0)
+    with pytest.raises(nnx.MissingStreamError) as error:
+        rngs.dropout()
+    assert str(error.value) == (
+        "Rngs, stream 'dropout': expected one of the streams ['params'], got 'dropout'.\n"
+        "  To mend: make it with nnx.Rngs(dropout=seed), or give a default stream with nnx.Rngs(seed)."
+    )
+    assert not hasattr(rngs, "dropout")
+
+
+def test_streams_draw():
+    rngs = nnx.Rngs(0)
+    key = random.fold_in(random.key(0), 0)
+    assert (rngs.normal((3,)) == random.normal(key, (3,))).all()
+    assert rngs.params.uniform((2,)).shape == (2,) and rngs.lecun_normal((3, 4)).shape == (3, 4)
+
+
+def test_splitting_makes_many_keys_and_restoring_one():
+    model = {"a": nnx.Rngs(0, dropout=1)}
+    backups = nnx.split_rngs(model, splits=3, only="dropout")
+    stream = model["a"].dropout
+    assert stream.key.shape == (3,) and stream.count.shape == (3,) and model["a"].default.key.shape == ()
+    assert data(stream.key.value) == data(random.split(random.fold_in(random.key(1), 0), 3))
+    with pytest.raises(ArgumentError, match="expected a stream with one key"):
+        stream()
+    nnx.restore_rngs(backups)
+    assert stream.key.shape == () and int(stream.count.value) == 1
+    with nnx.split_rngs(model, splits=1, squeeze=True):
+        assert stream.key.shape == ()
+    with pytest.raises(ArgumentError, match="expected splits=1"):
+        nnx.split_rngs(model, splits=2, squeeze=True)
+
+
+def test_forks_are_independent():
+    rngs = nnx.Rngs(0, dropout=1)
+    fork = rngs.fork(split={"dropout": 4, ...: None})
+    assert fork.dropout.key.shape == (4,) and fork.default.key.shape == () and int(rngs.default.count.value) == 1
+    assert data(fork.default.key.value) != data(rngs.default.key.value)
+    backups = nnx.fork_rngs(rngs, split=2)
+    assert rngs.default.key.shape == (2,)
+    nnx.restore_rngs(backups)
+    assert rngs.default.key.shape == ()
+
+
+def test_streams_are_seeded_again():
+    rngs = nnx.Rngs(0, dropout=1)
+    rngs()
+    nnx.reseed(rngs, default=5)
+    assert data(rngs()) == data(random.fold_in(random.key(5), 0))
+    nnx.split_rngs(rngs, splits=2)
+    with pytest.raises(TreeError, match="reseed, stream 'default': expected a stream with one key"):
+        nnx.reseed(rngs, default=5)
+    nnx.reseed(rngs, default=5, policy="match_shape")
+    assert data(rngs.default.key.value) == data(random.split(random.key(5), 2))
+
+
+def test_keys_are_those_of_the_peer():
+    pytest.importorskip("jax")
+    peer = pytest.importorskip("flax.nnx")
+    import jax
+
+    ours, theirs = nnx.Rngs(3, params=4), peer.Rngs(3, params=4)
+    for name in ("params", "dropout", "params"):
+        assert data(getattr(ours, name)()) == jax.random.key_data(getattr(theirs, name)()).tolist()
+    a, b = ours.split(2), theirs.split(2)
+    assert data(a.params.key.value) == jax.random.key_data(b.params.key[...]).tolist()
+
+
+def test_sowing_and_perturbing():
+    class Model(nnx.Module):
+        def __call__(self, x):
+            self.sow(nnx.Intermediate, "seen", x)
+            self.sow("intermediates", "total", x, reduce_fn=lambda a, b: a + b, init_fn=lambda: 0.0)
+            return self.perturb("shift", x) * 2
+
+    model = Model()
+    model(jnp.ones(2))
+    assert model(jnp.ones(2)).tolist() == [2, 2]
+    assert len(model.seen.value) == 2 and model.total.value.tolist() == [2, 2] and model.shift.value.tolist() == [0, 0]
+    assert sorted(nnx.pop(model, nnx.Intermediate)) == ["seen", "shift", "total"]
