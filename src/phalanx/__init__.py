@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from phalanx.core.config import log_compiles as log_compiles
     from phalanx.core.config import numpy_dtype_promotion as numpy_dtype_promotion
     from phalanx.core.config import numpy_rank_promotion as numpy_rank_promotion
+    from phalanx.core.config import transfer_guard as transfer_guard
+    from phalanx.core.config import transfer_guard_device_to_device as transfer_guard_device_to_device
+    from phalanx.core.config import transfer_guard_device_to_host as transfer_guard_device_to_host
+    from phalanx.core.config import transfer_guard_host_to_device as transfer_guard_host_to_device
     from phalanx.core.dispatch import effects_barrier as effects_barrier
     from phalanx.core.dtypes import float0 as float0
     from phalanx.core.settings import config as config
@@ -145,7 +149,8 @@ _NAMES = {
         "core.config": (
             "check_tracer_leaks checking_leaks debug_infs debug_nans default_device "
             "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
-            "numpy_dtype_promotion numpy_rank_promotion"
+            "numpy_dtype_promotion numpy_rank_promotion transfer_guard transfer_guard_device_to_device "
+            "transfer_guard_device_to_host transfer_guard_host_to_device"
         ),
         "core.dispatch": "effects_barrier",
         "core.dtypes": "float0",

@@ -108,6 +108,7 @@ class Option:
         self.check = check
         self.traced = traced
         self.observers: list[Callable[[Any], None]] = []
+        self.local_observers: list[Callable[[Any], None]] = []
         self.__doc__ = doc
 
     @property
@@ -143,7 +144,7 @@ class _Override(contextlib.ContextDecorator):
         self._outer.append((name in overrides, overrides.get(name)))
         with _lock:
             overrides[name] = self._value
-            self._refresh(self._value)
+            self._refresh(self._value, self._value)
 
     def __exit__(self, *exc: object) -> None:
         name, overrides = self._option.name, state.overrides
@@ -153,12 +154,37 @@ class _Override(contextlib.ContextDecorator):
                 overrides[name] = outer
             else:
                 del overrides[name]
-                outer = _global_values[name]
-            self._refresh(outer)
+            self._refresh(outer if had else _global_values[name], outer)
 
-    def _refresh(self, value: Any) -> None:
+    def _refresh(self, value: Any, override: Any) -> None:
         if self._option.traced:
             state.context = state.context.replace(**{self._option.name: value})
+        for observer in self._option.local_observers:
+            observer(override)
+
+
+class _Joint(contextlib.ContextDecorator):
+    """Sets several options on this thread between enter and exit."""
+
+    def __init__(self, overrides: list[_Override]) -> None:
+        self._overrides = overrides
+
+    def __enter__(self) -> None:
+        for override in self._overrides:
+            override.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        for override in reversed(self._overrides):
+            override.__exit__(*exc)
+
+
+class JointOption(Option):
+    """An option that stands for several others: setting it sets them all."""
+
+    members: list[Option] = []
+
+    def __call__(self, value: Any = True) -> _Joint:  # type: ignore[override]  # entered and left alike
+        return _Joint([_Override(option, self.check(self.name, value)) for option in (self, *self.members)])
 
 
 @contextlib.contextmanager
@@ -240,6 +266,10 @@ class Config:
         """Call `observer` with each value `update` sets, before it is set; it may raise to refuse the change."""
         _find(name).observers.append(observer)
 
+    def observe_here(self, name: str, observer: Callable[[Any], None]) -> None:
+        """Call `observer` with each value that a `with` block sets on its thread, None where it no longer sets one."""
+        _find(name).local_observers.append(observer)
+
     @property
     def values(self) -> dict[str, Any]:
         """The value of every option on this thread."""
@@ -266,9 +296,11 @@ def _find(name: str) -> Option:
     return option
 
 
-def _declare(name: str, default: Any, check: Callable[[str, Any], Any], doc: str, *, traced: bool = False) -> Option:
+def _declare(
+    name: str, default: Any, check: Callable[[str, Any], Any], doc: str, *, traced: bool = False, kind: Any = Option
+) -> Any:
     """Add an option to the table, with the value that the environment gives it."""
-    option = _declared[name] = Option(name, default, check, doc, traced)
+    option = _declared[name] = kind(name, default, check, doc, traced)
     text = os.environ.get(option.env)
     _global_values[name] = default if text is None else check(name, _from_text(text))
     if traced:
@@ -386,6 +418,20 @@ traceback_filtering = _declare(
     _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
     "How frames of Phalanx itself are hidden from tracebacks.",
 )
+_guard_level = _choice(None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
+transfer_guard_host_to_device = _declare(
+    "transfer_guard_host_to_device", None, _guard_level, "What to do where data moves from the host to a device."
+)
+transfer_guard_device_to_device = _declare(
+    "transfer_guard_device_to_device", None, _guard_level, "What to do where data moves between devices."
+)
+transfer_guard_device_to_host = _declare(
+    "transfer_guard_device_to_host", None, _guard_level, "What to do where data moves from a device to the host."
+)
+transfer_guard = _declare(
+    "transfer_guard", None, _guard_level, "What to do where data moves, in any direction.", kind=JointOption
+)
+transfer_guard.members = [transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host]
 num_cpu_devices = _declare("num_cpu_devices", None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
 platforms = _declare("platforms", None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
 enable_compilation_cache = _declare("enable_compilation_cache", True, _flag, "Use the compilation cache on disk.")

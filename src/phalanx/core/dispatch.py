@@ -27,6 +27,7 @@ from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
+from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -152,7 +153,8 @@ def lower(
         describe_sharding=sdy_sharding,
     )
     where = partition if sharded else placement.on_device(devices[0])
-    placed = [placement.put(c, where)._buffer for c in constants]
+    with explicit():  # whoever wrote the program put them there
+        placed = [placement.put(c, where)._buffer for c in constants]
     return LoweredProgram(
         program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed
     )

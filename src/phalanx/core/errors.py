@@ -12,6 +12,7 @@ from phalanx.engine.errors import ArgumentError as ArgumentError
 from phalanx.engine.errors import ArgumentTypeError as ArgumentTypeError
 from phalanx.engine.errors import PhalanxError as PhalanxError
 from phalanx.engine.errors import TreeError as TreeError
+from phalanx.engine.guards import TransferError as TransferError
 
 
 class ShapeError(PhalanxError, TypeError, ValueError):

@@ -1,13 +1,15 @@
 """Settings: how the options reach the engine.
 
-The engine knows nothing of `config`; this file hands it the options that concern it: which devices there are, and where
-compiled programs are kept. Importing it is enough; `dispatch` and the public `phalanx.config` do.
+The engine knows nothing of `config`; this file hands it the options that concern it: which devices there are, where
+compiled programs are kept, and what may be moved. Importing it is enough; `dispatch` and `phalanx.config` do.
 """
 
 from __future__ import annotations
 
+import functools
+
 from phalanx.core.config import config as config
-from phalanx.engine import client, compilation_cache
+from phalanx.engine import client, compilation_cache, guards
 
 
 def _cache_settings() -> compilation_cache.CacheSettings:
@@ -25,3 +27,19 @@ config.observe("num_cpu_devices", lambda count: client.configure(num_cpu_devices
 config.observe("platforms", lambda names: client.configure(platforms=names and tuple(names.split(","))))
 if config.platforms:
     client.configure(platforms=tuple(config.platforms.split(",")))
+
+
+def _guard_all(level: str | None) -> None:
+    for direction in guards.DIRECTIONS:
+        config.update(f"transfer_guard_{direction}", level)
+
+
+for _direction in guards.DIRECTIONS:
+    _option = f"transfer_guard_{_direction}"
+    config.observe(_option, functools.partial(guards.guard_everywhere, _direction))
+    config.observe_here(_option, functools.partial(guards.guard_here, _direction))
+    if config.read(_option):
+        guards.guard_everywhere(_direction, config.read(_option))
+config.observe("transfer_guard", _guard_all)
+if config.read("transfer_guard"):
+    _guard_all(config.read("transfer_guard"))

@@ -20,6 +20,7 @@ from jaxlib import _jax
 
 from phalanx.engine.client import Device
 from phalanx.engine.client import DeviceList as DeviceList
+from phalanx.engine.guards import refusal
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure, user_error
 
 Buffer: TypeAlias = _jax.ArrayImpl
@@ -54,15 +55,13 @@ def put_array(
     Returns:
       The buffer; the transfer may still be under way.
     """
-    return _device_put(
-        aval,
-        sharding,
-        [value],
-        [device],
-        committed,
-        host_buffer_semantics=_ALIAS if may_alias else _COPY,
-        enable_x64=True,
-    )
+    semantics = _ALIAS if may_alias else _COPY
+    try:
+        return _device_put(
+            aval, sharding, [value], [device], committed, host_buffer_semantics=semantics, enable_x64=True
+        )
+    except XlaRuntimeError as error:
+        raise refusal(error) from None
 
 
 def put_shards(
@@ -89,7 +88,10 @@ def put_shards(
     if not may_alias:
         pieces = _with_own_memory(pieces)
     semantics = _ALIAS if may_alias else _COPY
-    return _device_put(aval, sharding, pieces, devices, committed, host_buffer_semantics=semantics, enable_x64=True)
+    try:
+        return _device_put(aval, sharding, pieces, devices, committed, host_buffer_semantics=semantics, enable_x64=True)
+    except XlaRuntimeError as error:
+        raise refusal(error) from None
 
 
 def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
@@ -197,7 +199,10 @@ def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     # A piece of a larger array has no abstract value where jax is not installed; jaxlib's conversion needs neither.
     dtype = np.dtype(np.bool_) if aval is None else np.dtype(aval.dtype)
     if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not aval.size:
-        return buffer._single_device_array_to_np_array_did_copy()[0]
+        try:
+            return buffer._single_device_array_to_np_array_did_copy()[0]
+        except XlaRuntimeError as error:
+            raise refusal(error) from None
     # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
     capsule = to_dlpack(buffer)
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
@@ -244,9 +249,12 @@ def copy_to_devices(
       One buffer per array.
     """
     lists = [sharding._internal_device_list for sharding in shardings]
-    return _jax.batched_copy_array_to_devices_with_sharding(
-        list(buffers), lists, list(shardings), [semantics] * len(lists)
-    )
+    try:
+        return _jax.batched_copy_array_to_devices_with_sharding(
+            list(buffers), lists, list(shardings), [semantics] * len(lists)
+        )
+    except XlaRuntimeError as error:
+        raise refusal(error) from None
 
 
 def reorder_shards(buffer: Buffer, sharding: Any) -> Buffer:

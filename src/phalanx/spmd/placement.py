@@ -21,6 +21,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError, ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.engine import buffers, client
+from phalanx.engine.guards import explicit
 from phalanx.lax import constraint
 from phalanx.lax.constraint import device_put_p, sharding_prefix
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
@@ -79,7 +80,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             )
         if s is not None:
             _check_fits(leaf, s, x, i)
-    return tree_unflatten(tree, put(leaves, shardings, given_up, aliased))
+    with explicit():
+        return tree_unflatten(tree, put(leaves, shardings, given_up, aliased))
 
 
 def put(values: Sequence[Any], shardings: Sequence[Any], donate: Any = None, may_alias: Any = None) -> list[Array]:
@@ -179,7 +181,8 @@ def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
         row = _row(leaf)
         return _stacked([core_placement.put(row, core_placement.on_device(device)) for device in devices], sharding)
 
-    return tree_map(stack, x)
+    with explicit():
+        return tree_map(stack, x)
 
 
 def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
@@ -218,7 +221,8 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
         pairs = zip(leaves, devices, strict=True)
         return _stacked([core_placement.put(_row(x), core_placement.on_device(d)) for x, d in pairs], sharding)
 
-    return tree_map(stack, *shards)
+    with explicit():
+        return tree_map(stack, *shards)
 
 
 def _over(devices: Sequence[Any], where: str) -> NamedSharding:
@@ -253,8 +257,9 @@ def device_get(x: Any) -> Any:
     Returns:
       The tree with NumPy arrays, not writable, in place of the arrays. All transfers run at once.
     """
-    leaves, tree = tree_flatten(copy_to_host_async(x))
-    return tree_unflatten(tree, [leaf._value if type(leaf) is Array else np.asarray(leaf) for leaf in leaves])
+    with explicit():
+        leaves, tree = tree_flatten(copy_to_host_async(x))
+        return tree_unflatten(tree, [leaf._value if type(leaf) is Array else np.asarray(leaf) for leaf in leaves])
 
 
 def copy_to_host_async(x: Any) -> Any:
@@ -343,8 +348,9 @@ def make_array_from_callback(
                 mend="convert the values to one dtype, and pass it as dtype",
             )
     whole = ShapedArray(shape, wanted)
-    pieces = [core_placement.put(made[_key(index)], core_placement.on_device(d)) for d, index in places.items()]
-    return _in_memory(pieces, ArrayType(whole, sharding, True))
+    with explicit():
+        pieces = [core_placement.put(made[_key(index)], core_placement.on_device(d)) for d, index in places.items()]
+        return _in_memory(pieces, ArrayType(whole, sharding, True))
 
 
 def _key(index: tuple[slice, ...]) -> tuple:
