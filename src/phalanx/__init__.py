@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
     from phalanx.sharding import make_mesh as make_mesh
+    from phalanx.sharding import reshard as reshard
     from phalanx.sharding import set_mesh as set_mesh
     from phalanx.spmd import clear_caches as clear_caches
     from phalanx.spmd import copy_to_host_async as copy_to_host_async
@@ -162,7 +163,7 @@ _NAMES = {
             "process_index process_indices"
         ),
         "lax.callback": "pure_callback",
-        "sharding": "NamedSharding P make_mesh set_mesh",
+        "sharding": "NamedSharding P make_mesh reshard set_mesh",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
             "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "

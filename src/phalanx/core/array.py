@@ -47,6 +47,10 @@ class ArrayType:
         key = (aval, sharding, committed)
         if (found := _types.get(key)) is not None:
             return found
+        # What an abstract value says of explicit axes is what they hold.
+        in_type = aval.sharding if sharding is None else sharding.as_type(aval.ndim)
+        if in_type is not aval.sharding:
+            return _types.setdefault(key, cls(aval.update(sharding=in_type), sharding, committed))
         self = object.__new__(cls)
         self.aval, self.sharding, self.committed = key
         return _types.setdefault(key, self)

@@ -74,6 +74,20 @@ class ShapedArray:
         self.size = math.prod(shape)
         return _interned.setdefault(key, self)
 
+    def unsharded(self) -> ShapedArray:
+        """The same type without the sharding."""
+        return self if self.sharding is None else self.update(sharding=None)
+
+    def with_dim(self, dim: int, size: Any, axes: Any = None) -> ShapedArray:
+        """The type with one more dimension at `dim`, split over `axes` if given."""
+        sharding = self.sharding and self.sharding.with_dim(dim, axes)
+        return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
+
+    def without_dim(self, dim: int) -> ShapedArray:
+        """The type without the dimension `dim`."""
+        sharding = self.sharding and self.sharding.without_dim(dim)
+        return self.update(shape=(*self.shape[:dim], *self.shape[dim + 1 :]), sharding=sharding)
+
     def with_shape(self, shape: Any) -> ShapedArray:
         """The same type with another shape (and no sharding, which belongs to the old one)."""
         return ShapedArray(shape, self.dtype, self.weak_type, None, self.varying)
@@ -117,22 +131,35 @@ class ShapedArray:
         return self is other or (self.shape == other.shape and self.dtype == other.dtype)
 
     def str_short(self) -> str:
-        """The compact form that programs are printed with, such as `f32[2,3]`; `f32[2,3]{x}` varies over the axis x."""
+        """The compact form that programs are printed with, such as `f32[2,3]`.
+
+        `f32[2@x,3]` is split over the Explicit mesh axis x, and `f32[2,3]{x}` varies over the axis x.
+        """
         weak = "~" if self.weak_type else ""
         varying = f"{{{','.join(sorted(map(str, self.varying)))}}}" if self.varying else ""
-        return f"{weak}{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]{varying}"
+        return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{varying}"
+
+    def _dims(self) -> str:
+        if self.sharding is None:
+            return ",".join(map(str, self.shape))
+        split = zip(self.shape, self.sharding.spec.dims, strict=True)
+        return ",".join(f"{n}@{_axes(axes)}" if axes else str(n) for n, axes in split)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         name = self.dtype.name
         varying = f", varying={{{', '.join(sorted(map(repr, self.varying)))}}}" if self.varying else ""
-        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak}{varying})"
+        return f"ShapedArray({name}[{self._dims()}]{weak}{varying})"
 
     def __str__(self) -> str:
         return self.str_short()
 
     def __reduce__(self) -> tuple:
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
+
+
+def _axes(axes: tuple) -> str:
+    return str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})"
 
 
 class AbstractToken:
@@ -143,6 +170,7 @@ class AbstractToken:
     dtype: Final = None
     weak_type: Final = False
     varying: Final = UNVARYING
+    sharding: Final = None
 
     def str_short(self) -> str:
         return "token[]"
@@ -234,6 +262,8 @@ def host_scalar(x: Any, dtype: Any) -> np.ndarray:
 def typeof(x: Any) -> ShapedArray:
     """The abstract value of an array, a tracer or a scalar: what the system knows of it before it has data.
 
+    Over the Explicit axes of a mesh a type also tells which dimensions are split: `float32[8@x,4]`.
+
     Args:
       x: an array, NumPy data or a Python scalar.
 
@@ -279,8 +309,9 @@ class ShapeDtypeStruct:
     __slots__ = ("aval", "sharding")
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None):
-        dtype = dtypes.canonicalize_dtype(dtype)
-        self.aval = ShapedArray(tuple(shape), dtype, weak_type, None, frozenset(vma or ()))
+        dtype, shape = dtypes.canonicalize_dtype(dtype), tuple(shape)
+        in_type = sharding.as_type(len(shape)) if hasattr(sharding, "as_type") else None
+        self.aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
         self.sharding = sharding
 
     shape = property(lambda self: self.aval.shape)

@@ -29,7 +29,7 @@ from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
+from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
@@ -121,6 +121,7 @@ def lower(
       committed: whether the results count as placed by the user.
     """
     out_shardings = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
+    out_shardings = _typed_outputs(program, out_shardings, devices)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists them in.
     in_shardings = [
         s.in_order(devices, physical_aval(v.aval).ndim) for s, v in zip(in_shardings, program.invars, strict=True)
@@ -158,6 +159,18 @@ def lower(
     return LoweredProgram(
         program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed
     )
+
+
+def _typed_outputs(program: Jaxpr, declared: list, devices: tuple) -> list:
+    """The shardings of outputs, those in types included; where nothing is said, explicit axes split nothing."""
+    typed = [v.aval.sharding for v in (*program.outvars, *program.invars) if v.aval.sharding is not None]
+    if not typed or typed[0].mesh.auto_axes:
+        return declared
+    whole = typed[0].replicated
+    return [
+        s if s is not None else NamedSharding((a := v.aval.sharding or whole).mesh.on(devices), a.spec)
+        for v, s in zip(program.outvars, declared, strict=True)
+    ]
 
 
 def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
@@ -270,15 +283,23 @@ def effects_barrier() -> None:
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
-        return [here] * len(lowered.program.outvars)
+        return [
+            s if v.aval.sharding is not None and s is not None else here
+            for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True)
+        ]
     if not lowered.program.outvars:
         return []  # the engine has a sharding even of nothing
     found: Any = compiler.executable_shardings(executable)[1]
     mesh = _mesh_of(lowered)
+    # What has no sharding in its type lies over no Explicit axes.
+    automatic = dict.fromkeys(mesh.explicit_axes, AxisType.Auto) if mesh is not None else {}
     out = []
     for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         aval = physical_aval(v.aval)
-        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, mesh, aval.ndim)
+        over = mesh and mesh.with_axis_types(automatic)
+        if v.aval.sharding is not None:
+            over = v.aval.sharding.mesh.on(lowered.devices)
+        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, over, aval.ndim)
         out.append(s.in_order(lowered.devices, aval.ndim))
     return out
 

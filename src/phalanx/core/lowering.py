@@ -20,7 +20,8 @@ from phalanx.core.seat import Seat
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
-from phalanx.engine.mlir import func, hlo, ir
+from phalanx.engine.mlir import func, hlo, ir, sdy
+from phalanx.sharding.shardy import sdy_type
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
 
@@ -85,6 +86,7 @@ class ModuleContext:
         self.symbols = ir.SymbolTable(self.module.operation)
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
+        self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []
         self.keep_alive: list[Any] = []
@@ -109,6 +111,14 @@ class ModuleContext:
         platform = [(PLATFORM, ir.IntegerType.get_signless(32))] if len(self.platforms) > 1 else []
         sizes = [(name, ir.IntegerType.get_signless(64)) for name in self.variables]
         return [(name, ir.RankedTensorType.get((), kind)) for name, kind in (*platform, *sizes)]
+
+    def constrained(self, x: Any, aval: Any) -> Any:
+        """A value held to the sharding in its type: over Explicit axes as the type says, over others as it will be."""
+        if self.num_partitions == 1:
+            return x
+        if (attribute := self.constraints.get(aval)) is None:
+            attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)
+        return sdy.ShardingConstraintOp(x, attribute).result
 
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
         """The function emitted for `key` and the platform at hand, once."""
@@ -247,7 +257,8 @@ class LoweringContext:
         Returns:
           The results as IR values.
         """
-        program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), self.avals_in if avals is None else avals, "inline")
+        avals = [a.unsharded() for a in (self.avals_in if avals is None else avals)]
+        program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), avals, "inline")
         return self.emit(program, operands)
 
     def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
@@ -438,6 +449,9 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
+    for v in eqn.outvars:
+        if v.aval.sharding is not None:
+            env[v] = ctx.module.constrained(env[v], v.aval)
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:

@@ -14,6 +14,7 @@ from phalanx.core.aval import UNVARYING
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
+from phalanx.core.explicit import follow
 from phalanx.core.seat import Seat
 from phalanx.core.tangent import Zero, instantiate
 
@@ -69,9 +70,11 @@ class Roles:
       results: for each result, a name for each dimension.
       reduced: for a name that only operands have, how partial results combine: sum, max, min, prod, and, or.
       whole: names that cannot be split, since each result needs the whole dimension.
+      resized: of the whole ones in operands, those that a split array may have all the same: for each the names of what
+        becomes of it in the results (none where it is reduced), at whatever price in communication.
     """
 
-    __slots__ = ("operands", "reduced", "results", "whole")
+    __slots__ = ("operands", "reduced", "resized", "results", "whole")
 
     def __init__(
         self,
@@ -79,11 +82,13 @@ class Roles:
         results: Sequence[Sequence[Hashable]],
         reduced: Mapping[Hashable, str] | None = None,
         whole: Any = (),
+        resized: Mapping[Hashable, Sequence[Hashable]] | None = None,
     ):
         self.operands = [tuple(names) for names in operands]
         self.results = [tuple(names) for names in results]
         self.reduced = dict(reduced or {})
         self.whole = frozenset(whole)
+        self.resized = dict(resized or {})
 
     def __repr__(self) -> str:
         return f"Roles({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"
@@ -98,6 +103,7 @@ class Primitive:
 
     Class attributes that a subclass may set:
       scalars_broadcast: rank-0 operands mix with full-shape ones; lowering broadcasts them first.
+      says_shardings: its `result` also tells the shardings in the types of results, where roles do not.
       holds_program: a parameter is a program, so results are not memoised and dispatch is the primitive's own.
       run: how to execute on concrete values, where compiling the one operation is not the way.
       batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
@@ -113,6 +119,7 @@ class Primitive:
     multiple: ClassVar[bool] = False
     scalars_broadcast: ClassVar[bool] = False
     holds_program: ClassVar[bool] = False
+    says_shardings: ClassVar[bool] = False
     run: Any = None
     batch_axis: Any = None
     stage: Any = None
@@ -184,7 +191,7 @@ _results: dict[tuple, Any] = {}
 def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
     """The result type(s) of an application, remembered for all later ones alike."""
     if primitive.holds_program:
-        return primitive.result(*avals, **params)
+        return _result_of(primitive, avals, params)
     key = (primitive, avals, *params, *params.values())
     try:
         found = _results.get(key)
@@ -197,7 +204,7 @@ def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
 
 def _typed(primitive: Primitive, avals: tuple, params: dict) -> Any:
     """What the type rule gives, varying over all the mesh axes that the operands vary over."""
-    out = primitive.result(*avals, **params)
+    out = _result_of(primitive, avals, params)
     axes = joint_varying(avals)
     if primitive.varying is not None:
         axes = primitive.varying(axes, **params)
@@ -207,3 +214,11 @@ def _typed(primitive: Primitive, avals: tuple, params: dict) -> Any:
 def joint_varying(avals: Iterable) -> frozenset:
     """The mesh axes that a result computed from values of these types varies over."""
     return UNVARYING.union(*[a.varying for a in avals])
+
+
+def _result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
+    if not primitive.says_shardings:
+        for a in avals:
+            if a.sharding is not None:
+                return follow(primitive, avals, params)
+    return primitive.result(*avals, **params)

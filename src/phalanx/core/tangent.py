@@ -6,12 +6,14 @@ operand that the operation is linear in. The few operations that rules need on c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.seat import Seat
 
-# zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces.
+# zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces; conform(x, aval) and
+# open_type(x): `x` with the sharding in a type, or none.
 vector_space = Seat(taken_by="phalanx.lax")
 
 
@@ -74,3 +76,16 @@ def add_tangents(x: Any, y: Any) -> Any:
     if type(y) is Zero:
         return x
     return vector_space.add(x, y)
+
+
+def conform(x: Any, aval: ShapedArray) -> Any:
+    """`x` with the sharding that its type `aval` tells, where `x` tells another."""
+    have = getattr(x, "aval", None)
+    if aval.sharding is (None if have is None else have.sharding) or type(x) is Zero:
+        return x
+    return vector_space.conform(x, aval)
+
+
+def conform_all(xs: Sequence[Any], avals: Sequence[ShapedArray]) -> list:
+    """`conform` for each of several values."""
+    return [conform(x, a) for x, a in zip(xs, avals, strict=True)]

@@ -205,6 +205,7 @@ from phalanx.lax.exchanges import pshuffle as pshuffle
 from phalanx.lax.exchanges import psum_scatter as psum_scatter
 from phalanx.lax.exchanges import psum_scatter_p as psum_scatter_p
 from phalanx.lax.exchanges import pswapaxes as pswapaxes
+from phalanx.lax.explicit import reshard_p as reshard_p
 from phalanx.lax.family import AccuracyMode as AccuracyMode
 from phalanx.lax.family import Tolerance as Tolerance
 from phalanx.lax.fft import FftType as FftType

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, TreeError
+from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -90,6 +90,7 @@ def check_same_types(
     Raises:
       TreeError: the structures differ.
       ArgumentTypeError: a leaf's shape or dtype differs.
+      ShardingError: a leaf's sharding over Explicit axes differs.
     """
     if tree != expected_tree:
         raise TreeError(
@@ -104,6 +105,14 @@ def check_same_types(
                 expected=f"type {want.str_short()}, that of {source}",
                 got=got.str_short(),
                 mend=f"convert it with .astype or reshape it, or change {source}",
+            )
+        if got.sharding is not want.sharding:
+            path = keystr(tree_flatten_with_path(shape)[0][i][0])
+            raise ShardingError(
+                f"{what}{path}",
+                expected=f"type {want.str_short()}, that of {source}",
+                got=got.str_short(),
+                mend=f"reshard one of them with phalanx.reshard: it, or {source}",
             )
 
 

@@ -38,6 +38,7 @@ class Cond(Primitive, name="cond", multiple=True):
     """A choice among programs: (index, *operands) -> results of `branches[index]`."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = NotWritten("issue 6: the roles of a choice are those of its branches; the solver walks into them")
 
@@ -130,9 +131,9 @@ class Cond(Primitive, name="cond", multiple=True):
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, branches: tuple) -> tuple:
         (index, *operands), (index_dim, *operand_dims) = args, dims
         mapped = [d is not None for d in operand_dims]
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(operands, operand_dims)]
+        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(operands, operand_dims)]
         if index_dim is not None:
-            return self._choose_each(axis, to_front(index, index_dim, axis.size), moved, mapped, branches)
+            return self._choose_each(axis, to_front(index, index_dim, axis.size, axis.split), moved, mapped, branches)
         out_mapped = _joined([batch_program(b, axis, mapped)[1] for b in branches])
         derived = [batch_program(b, axis, mapped, out_mapped)[0] for b in branches]
         return _bind(index, derived, moved), [0 if m else None for m in out_mapped]

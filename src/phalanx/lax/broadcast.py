@@ -16,6 +16,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import hlo
+from phalanx.lax.explicit import reshard_p
 
 
 def dim_names(ndim: int, prefix: str = "d") -> list[str]:
@@ -223,7 +224,8 @@ def zeros(aval: ShapedArray) -> Any:
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
     zero = aval.dtype.type(0)
-    return broadcast_in_dim_p(zero, shape=aval.shape, dims=()) if aval.shape else zero
+    y = broadcast_in_dim_p(zero, shape=aval.shape, dims=()) if aval.shape else zero
+    return y if aval.sharding is None else reshard_p(y, sharding=aval.sharding)
 
 
 def ELEMENTWISE(self: Primitive, *args: Any, **params: Any) -> tuple:

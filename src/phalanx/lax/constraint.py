@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.core import placement
 from phalanx.core.array import Array
-from phalanx.core.aval import ShapedArray
+from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import LINEAR, Primitive, Roles
@@ -35,14 +35,18 @@ eager = Seat(taken_by="phalanx.spmd.placement")
 class ShardingConstraint(Primitive, name="sharding_constraint"):
     """`x` itself, lying as `sharding` says: num[*dims] -> num[*dims]."""
 
+    says_shardings = True
+
     def result(self, x: ShapedArray, *, sharding: Sharding) -> ShapedArray:
         _check_rank(sharding, x)
+        _check_explicit(sharding, x)
         return x
 
     def roles(self, x: ShapedArray, *, sharding: Sharding) -> Roles:
         return Roles([range(x.ndim)], [range(x.ndim)])
 
     def run(self, x: Any, *, sharding: Sharding) -> Array:
+        _check_explicit(sharding, aval_of(x))
         return eager.put([x], [_completed(sharding, x)])[0]
 
     def lower(self, ctx: Any, x: Any, *, sharding: Sharding) -> Any:
@@ -65,10 +69,13 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
 class DevicePut(Primitive, name="device_put"):
     """`x` itself on the devices of `sharding`, coming from those of `source` if known: num[*dims] -> num[*dims]."""
 
+    says_shardings = True
+
     def result(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
-        if sharding is not None:
-            _check_rank(sharding, x)
-        return x
+        if sharding is None:
+            return x
+        _check_rank(sharding, x)
+        return x.update(sharding=sharding.as_type(x.ndim))
 
     def roles(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> Roles:
         return Roles([range(x.ndim)], [range(x.ndim)])
@@ -180,6 +187,24 @@ def _path(tree: Any, i: int) -> str:
 def _check_rank(sharding: Sharding, x: ShapedArray) -> None:
     if isinstance(sharding, NamedSharding):
         check_rank(sharding.spec, x.ndim, x.str_short(), where="with_sharding_constraint")
+
+
+def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
+    """Over Explicit axes a constraint moves nothing: it must say what the type says."""
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
+        return
+    whole = ((),) * x.ndim
+    held = whole if x.sharding is None else x.sharding.spec.dims
+    asked = sharding.spec.padded(x.ndim)
+    explicit = set(sharding.mesh.explicit_axes)
+    for axes, have in zip(asked, held, strict=True):
+        if axes is UNCONSTRAINED or tuple([a for a in axes if a in explicit]) != have:
+            raise ShardingError(
+                "with_sharding_constraint",
+                expected=f"what the type says over the Explicit axes of the mesh, {PartitionSpec.of_dims(held)}",
+                got=f"{sharding.spec} for {x.str_short()}",
+                mend="use phalanx.reshard to split the array another way",
+            )
 
 
 def _completed(sharding: Sharding, x: Any) -> Sharding:

@@ -110,7 +110,8 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
 
     def roles(self, x, *starts, sizes, wrap):
         names, inner, whole = _slice_names(x, sizes)
-        return Roles([names, *[()] * len(starts)], [inner], whole=whole)
+        cut = {n: (s,) for n, s in zip(names, inner, strict=True) if n != s}
+        return Roles([names, *[()] * len(starts)], [inner], whole=whole, resized=cut)
 
     def lower(self, ctx, x, *starts, sizes, wrap):
         x_aval, *s_avals = ctx.avals_in
@@ -176,7 +177,8 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
 
     def roles(self, x, update, *starts, wrap):
         names, inner, whole = _slice_names(x, update.shape)
-        return Roles([names, inner, *[()] * len(starts)], [names], whole=whole)
+        written = {m: (n,) for n, s in zip(names, inner, strict=True) if n != s for m in (n, s)}
+        return Roles([names, inner, *[()] * len(starts)], [names], whole=whole, resized=written)
 
     def lower(self, ctx, x, update, *starts, wrap):
         x_aval, _, *s_avals = ctx.avals_in

@@ -76,7 +76,8 @@ class Fft(Primitive, name="fft"):
         names = dim_names(x.ndim)
         num = len(fft_lengths)
         out = [*names[:-num], *(f"frequency {n}" for n in names[-num:])]
-        return Roles([names], [out], whole={*names[-num:], *out[-num:]})
+        turned = {n: (f,) for n, f in zip(names[-num:], out[-num:], strict=True)} if num else {}
+        return Roles([names], [out], whole={*names[-num:], *out[-num:]}, resized=turned)
 
     def lower(self, ctx, x, *, fft_type, fft_lengths):
         return hlo.fft(x, hlo.FftTypeAttr.get(fft_type.name), list(fft_lengths))

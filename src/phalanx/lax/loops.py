@@ -16,10 +16,11 @@ from phalanx.core import dtypes
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
+from phalanx.core.explicit import num_parts, with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
 from phalanx.core.primitive import NotWritten, Primitive
-from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vector_space
+from phalanx.core.tangent import Zero, add_tangents, conform_all, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.arithmetic import add
@@ -79,12 +80,13 @@ class Scan(Primitive, name="scan", multiple=True):
     """A loop over stacked inputs: (*constants, *carry, *xs) -> (*carry, *ys), `jaxpr` being one iteration."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = _ROLES
 
     def result(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> list:
         carry, ys = jaxpr.out_avals[: layout.num_carry], jaxpr.out_avals[layout.num_carry :]
-        return [*carry, *(y.with_shape((layout.length, *y.shape)) for y in ys)]
+        return [*carry, *(y.with_dim(0, layout.length) for y in ys)]
 
     def effects(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> Effects:
         return jaxpr.effects
@@ -255,9 +257,9 @@ class Scan(Primitive, name="scan", multiple=True):
         (derived, out_mapped), m_carry = fixpoint(m_init, step)
         consts, init, xs = layout.split(list(zip(args, dims)))
         moved = [
-            *(to_front(x, d, axis.size) if d is not None else x for x, d in consts),
-            *(to_front(x, d, axis.size) if m else x for (x, d), m in zip(init, m_carry)),
-            *(to_dim(x, d, axis.size, 1) if d is not None else x for x, d in xs),
+            *(to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in consts),
+            *(to_front(x, d, axis.size, axis.split) if m else x for (x, d), m in zip(init, m_carry)),
+            *(to_dim(x, d, axis.size, 1, axis.split) if d is not None else x for x, d in xs),
         ]
         hoisted = derived.derive("hoisted", derived.hoist)
         wide = layout._replace(num_consts=layout.num_consts + len(derived.consts))
@@ -455,7 +457,7 @@ def _make_scan_split(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], poli
         known=parts.known.replace(outvars=[*parts.known.outvars[:num_known], *stacked]),
         known_layout=layout._replace(num_consts=c - sum(u_consts), num_carry=layout.num_carry - sum(u_carry)),
         known_inputs=known_inputs,
-        stacked_avals=[v.aval.with_shape((layout.length, *v.aval.shape)) for v in stacked],
+        stacked_avals=[v.aval.with_dim(0, layout.length) for v in stacked],
         unknown=parts.unknown.replace(invars=[*steady, *taken[:m], *moving, *taken[m:]]),
         unknown_layout=layout._replace(num_consts=len(steady) + sum(t_consts), num_carry=sum(u_carry)),
         unknown_inputs=parts.unknown_inputs,
@@ -582,6 +584,7 @@ class While(Primitive, name="while", multiple=True):
     """A loop while a condition holds: (*condition constants, *body constants, *carry) -> carry."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = _ROLES
 
@@ -696,9 +699,9 @@ class While(Primitive, name="while", multiple=True):
         if by_example:
             derived, _ = batch_program(body, axis, [*m_body, *m_carry], True)
         in_cond, in_body, init = groups_of(list(zip(args, dims)), sizes)
-        in_cond = [to_front(x, d, axis.size) if d is not None else x for x, d in in_cond]
-        in_body = [to_front(x, d, axis.size) if d is not None else x for x, d in in_body]
-        init = [to_front(x, d, axis.size) if m else x for (x, d), m in zip(init, m_carry)]
+        in_cond = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in in_cond]
+        in_body = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in in_body]
+        init = [to_front(x, d, axis.size, axis.split) if m else x for (x, d), m in zip(init, m_carry)]
         if by_example:
             predicate, derived = _while_any(predicate, derived, len(in_cond), len(in_body))
             in_body = [*in_cond, *in_body]
@@ -853,7 +856,8 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
     if unroll < 1:
         raise ArgumentError("scan, argument unroll", expected="a positive int", got=str(unroll), mend="give 1 or more")
     init_flat, init_tree = tree_flatten(init)
-    x_avals = [a.with_shape(a.shape[1:]) for a in leaf_avals(xs_flat)]
+    _check_whole(xs_flat)
+    x_avals = [a.without_dim(0) for a in leaf_avals(xs_flat)]
     in_tree = tree_flatten((tree_unflatten(init_tree, init_flat), tree_unflatten(xs_tree, xs_flat)))[1]
 
     def make(avals: Sequence[ShapedArray]) -> Any:
@@ -865,36 +869,60 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
             )
         return body, *tree_flatten(shown[0]), tree_flatten(shown[1])[1]
 
-    init_flat, (body, carry_avals, carry_tree, y_tree) = promote_carry(init_flat, make)
-    check_same_types(
-        "scan, the carry that f returns", init_tree, leaf_avals(init_flat), carry_tree, carry_avals, "init"
-    )
+    init_flat, in_avals, (body, carry_avals, carry_tree, y_tree) = promote_carry(init_flat, make)
+    check_same_types("scan, the carry that f returns", init_tree, in_avals, carry_tree, carry_avals, "init")
     layout = Layout(len(body.consts), len(init_flat), size, bool(reverse), int(unroll))
     out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.program, layout=layout)
     n = len(init_flat)
     return tree_unflatten(init_tree, out[:n]), tree_unflatten(y_tree, out[n:])
 
 
-def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, Any]:
+def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]:
     """Stage a loop body, first widening those initial values whose dtype is weak and whose carry comes back stronger.
+
+    Those that are over no mesh, and whose carry comes back over one, are taken as whole on each of its devices.
 
     Args:
       init: the initial values.
       make: from the types of the carry to (body, types of the carry it returns, ...).
 
     Returns:
-      The initial values, converted where needed, and what `make` gave.
+      The initial values, converted where needed, the types of the carry, and what `make` gave.
     """
     avals = leaf_avals(init)
     made = make(avals)
     after = made[1]
     if len(after) != len(avals):
-        return list(init), made
+        return list(init), avals, made
     wider = [b if a.weak_type and not a.matches(b) and a.shape == b.shape else a for a, b in zip(avals, after)]
     if wider != avals:
         init = [vector_space.convert(x, w.dtype) if w is not a else x for x, a, w in zip(init, avals, wider)]
         made = make(leaf_avals(init))
-    return list(init), made
+    avals = leaf_avals(init)
+    placed = [_over_mesh_of(a, b) for a, b in zip(avals, made[1])]
+    if placed != avals:
+        init, avals = conform_all(init, placed), placed
+        made = make(avals)
+    return list(init), avals, made
+
+
+def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
+    """The type of a carry that is over no mesh, as one that is whole on each device of the mesh of `after`."""
+    if aval.sharding is not None or after.sharding is None:
+        return aval
+    return with_axes(aval, after.sharding.mesh, ((),) * aval.ndim)
+
+
+def _check_whole(xs: Sequence[Any]) -> None:
+    """Refuse inputs whose iterations lie on different devices by their types."""
+    for i, aval in enumerate(leaf_avals(xs)):
+        if aval.sharding is not None and num_parts(aval.sharding.mesh, aval.sharding.spec.dims[0]) > 1:
+            raise ShardingError(
+                f"scan, xs leaf {i}",
+                expected="a leading dimension that is not split, since each device runs all iterations",
+                got=aval.str_short(),
+                mend="reshard it with phalanx.reshard, leaving the leading dimension whole",
+            )
 
 
 def _scan_length(xs: Sequence[Any], length: Any) -> Any:
@@ -955,9 +983,9 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
         body = stage_body(body_fun, in_tree, avals, "while_loop body")
         return body, body.program.out_avals
 
-    flat, (body, after) = promote_carry(flat, make)
-    check_same_types("while_loop, the result of body_fun", tree, leaf_avals(flat), body.out_tree, after, "init_val")
-    cond = stage_body(cond_fun, in_tree, leaf_avals(flat), "while_loop condition")
+    flat, avals, (body, after) = promote_carry(flat, make)
+    check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")
+    cond = stage_body(cond_fun, in_tree, avals, "while_loop condition")
     check_predicate("while_loop, the result of cond_fun", cond.program.out_avals)
     out = while_p(
         *cond.consts,

@@ -167,7 +167,7 @@ class ArgExtreme(Primitive):
 
     def roles(self, x: Any, *, dim: int, dtype: Any) -> Roles:
         names = dim_names(x.ndim)
-        return Roles([names], [keep(names, (dim,))], whole=[names[dim]])
+        return Roles([names], [keep(names, (dim,))], whole=[names[dim]], resized={names[dim]: ()})
 
     def lower(self, ctx: Any, x: Any, *, dim: int, dtype: Any) -> Any:
         aval = ctx.avals_in[0].strengthened()

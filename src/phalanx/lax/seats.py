@@ -11,6 +11,7 @@ from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import add_dim, move_dim, reduce_sum_p, zeros
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.elementwise import add_p
+from phalanx.lax.explicit import conform, open_type, split_dim
 from phalanx.transforms.batching import dims
 
 
@@ -18,6 +19,8 @@ class _VectorSpace:
     zeros = staticmethod(zeros)
     add = staticmethod(add_p)
     convert = staticmethod(convert_element_type)
+    conform = staticmethod(conform)
+    open_type = staticmethod(open_type)
 
     @staticmethod
     def sum(x: Any, dim: int) -> Any:
@@ -26,6 +29,7 @@ class _VectorSpace:
 
 class _Dims:
     move = staticmethod(move_dim)
+    split = staticmethod(split_dim)
 
     @staticmethod
     def broadcast(x: Any, size: Any, dim: int) -> Any:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, AxisError, ShapeError
+from phalanx.core.errors import ArgumentError, AxisError, ShapeError, ShardingError
+from phalanx.core.explicit import with_axes
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.tangent import instantiate, is_linear
 from phalanx.core.trace import Tracer
@@ -63,8 +64,53 @@ def same_runs(old: Sequence, new: Sequence) -> list[tuple[int, int]]:
     return pairs
 
 
+def split_after_reshape(old: Sequence, new: Sequence, dims: Sequence[tuple], mesh: Any) -> list[tuple] | None:
+    """The axes that split each dimension of a reshaped array, or None where the pieces do not tell.
+
+    Dimensions that become others are taken in groups with equally many elements. In a group only leading dimensions
+    may be split (but for those of size 1), and their axes go to the leading new dimensions, one filled up after the
+    other.
+    """
+    out: list[tuple] = [()] * len(new)
+    for sources, targets in _groups(old, new):
+        places = [j for j in targets if new[j] != 1] or targets
+        at, room, is_leading = 0, new[places[0]] if places else 1, True
+        for i in sources:
+            if dims[i] and not is_leading:
+                return None
+            is_leading = is_leading and (bool(dims[i]) or old[i] == 1)
+            for axis in dims[i] if places else ():
+                size = mesh.shape[axis]
+                while room == 1 and size > 1 and at + 1 < len(places):
+                    at, room = at + 1, new[places[at + 1]]
+                if not isinstance(room, int) or room % size:
+                    return None
+                room //= size
+                out[places[at]] += (axis,)
+    return out
+
+
+def _groups(old: Sequence, new: Sequence) -> Iterator[tuple[range, range]]:
+    """The smallest runs of dimensions of both shapes that hold equally many elements."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        start = i, j
+        have, want = math.prod(old[i : i + 1]), math.prod(new[j : j + 1])
+        i, j = min(i + 1, len(old)), min(j + 1, len(new))
+        while have != want and (i < len(old) or j < len(new)):
+            if not (isinstance(have, int) and isinstance(want, int)):  # symbolic: all the rest is one group
+                i, j, have, want = len(old), len(new), 1, 1
+            elif (have < want and i < len(old)) or j == len(new):
+                have, i = have * old[i], i + 1
+            else:
+                want, j = want * new[j], j + 1
+        yield range(start[0], i), range(start[1], j)
+
+
 class Reshape(Primitive, name="reshape"):
     """The elements of `x` in row-major order, in another shape."""
+
+    says_shardings = True
 
     def result(self, x: Any, *, shape: tuple) -> Any:
         if any(isinstance(n, int) and n < 0 for n in shape):
@@ -81,7 +127,18 @@ class Reshape(Primitive, name="reshape"):
                 got=f"{shape} with {math.prod(shape)}",
                 mend="choose sizes with the same product",
             )
-        return x.with_shape(shape)
+        if x.sharding is None:
+            return x.with_shape(shape)
+        mesh = x.sharding.mesh
+        dims = split_after_reshape(x.shape, shape, x.sharding.spec.dims, mesh)
+        if dims is None:
+            raise ShardingError(
+                "reshape",
+                expected="pieces that stay pieces, or to be told how the result lies",
+                got=f"{x.str_short()} to {shape}",
+                mend="give lax.reshape out_sharding=, or reshard the operand with phalanx.reshard",
+            )
+        return with_axes(x.with_shape(shape), mesh, dims)
 
     def roles(self, x: Any, *, shape: tuple) -> Roles:
         old, new = [f"old{i}" for i in range(x.ndim)], [f"new{i}" for i in range(len(shape))]
@@ -151,7 +208,8 @@ class Rev(Primitive, name="rev"):
 
     def roles(self, x: Any, *, dims: tuple) -> Roles:
         names = dim_names(x.ndim)
-        return Roles([names], [names], whole=[names[d] for d in dims])
+        turned = [names[d] for d in dims]
+        return Roles([names], [names], whole=turned, resized={n: (n,) for n in turned})
 
     def lower(self, ctx: Any, x: Any, *, dims: tuple) -> Any:
         return hlo.reverse(x, list(dims))
@@ -204,7 +262,8 @@ class Concatenate(Primitive, name="concatenate"):
     def roles(self, *xs: Any, dim: int) -> Roles:
         names = dim_names(xs[0].ndim)
         operands = [[*names[:dim], f"part{i}", *names[dim + 1 :]] for i in range(len(xs))]
-        return Roles(operands, [names], whole=[names[dim], *(f"part{i}" for i in range(len(xs)))])
+        parts = [f"part{i}" for i in range(len(xs))]
+        return Roles(operands, [names], whole=[names[dim], *parts], resized=dict.fromkeys(parts, (names[dim],)))
 
     def lower(self, ctx: Any, *xs: Any, dim: int) -> Any:
         return hlo.concatenate(list(xs), dim)
@@ -330,7 +389,8 @@ class Split(Primitive, name="split", multiple=True):
     def roles(self, x: Any, *, sizes: tuple, dim: int) -> Roles:
         names = dim_names(x.ndim)
         results = [[*names[:dim], f"part{i}", *names[dim + 1 :]] for i in range(len(sizes))]
-        return Roles([names], results, whole=[names[dim], *(f"part{i}" for i in range(len(sizes)))])
+        parts = tuple([f"part{i}" for i in range(len(sizes))])
+        return Roles([names], results, whole=[names[dim], *parts], resized={names[dim]: parts})
 
     def lower(self, ctx: Any, x: Any, *, sizes: tuple, dim: int) -> list:
         aval = ctx.avals_in[0]

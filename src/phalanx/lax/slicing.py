@@ -52,7 +52,8 @@ class Slice(Primitive, name="slice"):
             if not (starts[d] == 0 and stops[d] == x.shape[d] and (strides is None or strides[d] == 1))
         ]  # fmt: skip
         results = [f"cut{d}" if d in whole else name for d, name in enumerate(names)]
-        return Roles([names], [results], whole=[*(names[d] for d in whole), *(results[d] for d in whole)])
+        cut = {names[d]: (results[d],) for d in whole}
+        return Roles([names], [results], whole=[*cut, *(results[d] for d in whole)], resized=cut)
 
     def lower(self, ctx: Any, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> Any:
         return ctx.op(
@@ -119,7 +120,8 @@ class Pad(Primitive, name="pad"):
         names = dim_names(x.ndim)
         touched = [d for d, c in enumerate(config) if any(v != 0 for v in c)]
         results = [f"padded{d}" if d in touched else name for d, name in enumerate(names)]
-        return Roles([names, []], [results], whole=[*(names[d] for d in touched), *(results[d] for d in touched)])
+        padded = {names[d]: (results[d],) for d in touched}
+        return Roles([names, []], [results], whole=[*padded, *(results[d] for d in touched)], resized=padded)
 
     def lower(self, ctx: Any, x: Any, value: Any, *, config: tuple) -> Any:
         low, high, interior = zip(*config, strict=True) if config else ((), (), ())

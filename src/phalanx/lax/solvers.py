@@ -31,6 +31,7 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     """The solution x of `matvec(x) = b`: (*constants of the four programs, *b) -> x, and what `solve` adds."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = _ROLES
 
@@ -92,10 +93,10 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, matvec: Jaxpr, transposed: Any, solve: Jaxpr, sizes: tuple
     ) -> tuple:
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
+        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)]
         groups = groups_of(moved, sizes)
         mapped = groups_of([d is not None for d in dims], sizes)
-        groups[4] = [x if m else to_front(x, None, axis.size) for x, m in zip(groups[4], mapped[4])]
+        groups[4] = [x if m else to_front(x, None, axis.size, axis.split) for x, m in zip(groups[4], mapped[4])]
         b_mapped = [True] * sizes[4]
         num = sizes[4]
         new_matvec, _ = batch_program(matvec, axis, [*mapped[0], *b_mapped], True)

@@ -122,7 +122,15 @@ class AbstractMesh(_Axes):
     def _make(cls, sizes: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]) -> AbstractMesh:
         mesh = object.__new__(cls)
         mesh.axis_sizes, mesh.axis_names, mesh.axis_types = sizes, names, types
+        mesh._concrete = weakref.WeakSet()
         return mesh
+
+    _concrete: weakref.WeakSet[Mesh]
+
+    @property
+    def concrete(self) -> Mesh | None:
+        """The mesh of devices that has these axes, where there is just one so far."""
+        return next(iter(self._concrete)) if len(self._concrete) == 1 else None
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
@@ -139,6 +147,17 @@ class AbstractMesh(_Axes):
           A mesh like this one.
         """
         return AbstractMesh(self.axis_sizes, self.axis_names, _changed_types(self, types))
+
+    def on(self, devices: Sequence[Device]) -> Mesh:
+        """The mesh of these axes over devices.
+
+        Args:
+          devices: as many as the mesh has, in row-major order.
+
+        Returns:
+          A mesh.
+        """
+        return Mesh(np.array(devices, dtype=object).reshape(self.axis_sizes), self.axis_names, self.axis_types)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
@@ -259,7 +278,9 @@ class Mesh(_Axes):
     @cached_property
     def abstract_mesh(self) -> AbstractMesh:
         """The same axes without the devices."""
-        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+        mesh = AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+        mesh._concrete.add(self)
+        return mesh
 
     def with_axis_types(self, types: dict[AxisName, AxisType]) -> Mesh:
         """The same devices and axes, some axes with another type.

@@ -256,6 +256,17 @@ class Sharding(ShardingBase):
             )
         return self
 
+    def as_type(self, ndim: int) -> NamedSharding | None:
+        """The part of a sharding that belongs to the type of an array: what is split over the Explicit axes of a mesh.
+
+        Args:
+          ndim: number of dimensions of the array.
+
+        Returns:
+          A sharding over the abstract mesh with one entry for each dimension; None where no axis is Explicit.
+        """
+        return None
+
     def with_leading_dim(self, axes: Any = None) -> Sharding:
         """As `with_dim`, in front."""
         return self.with_dim(0, axes)
@@ -450,6 +461,30 @@ class NamedSharding(Sharding):
         entries = list(self.spec) + [None] * (position - len(self.spec))
         spec = PartitionSpec(*entries[:position], axes, *entries[position:])
         return NamedSharding(self.mesh, spec, self.memory_kind, where="spmd_axis_name")
+
+    def without_dim(self, position: int) -> NamedSharding:
+        """The sharding of an array without the dimension at `position`.
+
+        Args:
+          position: which dimension.
+
+        Returns:
+          A sharding.
+        """
+        entries = list(self.spec)
+        return NamedSharding(self.mesh, PartitionSpec(*entries[:position], *entries[position + 1 :]), self.memory_kind)
+
+    def as_type(self, ndim: int) -> NamedSharding | None:
+        """As `Sharding.as_type`."""
+        explicit = self.mesh.explicit_axes
+        if not explicit:
+            return None
+
+        def make() -> NamedSharding:
+            dims = [tuple([a for a in axes if a in explicit]) for axes in self.axes(ndim)]
+            return NamedSharding(self.mesh.abstract_mesh, PartitionSpec.of_dims(dims))
+
+        return self._remembered(("type", ndim), make)
 
     def _cut_by(self, dim: int) -> str:
         axes = self.spec.dims[dim]

@@ -34,15 +34,41 @@ def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Seque
     Raises:
       ShardingError: the spec is longer than `ndim`, or the mesh is of other devices than the program.
     """
-    name = ""
-    if isinstance(sharding, NamedSharding):
-        attribute = to_sdy_mesh(sharding.mesh, module.device_assignment)
-        name = module.meshes.get(attribute)
-        if name is None:
-            name = module.meshes[attribute] = f"mesh_{len(module.meshes)}" if module.meshes else "mesh"
-            with ir.InsertionPoint.at_block_begin(module.module.body):
-                sdy.MeshOp(name, attribute)
+    name = _declared_mesh(module, sharding.mesh) if isinstance(sharding, NamedSharding) else ""
     return to_sdy(sharding, ndim, name, open_dims=open_dims)
+
+
+def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
+    """The sharding in an array's type as Shardy has it: the compiler may cut further, but not over Explicit axes.
+
+    Args:
+      module: as in `sdy_sharding`.
+      sharding: the sharding, over Explicit axes of its mesh.
+      ndim: number of dimensions of the array.
+
+    Returns:
+      A `TensorShardingAttr`.
+    """
+    explicit = sharding.mesh.explicit_axes
+    if len(explicit) == len(sharding.mesh.axis_names):
+        return sdy_sharding(module, sharding, ndim)
+    dims = [
+        sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(str(axis)) for axis in axes], False)
+        for axes in sharding.spec.padded(ndim)
+    ]
+    free = [sdy.AxisRefAttr.get(str(axis)) for axis in explicit if axis not in sharding.spec.axes]
+    return sdy.TensorShardingAttr.get(_declared_mesh(module, sharding.mesh), dims, free)
+
+
+def _declared_mesh(module: Any, mesh: Mesh | AbstractMesh) -> str:
+    """The symbol of a mesh, declared in the module on first use."""
+    attribute = to_sdy_mesh(mesh, module.device_assignment)
+    name = module.meshes.get(attribute)
+    if name is None:
+        name = module.meshes[attribute] = f"mesh_{len(module.meshes)}" if module.meshes else "mesh"
+        with ir.InsertionPoint.at_block_begin(module.module.body):
+            sdy.MeshOp(name, attribute)
+    return name
 
 
 def to_sdy_mesh(mesh: Mesh | AbstractMesh, devices: Sequence[Device] | None = None) -> ir.Attribute:

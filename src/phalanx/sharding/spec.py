@@ -6,7 +6,7 @@ public function that takes specs, with the path of the argument as its `where`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
@@ -80,6 +80,22 @@ class PartitionSpec:
             dims.pop()
         entries = [_entry_of(axes) for axes in dims]
         return self if self._entries == tuple(entries) else PartitionSpec(*entries)
+
+    @classmethod
+    def of_dims(cls, dims: Iterable[tuple[AxisName, ...]]) -> PartitionSpec:
+        """The spec of dimensions that are each split over a tuple of axes.
+
+        Args:
+          dims: the axes of each dimension, `()` for a whole one.
+
+        Returns:
+          A spec with one entry for each.
+
+        Examples:
+          >>> P.of_dims([("x",), (), ("y", "z")])
+          PartitionSpec('x', None, ('y', 'z'))
+        """
+        return cls(*map(_entry_of, dims))
 
     @property
     def axes(self) -> tuple[AxisName, ...]:

@@ -26,6 +26,7 @@ from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import Signature
 from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
+from phalanx.spmd.resolution import declared_types, split_as_declared
 from phalanx.spmd.stages import Lowered, Traced
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -144,8 +145,10 @@ class Jit:
             leaves, tree = tree_flatten(out)
             check_outputs(leaves, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
             trees.append(tree)
-            return leaves
+            return split_as_declared(leaves, out, self._options["out_shardings"])
 
+        args, kwargs = call.dynamic()
+        avals = declared_types(avals, args, self._options["in_shardings"], self._name)
         with logged("Tracing", self._name, avals):
             program = stage(flat, avals, self._name)
         return Traced(self._fun, program, call, trees[0], self._options, self._signature)

@@ -13,7 +13,7 @@ from phalanx.core import dispatch
 from phalanx.core.effects import Effects
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code
 from phalanx.core.primitive import NotWritten, Primitive
-from phalanx.core.tangent import Zero, is_linear
+from phalanx.core.tangent import Zero, conform_all, is_linear
 from phalanx.lax.constraint import constrain
 from phalanx.spmd.resolution import resolve_inner
 from phalanx.transforms.batching import batch_program, to_front
@@ -54,6 +54,8 @@ class Options(NamedTuple):
 
 def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:
     """Call a program on the current trace, its constants as leading inputs."""
+    if program.derive("typed", lambda: any(a.sharding is not None for a in program.in_avals)):
+        args = conform_all(args, program.in_avals)
     consts = program.consts
     if consts:
         options = options._replace(
@@ -67,6 +69,7 @@ class JitCall(Primitive, name="jit", multiple=True):
     """A call of a compiled function: (*inputs) -> outputs of `jaxpr`."""
 
     holds_program = True
+    says_shardings = True
 
     def result(self, *avals: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         return jaxpr.out_avals
@@ -190,7 +193,7 @@ class JitCall(Primitive, name="jit", multiple=True):
     def batch_axis(self, axis: Any, args: Any, dims: Any, *, jaxpr: Jaxpr, name: str, options: Options) -> tuple:
         mapped = [d is not None for d in dims]
         derived, out_mapped = batch_program(jaxpr, axis, mapped)
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims, strict=True)]
+        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims, strict=True)]
 
         def widen(shardings: Sequence[Any], which: Sequence[bool]) -> list:
             return [

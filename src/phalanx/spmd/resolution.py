@@ -11,10 +11,11 @@ from typing import Any
 
 from phalanx.core import dispatch, placement
 from phalanx.core.array import ArrayType
-from phalanx.core.aval import ShapedArray
+from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.lowering import physical_aval
+from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, NamedSharding
 from phalanx.tree import keystr, tree_flatten_with_path
@@ -40,6 +41,39 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
         if s is not None:
             s.check_compatible(leaf.shape, f"{what}{keystr(path)}")
     return tuple(flat)
+
+
+def declared_types(avals: Sequence[ShapedArray], args: Any, declared: Any, name: str) -> tuple:
+    """The types of a function's arguments, with the shardings over Explicit axes that `in_shardings` gives them.
+
+    Raises:
+      ShardingError: an argument's type has another sharding.
+    """
+    shardings = prefix_shardings(declared, args, "in_shardings")
+    if not any(shardings):
+        return tuple(avals)
+    out = list(avals)
+    for i, (a, s) in enumerate(zip(avals, shardings)):  # keyword arguments follow, about which nothing is declared
+        in_type = None if s is None else s.as_type(a.ndim)
+        if in_type is not None and a.sharding is not None and a.sharding is not in_type:
+            path = keystr(tree_flatten_with_path(args)[0][i][0])
+            raise ShardingError(
+                f"{name}, argument {path}",
+                expected=f"an array with the declared sharding {s.spec}",
+                got=a.str_short(),
+                mend="reshard it with phalanx.reshard, or leave in_shardings open for this argument",
+            )
+        out[i] = a if in_type is None else a.update(sharding=in_type)
+    return tuple(out)
+
+
+def split_as_declared(leaves: Sequence[Any], tree: Any, declared: Any) -> list:
+    """A function's results, resharded where `out_shardings` is over Explicit axes."""
+    shardings = prefix_shardings(declared, tree, "out_shardings")
+    return [
+        reshard_p(x, sharding=s) if s is not None and s.as_type(aval_of(x).ndim) is not None else x
+        for x, s in zip(leaves, shardings, strict=True)
+    ]
 
 
 def resolve(
@@ -97,7 +131,7 @@ def _constrained_sharding(program: Jaxpr) -> Any:
 def _find_constraint(program: Jaxpr) -> Any:
     for eqn in program.eqns:
         options = eqn.params.get("options")
-        placing = eqn.primitive.name in ("sharding_constraint", "device_put")
+        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
         found = eqn.params["sharding"] if placing else None
         if found is None and eqn.primitive.name == "jit" and options is not None:
             found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)

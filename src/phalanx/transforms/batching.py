@@ -15,14 +15,14 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, named_axes, run_program, subprograms
 from phalanx.core.primitive import Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Trace, Tracer, check_outputs, stage
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
-# move(x, from, to) and broadcast(x, size, dim): taken by lax, which has the operations.
+# move(x, from, to), broadcast(x, size, dim) and split(x, dim, axes): taken by lax, which has the operations.
 dims = Seat(taken_by="phalanx.lax")
 
 
@@ -33,18 +33,20 @@ class Axis:
       size: its length.
       name: its name for collectives, or None.
       spmd_name: the mesh axes that take it inside a sharded program, or None.
+      split: the Explicit mesh axes that split it in the types of mapped values.
     """
 
-    __slots__ = ("name", "size", "spmd_name")
+    __slots__ = ("name", "size", "split", "spmd_name")
 
-    def __init__(self, size: Any, name: Any = None, spmd_name: Any = None):
+    def __init__(self, size: Any, name: Any = None, spmd_name: Any = None, split: tuple = ()):
         self.size = size
         self.name = name
         self.spmd_name = spmd_name
+        self.split = split
 
     def key(self) -> tuple:
         """What a program derived for this axis depends on."""
-        return (self.size, self.name, self.spmd_name)
+        return (self.size, self.name, self.spmd_name, self.split)
 
 
 class BatchTracer(Tracer):
@@ -62,9 +64,7 @@ class BatchTracer(Tracer):
         try:
             return self._aval
         except AttributeError:
-            whole = aval_of(self.batched)
-            dim = self.dim
-            self._aval = whole.with_shape(whole.shape[:dim] + whole.shape[dim + 1 :])
+            self._aval = aval_of(self.batched).without_dim(self.dim)
             return self._aval
 
     def origin(self) -> str | None:
@@ -164,16 +164,18 @@ def named_axis(name: Any, size: Any) -> Any:
     return state_extra(axes=(*axes, (name, size)))
 
 
-def to_front(x: Any, dim: int | None, size: Any) -> Any:
+def to_front(x: Any, dim: int | None, size: Any, split: tuple = ()) -> Any:
     """`x` with its mapped dimension in front, repeated there if it has none."""
-    return to_dim(x, dim, size, 0)
+    return to_dim(x, dim, size, 0, split)
 
 
-def to_dim(x: Any, dim: int | None, size: Any, target: int) -> Any:
-    """`x` with its mapped dimension at `target`, repeated there if it has none."""
+def to_dim(x: Any, dim: int | None, size: Any, target: int, split: tuple = ()) -> Any:
+    """`x` with its mapped dimension at `target`, repeated there if it has none, and split over these mesh axes."""
     if dim is None:
-        return dims.broadcast(x, size, target)
-    return x if dim == target else dims.move(x, dim, target)
+        x = dims.broadcast(x, size, target)
+    elif dim != target:
+        x = dims.move(x, dim, target)
+    return dims.split(x, target, split) if split else x
 
 
 def batch_program(
@@ -200,13 +202,18 @@ def _batch_program(
     program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], want: Sequence[Any]
 ) -> tuple[Jaxpr, list[bool]]:
     is_mapped: list[bool] = []
-    avals = [a.with_shape((axis.size, *a.shape)) if m else a for a, m in zip(program.in_avals, in_mapped, strict=True)]
+    avals = [
+        a.with_dim(0, axis.size, axis.split or None) if m else a
+        for a, m in zip(program.in_avals, in_mapped, strict=True)
+    ]
 
     def fun(*args: Any) -> list:
         dims_in = [0 if m else None for m in in_mapped]
         out, out_dims = vmap_flat(lambda *xs: run_program(program, *xs), args, dims_in, axis, program.debug_name)
         is_mapped[:] = [bool(w) or d is not None for d, w in zip(out_dims, want, strict=True)]
-        return [to_front(x, d, axis.size) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)]
+        return [
+            to_front(x, d, axis.size, axis.split) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)
+        ]
 
     derived = stage(fun, avals, f"vmap({program.debug_name})")
     return derived, is_mapped
@@ -265,7 +272,7 @@ def vmap(
             trees.append(out_tree)
             return out
 
-        axis = Axis(size, axis_name, spmd_axis_name)
+        axis = Axis(size, axis_name, spmd_axis_name, _explicit_split(leaves, in_dims))
         out, dims_out = vmap_flat(flat_fun, leaves, in_dims, axis, f"vmap of {getattr(fun, '__name__', 'function')}")
         out_dims = _output_dims(out_axes, tree_unflatten(trees[0], out))
         placed = [
@@ -340,6 +347,23 @@ def _mapped_size(leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int |
             mend="give a dimension for one argument, or axis_size",
         )
     return next(iter(sizes))
+
+
+def _explicit_split(leaves: Sequence[Any], in_dims: Sequence[int | None]) -> tuple:
+    """The Explicit mesh axes that split the mapped dimensions of the arguments."""
+    found: tuple = ()
+    for x, d in zip(leaves, in_dims, strict=True):
+        sharding = None if d is None else getattr(getattr(x, "aval", None), "sharding", None)
+        axes = sharding.spec.dims[d] if sharding is not None else ()
+        if axes and found and axes != found:
+            raise ShardingError(
+                "vmap",
+                expected=f"mapped dimensions split alike, as one is over {found}",
+                got=f"dimension {d} of {x.aval.str_short()}",
+                mend="reshard the arguments with phalanx.reshard",
+            )
+        found = axes or found
+    return found
 
 
 def _place(x: Any, d: int | None, want: Any, size: Any, where: Callable[[], str]) -> Any:

@@ -63,6 +63,7 @@ class _CustomCall(Primitive):
 
     multiple = True
     holds_program = True
+    says_shardings = True
     batch = None
     roles = _ROLES
 
@@ -118,7 +119,10 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
 
             out, out_dims = vmap_flat(one, flat, dims_in, axis, "custom_jvp")
             results = len(shown)
-            ys = [to_front(x, d, axis.size) if m else x for x, d, m in zip(out, out_dims, out_mapped, strict=False)]
+            ys = [
+                to_front(x, d, axis.size, axis.split) if m else x
+                for x, d, m in zip(out, out_dims, out_mapped, strict=False)
+            ]
             dots = iter(zip(out[results:], out_dims[results:], strict=True))
             y_dots: list[Any] = []
             for y, m, has in zip(ys, out_mapped, shown, strict=True):
@@ -126,7 +130,7 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
                     y_dots.append(Zero.like(y))
                 else:
                     t, d = next(dots)
-                    y_dots.append(to_front(t, d, axis.size) if m else t)
+                    y_dots.append(to_front(t, d, axis.size, axis.split) if m else t)
             return ys, y_dots
 
         out = self(*moved, fun=batched, rule=batched_rule, num_consts=num_consts)
@@ -144,7 +148,7 @@ def _closed_over(kind: str) -> TraceError:
 
 def _batch_call(axis: Axis, args: Any, dims: Any, fun: Any) -> tuple:
     """Arguments with mapped dimensions in front, which are mapped, the batched function, which results are mapped."""
-    moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims, strict=True)]
+    moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims, strict=True)]
     mapped = [d is not None for d in dims]
     if type(fun) is not Jaxpr:
         avals = [aval_of(x) for x in moved]
@@ -168,7 +172,7 @@ def _count_results(fun: Callable, avals: Sequence[ShapedArray]) -> int:
 def _mapped_function(fun: Callable, mapped: Sequence[bool], axis: Axis) -> Callable:
     def batched(*xs: Any) -> list:
         out, out_dims = vmap_flat(fun, xs, [0 if m else None for m in mapped], axis)
-        return [to_front(x, d, axis.size) for x, d in zip(out, out_dims, strict=True)]
+        return [to_front(x, d, axis.size, axis.split) for x, d in zip(out, out_dims, strict=True)]
 
     return batched
 
@@ -212,10 +216,11 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
 
             flat, flat_dims = vmap_flat(one, primals, [0 if m else None for m in ins], axis, "custom_vjp")
             n = counts[0]
-            out = [to_front(x, d, axis.size) for x, d in zip(flat[:n], flat_dims[:n], strict=True)]
+            out = [to_front(x, d, axis.size, axis.split) for x, d in zip(flat[:n], flat_dims[:n], strict=True)]
             residual_mapped[:] = [d is not None for d in flat_dims[n:]]
             residuals = [
-                x if d is None else to_front(x, d, axis.size) for x, d in zip(flat[n:], flat_dims[n:], strict=True)
+                x if d is None else to_front(x, d, axis.size, axis.split)
+                for x, d in zip(flat[n:], flat_dims[n:], strict=True)
             ]
             return out, residuals
 
@@ -258,7 +263,7 @@ def _batch_bwd(
             result.append(Zero(ShapedArray((), dtypes.float0)))
             continue
         x, d = next(pairs)
-        x = to_front(x, d, axis.size)
+        x = to_front(x, d, axis.size, axis.split)
         result.append(x if m else vector_space.sum(x, 0))
     return result
 
@@ -270,6 +275,7 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
     """What a `custom_vjp` call leaves in a linear program: (*residuals, *tangents) -> tangents; it has a transpose."""
 
     holds_program = True
+    says_shardings = True
     roles = _ROLES
     batch = None
     lower = Undefined("a custom_vjp function has no forward derivative; use custom_jvp, or reverse mode (grad, vjp)")
@@ -302,7 +308,7 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
         self, axis: Axis, args: Any, dims: Any, *, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
     ) -> tuple:
         moved = [
-            to_front(x, d, axis.size) if i >= num_residuals or d is not None else x
+            to_front(x, d, axis.size, axis.split) if i >= num_residuals or d is not None else x
             for i, (x, d) in enumerate(zip(args, dims, strict=True))
         ]
         residual_mapped = [d is not None for d in dims[:num_residuals]]

@@ -33,6 +33,7 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
     """A call of a function with its own batching rule: (*constants, *inputs) -> results of `fun`."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
 
@@ -64,7 +65,7 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
                 mend="pass the value as an argument",
             )
         mapped = [d is not None for d in dims[num_consts:]]
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)][num_consts:]
+        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)][num_consts:]
         out, out_mapped = rule(axis.size, mapped, moved)
         return out, [0 if m else None for m in out_mapped]
 

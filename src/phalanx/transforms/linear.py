@@ -13,7 +13,7 @@ from typing import Any
 from phalanx.core.config import state
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Linear, Zero, add_tangents, instantiate
+from phalanx.core.tangent import Linear, Zero, add_tangents, conform, instantiate, vector_space
 from phalanx.core.trace import StagedTracer, StagingTrace, stage
 
 
@@ -65,14 +65,47 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
                 else:
                     operands.append(Linear(atom.aval))
             state.source = eqn.source
+            if any(a.aval.sharding is not None for a in (*eqn.outvars, *eqn.invars)):
+                y_bar, operands = _opened(eqn, y_bar, operands)
             x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
                 if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
                     continue
+                if not _is_as_split(x_bar, atom.aval):
+                    x_bar = conform(x_bar, atom.aval)
                 held = cotangents.get(atom)
                 cotangents[atom] = x_bar if held is None else add_tangents(held, x_bar)
     finally:
         state.source = before
+
+
+def _opened(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, list]:
+    """What a transpose rule gets where types have shardings: none of them, so that nothing in the rule is ambiguous.
+
+    The partitioner decides between the ends, whose types `backward` knows. Elementwise operations need no such freedom,
+    and what holds programs deals with them inside.
+    """
+    primitive = eqn.primitive
+    if primitive.scalars_broadcast or primitive.says_shardings:
+        return y_bar, operands
+
+    def opened(x: Any) -> Any:
+        if type(x) is Linear or type(x) is Zero:
+            return type(x)(x.aval.unsharded())
+        return x if getattr(x, "aval", None) is None or x.aval.sharding is None else vector_space.open_type(x)
+
+    return [*map(opened, y_bar)] if primitive.multiple else opened(y_bar), [*map(opened, operands)]
+
+
+def _is_as_split(x_bar: Any, aval: Any) -> bool:
+    """Whether a cotangent is split at least as the type of its primal, so that it need not be gathered now."""
+    have = getattr(x_bar, "aval", None)
+    have, want = None if have is None else have.sharding, aval.sharding
+    if have is want:
+        return True
+    if have is None or want is None or have.mesh is not want.mesh:
+        return False
+    return all(not w or h == w for h, w in zip(have.spec.dims, want.spec.dims, strict=True))
 
 
 def _arrived(eqn: Eqn, cotangents: dict[Var, Any]) -> Any:
@@ -113,9 +146,10 @@ def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: S
     pending: dict[Var, Any] = {}
     for v, c in zip(program.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
+            c = conform(c, v.aval)
             pending[v] = add_tangents(pending[v], c) if v in pending else c
     backward(linear, known, pending)
-    return [pending.get(v, Zero(v.aval.to_tangent())) for v in inputs]
+    return [conform(pending[v], v.aval) if v in pending else Zero(v.aval.to_tangent()) for v in inputs]
 
 
 def transpose_program(

@@ -146,6 +146,7 @@ class Remat(Primitive, name="checkpoint", multiple=True):
     """A call of a program whose inner values are computed again when it is differentiated: inputs -> outputs."""
 
     holds_program = True
+    says_shardings = True
     batch = None
     roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
 
@@ -238,7 +239,7 @@ class Remat(Primitive, name="checkpoint", multiple=True):
 
     def batch_axis(self, axis: Any, args: Any, dims: Any, *, jaxpr: Jaxpr, **options: Any) -> tuple:
         derived, mapped = batch_program(jaxpr, axis, [d is not None for d in dims])
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
+        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)]
         return _bind(derived, moved, options), [0 if m else None for m in mapped]
 
     @staticmethod

@@ -1,0 +1,138 @@
+"""Explicit sharding inside programs: the primitive `reshard`, and what `out_sharding=` means.
+
+Builds on the sharding room, whose `reshard`, `auto_axes` and `explicit_axes` bind the primitive through their seat. An
+operation with `out_sharding=` is one that the compiler splits as it likes, from operands without a sharding in their
+types, and whose result is then resharded: `laid_out` is all there is to it, for every operation and derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.array import Array
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
+from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.lax.constraint import eager, with_sharding_constraint
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.explicit import explicit_target, opened, operations
+
+
+class Reshard(Primitive, name="reshard"):
+    """`x` itself, split as `sharding` says over the Explicit axes of its mesh: any[*dims] -> any[*dims]."""
+
+    says_shardings = True
+
+    def result(self, x: ShapedArray, *, sharding: NamedSharding) -> ShapedArray:
+        return x.update(sharding=sharding.as_type(x.ndim))
+
+    def roles(self, x: ShapedArray, *, sharding: NamedSharding) -> Roles:
+        return Roles([range(x.ndim)], [range(x.ndim)])
+
+    def run(self, x: Any, *, sharding: NamedSharding) -> Array:
+        return eager.put([x], [_on_devices(x, sharding)])[0]
+
+    def lower(self, ctx: Any, x: Any, *, sharding: NamedSharding) -> Any:
+        return x  # What the type says is emitted for all results alike.
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Any, x: Any, *, sharding: NamedSharding) -> tuple:
+        return (y_bar,)  # Cotangents are brought to the types of their primals by `backward`.
+
+    def batch_axis(self, axis: Any, operands: Any, dims: Any, *, sharding: NamedSharding) -> tuple:
+        (x,), (b,) = operands, dims
+        held = aval_of(x).sharding
+        axes = held.spec.dims[b] if held is not None else axis.spmd_name or ()
+        if not set(axes) <= set(sharding.mesh.explicit_axes):
+            axes = ()
+        return self(x, sharding=sharding.with_dim(b, axes or None)), b
+
+    batch = None
+
+
+reshard_p = Reshard()
+
+
+def _on_devices(x: Any, sharding: NamedSharding) -> NamedSharding | None:
+    """Where a concrete array goes: split over Explicit axes as asked, over the others as it is.
+
+    None, for as it is, where a value of no mesh is asked to lie over axes that several meshes of devices have.
+    """
+    held = x.sharding if type(x) is Array else None
+    held = held if isinstance(held, NamedSharding) and held.mesh.shape == sharding.mesh.shape else None
+    mesh = sharding.mesh
+    if not isinstance(mesh, Mesh):
+        near = held.mesh if held is not None else state.context.mesh
+        if not isinstance(near, Mesh) or near.shape != mesh.shape:
+            near = mesh.concrete
+        if near is None:
+            return None
+        mesh = near.with_axis_types(dict(zip(mesh.axis_names, mesh.axis_types, strict=True)))
+    ndim = aval_of(x).ndim
+    dims = list(sharding.spec.padded(ndim))
+    if held is not None and mesh.auto_axes:
+        free = set(mesh.auto_axes)
+        dims = [(*axes, *[a for a in now if a in free]) for axes, now in zip(dims, held.axes(ndim), strict=True)]
+    return NamedSharding(mesh, PartitionSpec.of_dims(dims))
+
+
+def open_type(x: Any) -> Any:
+    """`x` with no sharding in its type: where its parts are is up to the compiler from here on."""
+    sharding = aval_of(x).sharding
+    return x if sharding is None else reshard_p(x, sharding=opened(sharding))
+
+
+def conform(x: Any, aval: ShapedArray) -> Any:
+    """`x` with the sharding that `aval` has."""
+    have = aval_of(x).sharding
+    if have is aval.sharding:
+        return x
+    return reshard_p(x, sharding=opened(have) if aval.sharding is None else aval.sharding)
+
+
+def split_dim(x: Any, dim: int, axes: tuple) -> Any:
+    """`x` with one dimension split over Explicit mesh axes, if it lies over their mesh."""
+    have = aval_of(x).sharding
+    if have is None or have.spec.dims[dim] == axes or not set(axes) <= set(have.mesh.explicit_axes):
+        return x
+    return reshard_p(x, sharding=have.without_dim(dim).with_dim(dim, axes))
+
+
+def laid_out(fun: Callable, operands: Sequence[Any], out_sharding: Any, where: str) -> Any:
+    """The result of an operation, lying as the user says whatever its operands do.
+
+    Args:
+      fun: the operation, a function of the operands.
+      operands: arrays.
+      out_sharding: a sharding or a spec for the result; None leaves it to the types of the operands.
+      where: what the argument is called, for messages.
+
+    Returns:
+      The result.
+
+    Raises:
+      ShardingError: `out_sharding` does not fit the result, or is a bare spec without a mesh.
+    """
+    if out_sharding is None:
+        return fun(*operands)
+    avals = [aval_of(x) for x in operands]
+    y = fun(*[x if a.sharding is None else open_type(x) for x, a in zip(operands, avals, strict=True)])
+    typed = next((a.sharding.mesh for a in avals if a.sharding is not None), None)
+    return placed(y, out_sharding, where, typed)
+
+
+def placed(x: Any, out_sharding: Any, where: str, mesh: Any = None) -> Any:
+    """`x`, lying as `out_sharding` says: resharded over Explicit axes, constrained over others; as it is for None."""
+    if out_sharding is None:
+        return x
+    target = explicit_target(out_sharding, aval_of(x), where, mesh)
+    return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)
+
+
+class _Operations:
+    reshard = reshard_p
+
+
+operations.take(_Operations)

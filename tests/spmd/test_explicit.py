@@ -1,0 +1,363 @@
+"""Explicit sharding: types tell how arrays are split, operations follow, ambiguity is refused when traced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.sharding import AxisType, NamedSharding, P, auto_axes, explicit_axes, make_mesh, reshard, use_mesh
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return make_mesh((2, 4), ("x", "y"), AxisType.Explicit)
+
+
+@pytest.fixture
+def put(mesh):
+    return lambda x, *spec: phalanx.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def type_of(x) -> str:
+    """The type of an array, which must lie as its type says."""
+    aval = phalanx.typeof(x)
+    if aval.sharding is not None and not isinstance(x, phalanx.core.Tracer):
+        assert x.sharding.spec.padded(x.ndim) == aval.sharding.spec.dims
+        assert {s.data.shape for s in x.addressable_shards} == {aval.sharding.shard_shape(x.shape)}
+    return aval.str_short()
+
+
+def refusal(fun, *args) -> str:
+    """What the ShardingError of a call says."""
+    with pytest.raises(ShardingError) as caught:
+        fun(*args)
+    return str(caught.value)
+
+
+def test_types_of_arrays_on_explicit_axes_tell_what_splits_them(put, mesh):
+    assert type_of(put(X, "x", "y")) == "f32[8@x,4@y]"
+    assert type_of(put(X, ("x", "y"))) == "f32[8@(x,y),4]"
+    assert type_of(put(X)) == "f32[8,4]"
+    assert repr(phalanx.typeof(put(X, None, "y"))) == "ShapedArray(float32[8,4@y])"
+    assert phalanx.typeof(put(X, "x")) is phalanx.typeof(put(X, "x", None))
+    assert phalanx.typeof(put(X, "x")).sharding == NamedSharding(mesh.abstract_mesh, P("x", None))
+    auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
+    assert phalanx.typeof(phalanx.device_put(X, NamedSharding(auto, P("x")))).sharding is None
+
+
+def test_only_explicit_axes_of_a_mesh_stand_in_types():
+    mixed = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
+    a = phalanx.device_put(X, NamedSharding(mixed, P("x", "y")))
+    assert phalanx.typeof(a).str_short() == "f32[8,4@y]"
+    b = phalanx.jit(lambda a: jnp.sin(a) + 1)(a)
+    assert phalanx.typeof(b).str_short() == "f32[8,4@y]"
+    assert b.sharding.spec.dims[1] == ("y",)
+
+
+def test_operations_carry_shardings_on_eager_and_compiled(put):
+    a = put(X, "x", "y")
+    row = put(X[0], "y")
+    cases = {
+        "f32[8@x,4@y]": lambda a, row: jnp.tanh(a) * row + 1,
+        "f32[4@y,8@x]": lambda a, row: a.T,
+        "f32[4@y]": lambda a, row: a.sum(0),
+        "f32[]": lambda a, row: a.mean(),
+        "i32[8@x]": lambda a, row: a.argmax(1),
+        "bool[8@x,4@y]": lambda a, row: a > row,
+        "f32[16@x,4@y]": lambda a, row: jnp.concatenate([a, a]),
+        "f32[8@x,1,4@y]": lambda a, row: a[:, None],
+        "f32[4@x,4@y]": lambda a, row: a[2:6],
+    }
+    for want, fun in cases.items():
+        assert type_of(fun(a, row)) == want
+        got = phalanx.jit(fun)(a, row)
+        assert type_of(got) == want
+        np.testing.assert_allclose(got, fun(jnp.asarray(X), jnp.asarray(X[0])), rtol=1e-6)
+
+
+def test_matrix_products_split_like_their_free_dimensions(put):
+    assert type_of(put(X, "x") @ put(X.T, None, "y")) == "f32[8@x,8@y]"
+    assert type_of(put(X, None, "x") @ put(X.T)) == "f32[8,8]"
+    assert type_of(jnp.einsum("bi,bj->bij", put(X, "x", "y"), put(X, "x"))) == "f32[8@x,4@y,4]"
+
+
+def test_what_is_ambiguous_is_refused_with_types_and_mend(put):
+    mend = (
+        "\n  To mend: reshard an operand with phalanx.reshard, or say how the result lies by out_sharding= where there "
+        "is one."
+    )
+    assert refusal(lambda: put(X, "x", "y") + put(X, "y", "x")) == (
+        "add: expected dimensions that go together to be split alike, got f32[8@x,4@y], f32[8@y,4@x]." + mend
+    )
+    assert refusal(lambda: put(X, "x") + put(X, None, "x")) == (
+        "add: expected a result that is split evenly, and over each mesh axis once, got f32[8@x,4@x] from f32[8@x,4], "
+        "f32[8,4@x]." + mend
+    )
+    assert refusal(phalanx.jit(jnp.matmul), put(X, None, "x"), put(X.T, "x")) == (
+        "dot_general: expected contracted dimensions of which one side is whole, or to be told where the sums go, got "
+        "f32[8,4@x], f32[4@x,8], of which both sides are split over 'x'." + mend
+    )
+    assert refusal(jnp.cumsum, put(X, "x"), 0) == (
+        "cumsum: expected operands that are whole along each dimension that the operation mixes, got f32[8@x,4], of "
+        "which f32[8@x,4] is split along dimension 0." + mend
+    )
+    assert refusal(lambda: jnp.pad(put(X, "x"), ((0, 1), (0, 0)))) == (
+        "pad: expected a result that is split evenly, and over each mesh axis once, got f32[9@x,4] from f32[8@x,4], "
+        "f32[]." + mend
+    )
+
+
+def test_operands_over_two_meshes_are_refused(put):
+    other = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+    assert refusal(lambda: put(X, "x") + phalanx.device_put(X, NamedSharding(other, P("x")))) == (
+        "add: expected operands over one mesh, AbstractMesh('x': 2, 'y': 4, axis_types=(Explicit, Explicit)), got "
+        "f32[8@x,4], f32[8@x,4], one of them over AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)).\n"
+        "  To mend: bring them to one mesh with phalanx.reshard(x, NamedSharding(mesh, spec))."
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "want"),
+    [
+        (("x", "y"), (32,), "f32[32@(x,y)]"),
+        (("x",), (32,), "f32[32@x]"),
+        (("x", "y"), (4, 2, 4), "f32[4@x,2,4@y]"),
+        ((("x", "y"),), (2, 4, 4), "f32[2@x,4@y,4]"),
+        (("x", "y"), (8, 1, 4), "f32[8@x,1,4@y]"),
+        ((None, "y"), (1, 8, 4, 1), "f32[1,8,4@y,1]"),
+        (("x",), (4, 8), "f32[4@x,8]"),
+    ],
+)
+def test_reshapes_keep_pieces(put, spec, shape, want):
+    got = lax.reshape(put(X, *spec), shape)
+    assert type_of(got) == want
+    np.testing.assert_array_equal(got, X.reshape(shape))
+
+
+def test_a_reshape_that_tears_pieces_is_refused(put):
+    assert refusal(lax.reshape, put(X, None, "y"), (32,)) == (
+        "reshape: expected pieces that stay pieces, or to be told how the result lies, got f32[8,4@y] to (32,).\n"
+        "  To mend: give lax.reshape out_sharding=, or reshard the operand with phalanx.reshard."
+    )
+    refusal(lax.reshape, put(X, "y"), (2, 16))
+
+
+def test_reshard_changes_the_split_and_its_cotangent_goes_back(put):
+    a = put(X, "x", "y")
+    assert type_of(reshard(a, P("y"))) == "f32[8@y,4]"
+    np.testing.assert_array_equal(reshard(a, P("y", "x")), X)
+    both = reshard({"a": a, "b": a}, {"a": P(None, "x"), "b": None})
+    assert [type_of(both["a"]), type_of(both["b"])] == ["f32[8,4@x]", "f32[8@x,4@y]"]
+    g = phalanx.grad(lambda a: (reshard(a, P("y")) ** 2).sum())
+    for grad in (g, phalanx.jit(g)):
+        assert type_of(grad(a)) == "f32[8@x,4@y]"
+        np.testing.assert_allclose(grad(a), 2 * X)
+    mapped = phalanx.vmap(lambda r: reshard(r, P("x")), in_axes=0)(put(X, "y"))
+    assert type_of(mapped) == "f32[8@y,4@x]"
+
+
+def test_reshard_refuses_what_is_not_explicit(put, mesh):
+    auto = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
+    assert refusal(reshard, X, NamedSharding(auto, P("x"))) == (
+        "reshard, out_shardings: expected a spec over the Explicit axes of the mesh, 'y', got PartitionSpec('x') with "
+        "axis 'x' of type Auto.\n  To mend: leave it out; how the others split an array is up to the compiler."
+    )
+    with use_mesh(make_mesh((8,), ("x",), AxisType.Auto)):
+        assert refusal(reshard, X, P("x")) == (
+            "reshard, out_shardings: expected a spec over Explicit axes of a mesh, got PartitionSpec('x'), over a mesh "
+            "of which no axis is Explicit.\n  To mend: use with_sharding_constraint, or make the mesh with "
+            "axis_types=AxisType.Explicit."
+        )
+    assert "call after set_mesh(mesh)" in refusal(reshard, X, P("x"))
+    assert "to be a multiple of 4, since PartitionSpec('y') cuts it over 'y' (4)" in refusal(
+        reshard, np.zeros(6), NamedSharding(mesh, P("y"))
+    )
+    with pytest.raises(ArgumentTypeError):
+        reshard(X, "x")
+
+
+def loss(w, x):
+    return (jnp.tanh(x @ w["w"] + w["b"]) ** 2).mean()
+
+
+def test_gradients_lie_like_their_primals_and_equal_those_of_the_whole(put):
+    w = {"w": put(X.T / 32, None, "y"), "b": put(np.ones(8, np.float32), "y")}
+    x = put(X / 32, "x")
+    want = phalanx.grad(loss)({"w": X.T / 32, "b": np.ones(8, np.float32)}, X / 32)
+    derivative = phalanx.grad(loss)
+    for grad in (
+        derivative,
+        phalanx.jit(derivative),
+        phalanx.grad(phalanx.jit(loss)),
+        phalanx.grad(phalanx.remat(loss)),
+    ):
+        got = grad(w, x)
+        assert {k: type_of(v) for k, v in got.items()} == {"w": "f32[4,8@y]", "b": "f32[8@y]"}
+        for k in want:
+            np.testing.assert_allclose(got[k], want[k], rtol=1e-5, atol=1e-7)
+
+
+def test_cotangents_are_not_gathered_before_they_are_summed(put):
+    w = {"w": put(X.T / 32, None, "y"), "b": put(np.ones(8, np.float32), "y")}
+    text = phalanx.jit(phalanx.grad(loss)).lower(w, put(X / 32, "x")).compile().as_text()
+    assert "all-gather" not in text and "all-to-all" not in text
+
+
+def test_second_derivatives_and_forward_mode(put):
+    v = put(np.arange(8, dtype=np.float32), "x")
+    hessian = phalanx.jit(phalanx.hessian(lambda v: jnp.sin(v).sum()))
+    np.testing.assert_allclose(hessian(v), np.diag(-np.sin(np.arange(8))), atol=1e-6)
+    y, y_dot = phalanx.jvp(lambda v: jnp.sin(v) * v, (v,), (v,))
+    assert type_of(y) == type_of(y_dot) == "f32[8@x]"
+
+
+def test_vmap_maps_over_split_dimensions(put):
+    a = put(X, "x", "y")
+    inner = []
+    phalanx.vmap(lambda r: inner.append(phalanx.typeof(r).str_short()) or r)(a)
+    assert inner == ["f32[4@y]"]
+    assert type_of(phalanx.vmap(jnp.sum)(a)) == "f32[8@x]"
+    assert type_of(phalanx.vmap(phalanx.jit(lambda r: r * 2))(a)) == "f32[8@x,4@y]"
+    assert type_of(phalanx.vmap(phalanx.jit(lambda r, s: r * s))(a, put(X))) == "f32[8@x,4@y]"
+    scanned = phalanx.vmap(lambda r: lax.scan(lambda c, _: (c + r.sum(), None), 0.0, None, length=3)[0])(a)
+    assert type_of(scanned) == "f32[8@x]"
+    np.testing.assert_allclose(scanned, 3 * X.sum(1))
+    assert refusal(phalanx.vmap(jnp.add), a, put(X, "y")) == (
+        "vmap: expected mapped dimensions split alike, as one is over ('x',), got dimension 0 of f32[8@y,4].\n"
+        "  To mend: reshard the arguments with phalanx.reshard."
+    )
+
+
+def test_loops_and_branches_keep_the_shardings_of_their_carry(put):
+    a = put(X, "x", "y")
+    doubled = lambda c: lax.scan(lambda c, _: (c * 2, c.sum(1)), c, None, length=3)
+    carry, sums = phalanx.jit(doubled)(a)
+    assert (type_of(carry), type_of(sums)) == ("f32[8@x,4@y]", "f32[3,8@x]")
+    g = phalanx.grad(lambda a: jnp.sin(doubled(a)[0]).sum())
+    assert type_of(g(a)) == type_of(phalanx.jit(g)(a)) == "f32[8@x,4@y]"
+    np.testing.assert_allclose(g(a), 8 * np.cos(8 * X), rtol=1e-3, atol=1e-3)
+    assert type_of(lax.while_loop(lambda c: c.sum() < 1e4, lambda c: c * 2, a)) == "f32[8@x,4@y]"
+    assert type_of(lax.cond(True, jnp.sin, jnp.cos, a)) == "f32[8@x,4@y]"
+
+
+def test_a_carry_that_is_over_no_mesh_counts_as_whole(put):
+    rows = put(X)
+    assert type_of(lax.scan(lambda c, r: (c + r, None), np.zeros(4, np.float32), rows)[0]) == "f32[4]"
+
+
+def test_loops_and_branches_refuse_to_change_a_sharding(put):
+    a = put(X, "x", "y")
+    assert refusal(lax.scan, lambda c, _: (reshard(c, P("y")), None), a, None, 3) == (
+        "scan, the carry that f returns: expected type f32[8@x,4@y], that of init, got f32[8@y,4].\n"
+        "  To mend: reshard one of them with phalanx.reshard: it, or init."
+    )
+    assert refusal(lax.while_loop, lambda c: c.sum() < 3, lambda c: reshard(c, P("y")), a) == (
+        "while_loop, the result of body_fun: expected type f32[8@x,4@y], that of init_val, got f32[8@y,4].\n"
+        "  To mend: reshard one of them with phalanx.reshard: it, or init_val."
+    )
+    assert refusal(lax.cond, True, lambda c: c, lambda c: reshard(c, P("y")), a) == (
+        "cond, the result of false_fun: expected type f32[8@x,4@y], that of the result of true_fun, got f32[8@y,4].\n"
+        "  To mend: reshard one of them with phalanx.reshard: it, or the result of true_fun."
+    )
+    assert refusal(lax.scan, lambda c, r: (c, r), np.float32(0), a) == (
+        "scan, xs leaf 0: expected a leading dimension that is not split, since each device runs all iterations, got "
+        "f32[8@x,4@y].\n  To mend: reshard it with phalanx.reshard, leaving the leading dimension whole."
+    )
+
+
+def test_jit_types_arguments_and_results_as_declared(put, mesh):
+    a = put(X, "x", "y")
+    y = NamedSharding(mesh, P("y"))
+    assert type_of(phalanx.jit(lambda a: a * 2, out_shardings=y)(a)) == "f32[8@y,4]"
+    inner = []
+    phalanx.jit(lambda a: inner.append(phalanx.typeof(a).str_short()) or a, in_shardings=y)(X)
+    assert inner == ["f32[8@y,4]"]
+    assert type_of(phalanx.jit(lambda a: phalanx.jit(lambda a: a * 2, out_shardings=y)(a) + 1)(a)) == "f32[8@y,4]"
+    assert refusal(phalanx.jit(lambda a: a, in_shardings=y), a) == (
+        "<lambda>, argument [0]: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
+        "  To mend: reshard it with phalanx.reshard, or leave in_shardings open for this argument."
+    )
+    assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
+
+
+def test_results_that_say_nothing_are_whole_on_an_explicit_mesh(put):
+    a = put(X, "x", "y")
+    y, zeros = phalanx.jit(lambda a: (a, jnp.zeros(8) + 1))(a)
+    assert (type_of(y), type_of(zeros)) == ("f32[8@x,4@y]", "f32[8]")
+    assert zeros.sharding.is_fully_replicated
+
+
+def test_a_constraint_over_explicit_axes_asserts(put, mesh):
+    a = put(X, "x", "y")
+    assert type_of(lax.with_sharding_constraint(a, NamedSharding(mesh, P("x", "y")))) == "f32[8@x,4@y]"
+    want = (
+        "with_sharding_constraint: expected what the type says over the Explicit axes of the mesh, "
+        "PartitionSpec('x', 'y'), got PartitionSpec('y') for f32[8@x,4@y].\n"
+        "  To mend: use phalanx.reshard to split the array another way."
+    )
+    constrain = lambda a: lax.with_sharding_constraint(a, NamedSharding(mesh, P("y")))
+    assert refusal(constrain, a) == want
+    assert refusal(phalanx.jit(constrain), a) == want
+
+
+def test_auto_axes_leave_the_inside_to_the_compiler(put, mesh):
+    a = put(X, "x", "y")
+    inner = []
+
+    def f(a):
+        inner.append((phalanx.typeof(a).str_short(), phalanx.sharding.get_abstract_mesh().axis_types))
+        return jnp.cumsum(a, 0)
+
+    for wrap in (lambda f: f, phalanx.jit):
+        got = wrap(auto_axes(f, out_sharding=P("x")))(a)
+        assert type_of(got) == "f32[8@x,4]"
+        np.testing.assert_array_equal(got, X.cumsum(0))
+    assert inner == [("f32[8,4]", (AxisType.Auto,) * 2)] * 2
+    assert type_of(auto_axes(f, axes="x")(a, out_sharding=P(None, "y"))) == "f32[8,4@y]"
+    assert inner[-1] == ("f32[8,4@y]", (AxisType.Auto, AxisType.Explicit))
+    g = phalanx.grad(lambda a: auto_axes(jnp.cumsum, out_sharding=P())(a.reshape(-1)).sum())
+    assert type_of(g(a)) == type_of(phalanx.jit(g)(a)) == "f32[8@x,4@y]"
+    np.testing.assert_allclose(g(a), np.arange(32, 0, -1).reshape(8, 4))
+    with pytest.raises(ArgumentTypeError, match="auto_axes: expected out_sharding, which has no default"):
+        auto_axes(f)(a)
+
+
+def test_explicit_axes_give_types_inside_only():
+    auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
+    inner = []
+    with use_mesh(auto):
+        f = explicit_axes(lambda a: inner.append(phalanx.typeof(a).str_short()) or a * 2, in_sharding=P("x"))
+        got = phalanx.jit(f)(X)
+        assert phalanx.typeof(got).sharding is None
+        np.testing.assert_array_equal(got, 2 * X)
+        np.testing.assert_array_equal(f(X), 2 * X)
+    assert inner == ["f32[8@x,4]"] * 2
+
+
+def test_programs_print_their_shardings(put):
+    got = phalanx.make_jaxpr(lambda a: jnp.sin(a).sum(1))(put(X, "x", ("y",)))
+    assert str(got) == (
+        "{ lambda ; a:f32[8@x,4@y]. let\n"
+        "    b:f32[8@x,4@y] = sin a\n"
+        "    c:f32[8@x] = reduce_sum[dims=(1,)] b\n"
+        "  in (c,) }"
+    )
+
+
+def test_shapes_with_an_explicit_sharding_trace_and_lower(mesh):
+    shape = phalanx.ShapeDtypeStruct((8, 4), np.float32, sharding=NamedSharding(mesh, P("x", "y")))
+    traced = phalanx.jit(lambda a: a.sum(0)).trace(shape)
+    assert [a.str_short() for a in traced.out_avals] == ["f32[4@y]"]
+    assert traced.lower().compile().output_shardings.spec == P("y")
+
+
+def test_a_mesh_of_one_device_keeps_types():
+    mesh = make_mesh((1,), ("x",), AxisType.Explicit)
+    a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    assert type_of(a * 2) == type_of(phalanx.jit(jnp.sin)(a)) == "f32[8@x,4]"
