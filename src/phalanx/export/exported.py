@@ -245,6 +245,7 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         options.in_shardings,
         options.out_shardings,
         lambda i: f"export of {name}, argument {call.path(i)}",
+        lambda i: f"export of {name}, result {i}",
     )
     portable = lower_portable(
         program,
