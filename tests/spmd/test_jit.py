@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -251,3 +252,51 @@ def test_a_program_of_many_operations():
     assert len(traced.jaxpr.eqns) == 20_000
     assert str(traced.jaxpr).count("= sin ") == 20_000
     assert traced.lower().as_text().count("stablehlo.sine") == 20_000
+
+
+def test_a_hit_runs_no_tracing_code_whatever_the_arguments_are():
+    count = []
+
+    @partial(phalanx.jit, static_argnames="n")
+    def f(x, y, *, n):
+        count.append(1)
+        return x * n + y
+
+    x = jnp.ones(3)
+    for _ in range(3):
+        for y in (x, 2.0, np.float32(3), np.ones(3, np.float32)):
+            assert f(x, y, n=2)[0] == 2 + np.ravel(y)[0]
+            assert f(x, y, n=3)[0] == 3 + np.ravel(y)[0]
+    assert len(count) == 6  # per n: an array, strong or weak scalars; NumPy data is an array that is elsewhere
+
+
+def test_calls_alternate_between_kinds_of_arguments():
+    f = phalanx.jit(lambda x, k=1.0: phalanx.tree.map(lambda v: v * k, x))
+    one, two = jnp.ones(2), (jnp.ones(3), jnp.zeros(()))
+    for _ in range(3):
+        assert f(one).tolist() == [1, 1]
+        assert [v.tolist() for v in f(two)] == [[1, 1, 1], 0]
+        assert [v.tolist() for v in f(two, k=2.0)] == [[2, 2, 2], 0]
+        assert [v.tolist() for v in f(((one,), {"k": one}))[0]] == [[1, 1]]
+        assert f(one, 3).tolist() == [3, 3]
+
+
+def test_clearing_the_cache_forgets_the_last_call_too():
+    count = []
+    f = phalanx.jit(lambda x: (count.append(1), x + 1)[1])
+    x = jnp.ones(2)
+    f(x), f(x)
+    f.clear_cache()
+    f(x), f(x)
+    assert len(count) == 2
+
+
+def test_programs_that_drop_inputs_and_hold_constants_are_still_hits():
+    table = jnp.arange(1000.0)
+    f = phalanx.jit(lambda x, unused, i: x + table[i])
+    for i in range(3):
+        assert f(jnp.ones(()), jnp.zeros(7), i) == 1 + i
+    with pytest.raises(ArgumentError, match="deleted"):
+        x = jnp.ones(())
+        x.delete()
+        f(x, jnp.zeros(7), 1)

@@ -199,13 +199,11 @@ def _replicated_like(shardings: Sequence[Any], devices: tuple) -> Any:
 class CompiledProgram:
     """A compiled program that runs on buffers and gives arrays."""
 
-    __slots__ = ("_handlers", "_run", "constants", "executable", "has_effects", "kept", "lowered", "out_types")
+    __slots__ = ("_handlers", "_run", "executable", "has_effects", "lowered", "out_types")
 
     def __init__(self, lowered: LoweredProgram, executable: Any):
         self.lowered = lowered
         self.executable = executable
-        self.kept = lowered.kept
-        self.constants = lowered.constants
         self.has_effects = bool(lowered.program.effects)
         shardings = _output_shardings(lowered, executable)
         self.out_types = [
@@ -215,14 +213,12 @@ class CompiledProgram:
             buffers.result_handler(physical_aval(t.aval), t.sharding, t.committed) for t in self.out_types
         ]
         run = executable.execute_sharded
+        if lowered.kept is not None or lowered.constants:
+            run = _completing(run, lowered.kept, lowered.constants)
         self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run)
 
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
-        if self.kept is not None:
-            arguments = [arguments[i] for i in self.kept]
-        if self.constants:
-            arguments = [*self.constants, *arguments]
         if self.has_effects:
             return self._run_with_effects(arguments)
         out = self._run(arguments).consume_with_handlers(self._handlers)
@@ -238,6 +234,16 @@ class CompiledProgram:
             _pending.append(token)
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
+
+
+def _completing(run: Callable, kept: Sequence[int] | None, constants: list) -> Callable:
+    """The execution of a program that does not read all its inputs, or that takes constants before them."""
+
+    def completed(arguments: list, **options: Any) -> Any:
+        chosen = arguments if kept is None else [arguments[i] for i in kept]
+        return run([*constants, *chosen], **options)
+
+    return completed
 
 
 _is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for each argument of each call.
@@ -353,33 +359,46 @@ class Call:
 
     Args:
       compiled: the program.
-      moves: for each such argument its number, the sharding it must be brought to, and its type.
+      moves: for each such argument its number and the type it must be brought to.
     """
 
-    __slots__ = ("compiled", "handlers", "is_direct", "moves", "out_types", "run")
+    __slots__ = ("compiled", "handlers", "is_direct", "is_plain", "moves", "out_types", "run")
 
-    def __init__(self, compiled: CompiledProgram, moves: list | None):
+    def __init__(self, compiled: CompiledProgram, moves: list):
         self.compiled = compiled
         self.moves = moves
         self.run = compiled._run
         self.handlers = compiled._handlers
         self.out_types = compiled.out_types
-        checked = state.context.debug_nans or state.context.debug_infs
-        # Nothing but the execution itself is left to do, so that hot paths do it without another call.
-        self.is_direct = not (
-            moves or compiled.constants or compiled.has_effects or compiled.kept is not None or checked
-        )
+        # Nothing but the moves and the execution is left to do, so that hot paths do it without another call.
+        self.is_plain = not (compiled.has_effects or state.context.debug_nans or state.context.debug_infs)
+        self.is_direct = self.is_plain and not moves
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
         if self.moves:
-            args = list(args)
-            for i, sharding, aval in self.moves:
-                args[i] = placement.put(args[i], sharding, aval)
+            args = brought(args, self.moves)
         try:
             return self.compiled([x._buffer for x in args])
         except Exception as error:
             explain_failure(error, args)
             raise
+
+
+def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
+    """The arguments that are not where a program wants them: the number of each, and the type to bring it to."""
+    return [
+        (i, ArrayType(t.aval, s, True))
+        for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True))
+        if t.sharding is not s
+    ]
+
+
+def brought(args: Sequence[Any], moves: list) -> list[Array]:
+    """The arguments of a call with some of them moved."""
+    args = list(args)
+    for i, type in moves:
+        args[i] = placement.put_as(args[i], type)
+    return args
 
 
 def explain_failure(error: Exception, args: Sequence[Any]) -> None:
@@ -409,13 +428,6 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
     ]
     lowered = lower(program, devices, in_shardings, name=name, committed=committed)
     return Call(lowered.compile(), moves(types, lowered))
-
-
-def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
-    """The arguments that are not where a program wants them: number, sharding and abstract value of each."""
-    return [
-        (i, s, t.aval) for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True)) if t.sharding is not s
-    ]
 
 
 # --- single operations ---

@@ -65,10 +65,16 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
         sharding = default_sharding()
     if type(x) is Array:
         return move(x, sharding, committed)
-    aval = aval or aval_of(x)
-    if np.ndim(x) == 0 and not isinstance(x, np.ndarray):
-        return _scalar(x, ArrayType(aval, sharding, committed))
-    return from_numpy(np.asarray(x), ArrayType(aval, sharding, committed))
+    return put_as(x, ArrayType(aval or aval_of(x), sharding, committed))
+
+
+def put_as(x: Any, type: ArrayType) -> Array:
+    """Place a value whose type is known already."""
+    if x.__class__ is Array:
+        return move(x, type.sharding, type.committed)
+    if x.__class__ in _SCALARS or (np.ndim(x) == 0 and not isinstance(x, np.ndarray)):
+        return _scalar(x, type)
+    return from_numpy(np.asarray(x), type)
 
 
 def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
@@ -87,19 +93,19 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
 
 
+_SCALARS = frozenset({int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64})
 _scalars: dict[tuple, Array] = {}
 _MAX_SCALARS = 4096
 
 
 def _scalar(x: Any, type: ArrayType) -> Array:
     """A rank-0 array, remembered, since programs use the same few scalars again and again."""
-    value = host_scalar(x, type.aval.dtype)
-    key = (value.tobytes(), type)
+    key = (x.__class__, x or repr(x), type)  # 0.0 equals -0.0; their texts differ
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
         if len(_scalars) >= _MAX_SCALARS:
             _scalars.clear()
-        found = _scalars[key] = from_numpy(value, type)
+        found = _scalars[key] = from_numpy(host_scalar(x, type.aval.dtype), type)
     return found
 
 

@@ -20,7 +20,7 @@ class CallArguments(NamedTuple):
 
     leaves: the array leaves.
     tree: the structure of (dynamic positional arguments, dynamic keyword arguments).
-    key_tree: what stands for the structure in cache keys.
+    key: what stands for the structure and the static arguments in cache keys.
     statics: positions, names and values of the static arguments.
     num_args: how many positional arguments there were.
     signature: what split them.
@@ -28,7 +28,7 @@ class CallArguments(NamedTuple):
 
     leaves: list
     tree: Any
-    key_tree: Any
+    key: Any
     statics: tuple
     num_args: int
     signature: Signature
@@ -186,18 +186,29 @@ class Signature:
         Raises:
           ArgumentTypeError: a static argument is not hashable.
         """
-        if self.is_plain:
-            leaves, tree = tree_flatten((args, kwargs))
-            key_tree = (tree, "kwargs") if kwargs else tree_flatten(args)[1]
-            return CallArguments(leaves, tree, key_tree, (), len(args), self)
-        statics: list[tuple[Any, Static]] = [(i, Static(args[i])) for i in sorted(self.static_argnums) if i < len(args)]
-        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in self.static_argnames]
+        dynamic, statics = self.divide(args, kwargs)
         for where, static in statics:
             _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self.fun)
-        dynamic = tuple(x for i, x in enumerate(args) if i not in self.static_argnums)
-        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
-        leaves, tree = tree_flatten((dynamic, named))
-        return CallArguments(leaves, tree, (tree, len(args)), tuple(statics), len(args), self)
+        leaves, tree = tree_flatten(dynamic)
+        is_plain = self.is_plain and not kwargs
+        key = tree_flatten(args)[1] if is_plain else (tree, statics)
+        return CallArguments(leaves, tree, key, statics, len(args), self)
+
+    def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
+        """The leaves of a call with keyword or static arguments, and what stands for all else in cache keys."""
+        dynamic, statics = self.divide(args, kwargs)
+        leaves, tree = tree_flatten(dynamic)
+        return leaves, (tree, statics)
+
+    def divide(self, args: tuple, kwargs: dict) -> tuple[tuple[tuple, dict], tuple]:
+        """The dynamic arguments of a call, positional and by keyword, and its static ones."""
+        if self.is_plain:
+            return (args, kwargs), ()
+        fixed, names = self.static_argnums, self.static_argnames
+        statics = [(i, Static(args[i])) for i in sorted(fixed) if i < len(args)]
+        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
+        dynamic = tuple([x for i, x in enumerate(args) if i not in fixed])
+        return (dynamic, {k: v for k, v in kwargs.items() if k not in names}), tuple(statics)
 
 
 def _check_hashable(name: str, value: Any, fun: Callable) -> None:

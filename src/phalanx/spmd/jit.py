@@ -9,6 +9,7 @@ cached on the wrapped function and can be had by itself (see `stages`). Inside a
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +18,12 @@ from phalanx.core import dispatch, placement
 from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.config import disable_jit, state
-from phalanx.core.dispatch import concrete_type, explain_failure
+from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
+from phalanx.engine.pytree import flatten
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import Signature
 from phalanx.spmd.observation import explain_miss, logged
@@ -32,13 +34,16 @@ from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unfl
 
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
+_type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
+_NO_HIT: tuple = (None,) * 8
+
 
 class _Entry(dispatch.Call):
     """What a call that hits the cache needs, and how its results are put together."""
 
     __slots__ = ("unflatten",)
 
-    def __init__(self, compiled: dispatch.CompiledProgram, moves: list | None, out_tree: Any):
+    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
         super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
 
@@ -57,36 +62,63 @@ class Jit:
 
     def function(self) -> Callable:
         """The callable that users hold: a plain function, since calling an object costs more."""
-        calls, call_slowly, flatten, wrap, plain = (
-            self._calls,
-            self._call,
-            tree_flatten,
-            Array,
-            self._signature.is_plain,
-        )
+        call_slowly, find, wrap = self._call, self._find, Array
+        is_plain, flatten_all = self._signature.is_plain, self._signature.flatten
+        last = _NO_HIT
 
         @functools.wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            if state.trace is not None or kwargs or not plain:
+            nonlocal last
+            if state.trace is not None:
                 return call_slowly(args, kwargs)
-            leaves, tree = flatten(args)
+            tree: Any
+            if is_plain and not kwargs:
+                leaves, tree = flatten(args, None)
+            else:
+                leaves, tree = flatten_all(args, kwargs)
             try:
-                entry = calls.get((tree, tuple([x._type for x in leaves]), state.context))
-            except AttributeError:  # data that is still on the host, or no data at all
-                return call_slowly(args, kwargs)
-            if entry is None or not entry.is_direct:
-                return call_slowly(args, kwargs)
+                types = [*map(_type_of, leaves)]
+            except AttributeError:  # some data is on the host
+                types = [*map(concrete_type, leaves)]
+            # Most calls are like the one before, and comparing with that one costs less than a look-up.
+            known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
+            if types != known_types or state.context is not context or tree != known_tree:
+                entry = find(tree, types)
+                if entry is None:
+                    return call_slowly(args, kwargs)
+                moves, run, handlers, out_types, unflatten = entry
+                last = types, tree, state.context, *entry
+            if moves:
+                leaves = brought(leaves, moves)
             try:
-                out = entry.run([x._buffer for x in leaves]).consume_with_handlers(entry.handlers)
+                out = run([*map(_buffer_of, leaves)]).consume_with_handlers(handlers)
             except Exception as error:
                 explain_failure(error, leaves)
                 raise
-            return entry.unflatten(map(wrap, out, entry.out_types))
+            return unflatten(map(wrap, out, out_types))
 
+        def forget() -> None:
+            nonlocal last
+            last = _NO_HIT
+
+        self._forget_last = forget
+        return self._with_stages(compiled)
+
+    def _with_stages(self, compiled: Any) -> Callable:
         for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
             setattr(compiled, name, getattr(self, name))
-        compiled._jit = self  # type: ignore[attr-defined]
+        compiled._jit = self
         return compiled
+
+    def _find(self, key: Any, types: list) -> tuple | None:
+        """What a call of this kind has to do, where that is no more than to move, to run and to wrap."""
+        try:
+            entry = self._calls.get((key, tuple(types), state.context))
+        except TypeError:  # a static argument that cannot be part of a key
+            return None
+        if entry is None or not entry.is_plain:
+            return None
+        return entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Every call that is not a plain hit."""
@@ -98,9 +130,7 @@ class Jit:
             out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
         types = tuple([concrete_type(x) for x in call.leaves])
-        key: tuple[Any, ...] = (call.key_tree, types, state.context)
-        if call.statics:
-            key = (*key, call.statics)
+        key = (call.key, types, state.context)
         entry = self._calls.get(key)
         if entry is None:
             explain_miss(self._name, call, types, state.context, self._calls)
@@ -124,11 +154,11 @@ class Jit:
         lowered = traced.lower_for(types)
         with logged("Compiling", self._name, traced.program.in_avals):
             compiled = lowered.program.compile(self._options["compiler_options"])
-        return _Entry(compiled, dispatch.moves(types, lowered.program) or None, traced.out_tree)
+        return _Entry(compiled, dispatch.moves(types, lowered.program), traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
         avals = tuple([aval_of(x) for x in call.leaves])
-        key = (call.key_tree, avals, call.statics, state.context)
+        key = (call.key, avals, state.context)
         traced = self._traces.get(key)
         if traced is None:
             traced = self._trace(call, avals)
@@ -169,6 +199,7 @@ class Jit:
         """Forget all programs of this function."""
         self._calls.clear()
         self._traces.clear()
+        self._forget_last()
 
     def _cache_size(self) -> int:
         return len(self._calls)

@@ -44,7 +44,7 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
       call: the call's arguments.
       types: the types of its leaves.
       context: the options in force.
-      known: the keys of the calls so far: structure, types, context and, where there are any, static arguments.
+      known: the keys of the calls so far: structure with static arguments, types, and context.
     """
     if not (explain_cache_misses.value and known):
         return
@@ -55,13 +55,14 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
 
 def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
     out = []
-    if call.key_tree != key[0]:
-        out.append(f"the structure of the arguments: {_structure(call.key_tree)}, known is {_structure(key[0])}")
+    (tree, _), (known_tree, known_statics) = _parts(call.key), _parts(key[0])
+    if tree != known_tree:
+        out.append(f"the structure of the arguments: {tree}, known is {known_tree}")
     elif len(types) == len(key[1]):
         for i, (new, old) in enumerate(zip(types, key[1], strict=True)):
             if new is not old and new != old:
                 out.append(f"{call.path(i)}: {_type_difference(new, old)}")
-    statics = dict(key[3]) if len(key) > 3 else {}
+    statics = dict(known_statics)
     for where, value in call.statics:
         if where not in statics or statics[where] != value:
             label = where if isinstance(where, str) else call.signature.name_of(where)
@@ -72,8 +73,9 @@ def _differences(call: CallArguments, types: tuple, context: Context, key: tuple
     return out or ["the number of static arguments"]
 
 
-def _structure(key_tree: Any) -> str:
-    return str(key_tree[0] if isinstance(key_tree, tuple) else key_tree)
+def _parts(key: Any) -> tuple:
+    """The structure and the static arguments that a key stands for."""
+    return key if isinstance(key, tuple) else (key, ())
 
 
 def _type_difference(new: Any, old: Any) -> str:
