@@ -186,7 +186,9 @@ def __getattr__(name: str) -> object:
     else:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
     globals()[name] = found  # The next look-up does not come here.
-    return found
+    if name in _NAMES:
+        importlib.import_module("phalanx.engine.frames").guard(globals())
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

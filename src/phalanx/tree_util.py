@@ -3,6 +3,7 @@
 A face over `phalanx.tree` and nothing more.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.engine.pytree import registry
 from phalanx.tree import DictKey as DictKey
 from phalanx.tree import FlattenedIndexKey as FlattenedIndexKey
@@ -45,3 +46,5 @@ from phalanx.tree import treedef_is_leaf as treedef_is_leaf
 from phalanx.tree import treedef_tuple as treedef_tuple
 
 default_registry = registry
+
+_guard(globals())

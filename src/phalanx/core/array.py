@@ -19,6 +19,7 @@ from phalanx.core.operators import Operators
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers
+from phalanx.engine.frames import boundary
 from phalanx.engine.runtime import XlaRuntimeError, user_error
 from phalanx.tree import tree_leaves
 
@@ -312,6 +313,13 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
         if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype):
             return repr(self)
         return str(self._value)
+
+
+for _name in (
+    *"__array__ __bool__ __int__ __float__ __complex__ __index__ __format__ __repr__ __str__ item tolist".split(),
+    *"block_until_ready copy_to_host_async addressable_data unsafe_buffer_pointer is_ready".split(),
+):
+    setattr(Array, _name, boundary(getattr(Array, _name)))
 
 
 def deleted_error(array: Array) -> ArgumentError:

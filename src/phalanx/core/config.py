@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.errors import ArgumentError
+from phalanx.engine import frames
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
@@ -212,6 +213,7 @@ def state_extra(**extras: Any) -> Iterator[None]:
         state.context = state.context.replace(**outer)
 
 
+@frames.boundaries
 class Config:
     """The options by name, as `config.name` (read) and `config.update(name, value)` (write, for every thread).
 
@@ -461,3 +463,4 @@ def checking_leaks() -> _Override:
 
 state = State()
 config = Config()
+frames.take_mode(lambda: traceback_filtering.value)

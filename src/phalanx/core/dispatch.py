@@ -27,6 +27,7 @@ from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, compiler
+from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
@@ -548,22 +549,28 @@ def check_values(name: str, out: Sequence[Array]) -> None:
 # --- whole functions ---
 
 
-def shortcut(fun: Callable, arrays: Sequence[Array], name: str) -> Call | None:
-    """A function compiled for arrays of just these types, where calling it is one execution with one result.
+class Shortcuts(dict):
+    """The direct calls of a function of arrays that gives an array, by the types of the arrays and the context.
+
+    Looking one up compiles it where it is missing, with no `KeyError` that would show in the user's errors. It is None
+    where calling the function is more than one execution with one result.
 
     Args:
-      fun: takes arrays and gives an array.
-      arrays: examples of them.
+      fun: the function.
       name: what it is called in messages and profiles.
-
-    Returns:
-      The direct call, or None where more has to be done at each call.
     """
-    if state.context.disable_jit:
-        return None
-    types = [x._type for x in arrays]
-    call = prepare(stage(lambda *xs: [fun(*xs)], [t.aval for t in types], name), types, name)
-    return call if call.is_direct else None
+
+    def __init__(self, fun: Callable, name: str):
+        self.fun, self.name = fun, name
+
+    def __missing__(self, key: tuple) -> Call | None:
+        *types, context = key
+        call = None
+        if not context.disable_jit:
+            program = stage(lambda *xs: [self.fun(*xs)], [t.aval for t in types], self.name)
+            call = prepare(program, types, self.name)
+        self[key] = call = call if call is not None and call.is_direct else None
+        return call
 
 
 def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
@@ -587,28 +594,32 @@ def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str]
 
     @functools.wraps(fun)
     def eager_call(*args: Any, **kwargs: Any) -> Any:
-        if state.trace is not None:
-            return fun(*args, **kwargs)
         try:
-            key = (
-                tuple([x._type if type(x) is Array else (type(x), x) for x in args]),
-                tuple(kwargs.items()) if kwargs else (),
-                state.context,
-            )
-            shortcut = shortcuts.get(key)
-        except TypeError:  # lists, dicts, and arrays by keyword
-            return call_slowly(args, kwargs, None)
-        if shortcut is None:
-            return call_slowly(args, kwargs, key)
-        call, which = shortcut
-        try:
-            out = call.run([args[i]._buffer for i in which]).consume_with_handlers(call.handlers)
+            if state.trace is not None:
+                return fun(*args, **kwargs)
+            try:
+                key: Any = (
+                    tuple([x._type if type(x) is Array else (type(x), x) for x in args]),
+                    tuple(kwargs.items()) if kwargs else (),
+                    state.context,
+                )
+                shortcut = shortcuts.get(key)
+            except TypeError:  # lists, dicts, and arrays by keyword
+                key = shortcut = None
+            if shortcut is None:
+                return call_slowly(args, kwargs, key)
+            call, which = shortcut
+            try:
+                out = call.run([args[i]._buffer for i in which]).consume_with_handlers(call.handlers)
+            except Exception as error:
+                explain_failure(error, args)
+                raise
+            return Array(out[0], call.out_types[0])
         except Exception as error:
-            explain_failure(error, args)
+            hide_frames(error)
             raise
-        return Array(out[0], call.out_types[0])
 
-    return eager_call
+    return as_boundary(eager_call)
 
 
 class _EagerFunction:

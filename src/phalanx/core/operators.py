@@ -10,6 +10,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from phalanx.engine.frames import boundary
+
 _binary = "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
 DUNDERS = [
     *(f"__{name}__" for name in _binary),
@@ -46,7 +48,11 @@ class Operators:
 def install(methods: Mapping[str, Callable | property]) -> None:
     """Take the seat: make these functions the methods of arrays and tracers."""
     for name, method in methods.items():
-        setattr(Operators, name, method)
+        if isinstance(method, property):
+            guarded: Any = property(boundary(method.fget)) if method.fget else method
+        else:
+            guarded = boundary(method)
+        setattr(Operators, name, guarded)
 
 
 def _is_taken() -> bool:
@@ -62,5 +68,5 @@ def _wait_for(name: str) -> Callable:
     return operator
 
 
-_waiting = {name: _wait_for(name) for name in DUNDERS}
+_waiting = {name: boundary(_wait_for(name)) for name in DUNDERS}
 install(_waiting)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from phalanx.core.config import state
+from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import user_frames
 from phalanx.engine.runtime import get_traceback as current_traceback
 
@@ -81,6 +82,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
       name: another name than its own.
     """
 
+    @boundary
     @functools.wraps(fun)
     def named(*args: Any, **kwargs: Any) -> Any:
         with named_scope(name or fun.__name__):

@@ -7,3 +7,6 @@ from phalanx.debug.drawing import draw_sharding as draw_sharding
 from phalanx.debug.visualize import inspect_array_sharding as inspect_array_sharding
 from phalanx.debug.visualize import visualize_array_sharding as visualize_array_sharding
 from phalanx.debug.visualize import visualize_sharding as visualize_sharding
+from phalanx.engine.frames import guard as _guard
+
+_guard(globals())

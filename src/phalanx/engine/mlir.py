@@ -7,7 +7,6 @@ never share one, so that it needs no locks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +21,8 @@ from phalanx.engine.dialect import chlo as chlo
 from phalanx.engine.dialect import hlo as hlo
 from phalanx.engine.dialect import mhlo as mhlo
 from phalanx.engine.dialect import sdy as sdy
+from phalanx.engine.frames import PACKAGE
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _FRAMES_KEPT = 10
 
 _registry = ir.DialectRegistry()
@@ -199,7 +198,7 @@ class Locations:
 def _user_file(code: Any) -> str | None:
     """Name the file of a code object; None, which drops the frame, for our own."""
     filename = code.co_filename
-    return None if filename.startswith(_PACKAGE) or filename.startswith("<frozen") else filename
+    return None if filename.startswith(PACKAGE) or filename.startswith("<frozen") else filename
 
 
 def user_frames(traceback: Any) -> list[Any]:
@@ -213,4 +212,4 @@ def user_frames(traceback: Any) -> list[Any]:
     """
     if traceback is None:
         return []
-    return [frame for frame in traceback.frames if not frame.file_name.startswith((_PACKAGE, "<frozen"))]
+    return [frame for frame in traceback.frames if not frame.file_name.startswith((PACKAGE, "<frozen"))]

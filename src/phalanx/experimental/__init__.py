@@ -1,3 +1,6 @@
 """Names under which programs of the field import things that have since moved."""
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.lax.callback import io_callback as io_callback
+
+_guard(globals())

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core.errors import ArgumentError
-from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
+from phalanx.engine.frames import guard as _guard
+from phalanx.lax import with_sharding_constraint as with_sharding_constraint
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.jit import jit
 
@@ -54,3 +55,6 @@ def pjit(
             )
         options[new] = value
     return jit(fun, **options)
+
+
+_guard(globals())

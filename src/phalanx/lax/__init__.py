@@ -7,6 +7,7 @@ This is the face of the room, with the names of `jax.lax`. Elementwise operation
 from typing import TYPE_CHECKING
 
 import phalanx.lax.seats  # noqa: F401 - what lower rooms need of the operations
+from phalanx.engine.frames import guard as _guard
 from phalanx.lax.arithmetic import RoundingMethod as RoundingMethod
 from phalanx.lax.arithmetic import abs as abs
 from phalanx.lax.arithmetic import add as add
@@ -378,3 +379,6 @@ def __getattr__(name: str) -> object:
 
         return importlib.import_module(f"phalanx.lax.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_guard(globals())

@@ -3,6 +3,7 @@
 Builds on `lax`, `numpy` and `random`; models and `nnx` build on it.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.nn import initializers as initializers
 from phalanx.nn.activations import celu as celu
 from phalanx.nn.activations import elu as elu
@@ -36,3 +37,5 @@ from phalanx.nn.softmax import logsumexp as logsumexp
 from phalanx.nn.softmax import one_hot as one_hot
 from phalanx.nn.softmax import softmax as softmax
 from phalanx.nn.softmax import standardize as standardize
+
+_guard(globals())

@@ -17,6 +17,8 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.engine.frames import boundary
+from phalanx.engine.frames import guard as _guard
 
 Axes = int | Sequence[int]
 
@@ -112,6 +114,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
       [7.0, 7.0]
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         shape, dtype = _shape("nn.initializers.constant", shape, out_sharding), _dtype(dtype)
         given = lax.convert_element_type(value, dtype)
@@ -169,6 +172,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.uniform"
         return _draw(key, _shape(where, shape, out_sharding), _inexact(where, dtype, None), "uniform", 0.0, 1.0, scale)
@@ -192,6 +196,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.normal"
         return _draw(key, _shape(where, shape, out_sharding), _inexact(where, dtype, None), "normal", 0.0, 0.0, stddev)
@@ -216,6 +221,7 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
       (2, 3)
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.truncated_normal"
         shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
@@ -285,6 +291,7 @@ def variance_scaling(
             raise ArgumentError(f"nn.initializers.variance_scaling {name}", expected=" or ".join(map(repr, known)),
                                 got=repr(value), mend="use one of these")  # fmt: skip
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.variance_scaling"
         shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
@@ -384,6 +391,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     Source: A. M. Saxe, J. L. McClelland and S. Ganguli (2013), arXiv:1312.6120.
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.orthogonal"
         shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
@@ -417,6 +425,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     Source: L. Xiao et al. (2018), arXiv:1806.05393.
     """
 
+    @boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
         where = "nn.initializers.delta_orthogonal"
         shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
@@ -433,3 +442,6 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         return lax.pad(centre, dtype.type(0), [*padding, (0, 0, 0), (0, 0, 0)])
 
     return init
+
+
+_guard(globals())

@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from phalanx.core.array import Array as ndarray  # noqa: F401
+from phalanx.engine.frames import guard as _guard
 from phalanx.numpy import operators as _operators  # noqa: F401
 from phalanx.numpy import ufunc_methods as _ufunc_methods  # noqa: F401
 from phalanx.numpy.comparisons import allclose as allclose
@@ -382,9 +383,13 @@ def __getattr__(name: str) -> Any:
     room = _LAZY.get(name)
     if room is None:
         raise AttributeError(f"module 'phalanx.numpy' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"phalanx.numpy.{room}"), name)
-    return found
+    globals()[name] = getattr(importlib.import_module(f"phalanx.numpy.{room}"), name)
+    _guard(globals())
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY, *_LAZY_ROOMS})
+
+
+_guard(globals())

@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
+from phalanx.engine.frames import boundaries, boundary
 from phalanx.numpy import indexing
 from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
 from phalanx.numpy.operands import (
@@ -35,6 +36,7 @@ WRITE_MODES = {
 }  # fmt: skip
 
 
+@boundaries
 class At:
     """What `x.at` is: index it to choose elements, then call the update."""
 
@@ -68,6 +70,7 @@ _OPTIONS = """
         """
 
 
+@boundaries
 class AtIndex:
     """Chosen elements of an array, to be read or updated."""
 
@@ -115,6 +118,7 @@ class AtIndex:
 
 
 def _method(name: str, how: str, doc: str, example: str, result: str) -> None:
+    @boundary
     def method(
         self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
         wrap_negative_indices: bool = True, out_sharding: Any = None,

@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError
+from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import arange
 from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
 from phalanx.numpy.shapes import moveaxis, roll
@@ -272,3 +273,6 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
     x = operand(x, "fft.ifftshift")
     axes = canonical_axes(axes, x.ndim, "fft.ifftshift")
     return roll(x, tuple(-(x.shape[i] // 2) for i in axes), axes)
+
+
+_guard(globals())

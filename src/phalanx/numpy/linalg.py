@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.engine.frames import guard as _guard
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import contraction, ufuncs
 from phalanx.numpy.contraction import cross as _cross
@@ -747,3 +748,6 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     rest = x.shape[y.ndim :]
     n = math.prod(rest)
     return reshape(solve(reshape(x, (-1, n)), reshape(y, (-1,))), rest)
+
+
+_guard(globals())

@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program, scalar_array
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.engine.frames import boundary
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import (
@@ -238,6 +239,7 @@ def vectorize(pyfunc: Callable, *, excluded: Any = frozenset(), signature: str |
     excluded = frozenset(excluded)
     parsed = _parse_signature(signature) if signature is not None else None
 
+    @boundary
     @functools.wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}

@@ -16,9 +16,10 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program, explain_failure, scalar_array, shortcut
+from phalanx.core.dispatch import Shortcuts, eager_program, explain_failure, scalar_array
 from phalanx.core.errors import DTypeError
 from phalanx.core.primitive import Primitive
+from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     broadcast_shapes,
@@ -191,34 +192,33 @@ def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
 def unary(rule: Rule) -> Callable:
     """The ufunc of one operand that a rule describes."""
     plans: dict[tuple, Callable] = {}
-    shortcuts: dict[tuple, Any] = {}  # eager calls, by the type of the array; None where there is no shortcut
     name = rule.name
 
     def ufunc(x: Any, /) -> Any:
-        if state.trace is None and type(x) is Array:
-            try:
-                way = shortcuts[x._type, state.context]
-            except KeyError:
-                way = shortcuts[x._type, state.context] = shortcut(ufunc, (x,), name)
-            if way is not None:
+        try:
+            if state.trace is None and type(x) is Array and (way := shortcuts[x._type, state.context]) is not None:
                 try:
                     return Array(way.run([x._buffer]).consume_with_handlers(way.handlers)[0], way.out_types[0])
                 except Exception as error:
                     explain_failure(error, (x,))
                     raise
-        kind = getattr(x, "aval", None)
-        if kind is None:
-            kind = type(x)
-            if kind not in SCALAR_KINDS:
-                x, kind = _slow_kind(x, name)
-        key = (kind, state.context)
-        run = plans.get(key)
-        if run is None:
-            run = plans[key] = plan(rule, (x,), (kind,))
-        return run(x)
+            kind = getattr(x, "aval", None)
+            if kind is None:
+                kind = type(x)
+                if kind not in SCALAR_KINDS:
+                    x, kind = _slow_kind(x, name)
+            key = (kind, state.context)
+            run = plans.get(key)
+            if run is None:
+                run = plans[key] = plan(rule, (x,), (kind,))
+            return run(x)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
+    shortcuts = Shortcuts(ufunc, name)
     ufunc.nin, ufunc.nout, ufunc.rule = 1, 1, rule  # type: ignore[attr-defined]
-    return ufunc
+    return as_boundary(ufunc)
 
 
 def binary(rule: Rule) -> Callable:
@@ -227,24 +227,28 @@ def binary(rule: Rule) -> Callable:
     name = rule.name
 
     def ufunc(x: Any, y: Any, /) -> Any:
-        a = getattr(x, "aval", None)
-        if a is None:
-            a = type(x)
-            if a not in SCALAR_KINDS:
-                x, a = _slow_kind(x, name)
-        b = getattr(y, "aval", None)
-        if b is None:
-            b = type(y)
-            if b not in SCALAR_KINDS:
-                y, b = _slow_kind(y, name)
-        key = (a, b, state.context)
-        run = plans.get(key)
-        if run is None:
-            run = plans[key] = plan(rule, (x, y), (a, b))
-        return run(x, y)
+        try:
+            a = getattr(x, "aval", None)
+            if a is None:
+                a = type(x)
+                if a not in SCALAR_KINDS:
+                    x, a = _slow_kind(x, name)
+            b = getattr(y, "aval", None)
+            if b is None:
+                b = type(y)
+                if b not in SCALAR_KINDS:
+                    y, b = _slow_kind(y, name)
+            key = (a, b, state.context)
+            run = plans.get(key)
+            if run is None:
+                run = plans[key] = plan(rule, (x, y), (a, b))
+            return run(x, y)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     ufunc.nin, ufunc.nout, ufunc.rule, ufunc.plans = 2, 1, rule, plans  # type: ignore[attr-defined]
-    return ufunc
+    return as_boundary(ufunc)
 
 
 def is_operand(x: Any) -> bool:
@@ -254,13 +258,10 @@ def is_operand(x: Any) -> bool:
 
 def _eagerly(ufunc: Callable, name: str) -> Callable:
     """A binary ufunc for two arrays that runs at once; it gives None where there is more to do than one execution."""
-    shortcuts: dict[tuple, Any] = {}  # by the types of both; None where there is no shortcut
+    shortcuts = Shortcuts(ufunc, name)
 
     def run(x: Any, y: Any) -> Any:
-        try:
-            way = shortcuts[x._type, y._type, state.context]
-        except KeyError:
-            way = shortcuts[x._type, y._type, state.context] = shortcut(ufunc, (x, y), name)
+        way = shortcuts[x._type, y._type, state.context]
         if way is None:
             return None
         try:
@@ -275,27 +276,40 @@ def _eagerly(ufunc: Callable, name: str) -> Callable:
 
 def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
     """The operator and the reflected operator that share a binary ufunc's plans."""
-    rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
+    return _operator(ufunc), _reflected(ufunc)
 
+
+def _operator(ufunc: Callable) -> Callable:
+    rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
     eagerly = _eagerly(ufunc, rule.name)
 
     def operator(self: Any, other: Any) -> Any:
-        if state.trace is None and type(self) is Array:
-            kind = type(other)
-            met = other if kind is Array else scalar_array(other) if _meets(self.dtype, other, kind) else None
-            if met is not None and (out := eagerly(self, met)) is not None:
-                return out
-        b = getattr(other, "aval", None)
-        if b is None:
-            b = type(other)
-            if b not in SCALAR_KINDS:
-                return ufunc(self, other) if is_operand(other) else NotImplemented
-        a = self.aval
-        key = (a, b, state.context)
-        run = plans.get(key)
-        if run is None:
-            run = plans[key] = plan(rule, (self, other), (a, b))
-        return run(self, other)
+        try:
+            if state.trace is None and type(self) is Array:
+                kind = type(other)
+                met = other if kind is Array else scalar_array(other) if _meets(self.dtype, other, kind) else None
+                if met is not None and (out := eagerly(self, met)) is not None:
+                    return out
+            b = getattr(other, "aval", None)
+            if b is None:
+                b = type(other)
+                if b not in SCALAR_KINDS:
+                    return ufunc(self, other) if is_operand(other) else NotImplemented
+            a = self.aval
+            key = (a, b, state.context)
+            run = plans.get(key)
+            if run is None:
+                run = plans[key] = plan(rule, (self, other), (a, b))
+            return run(self, other)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    return as_boundary(operator)
+
+
+def _reflected(ufunc: Callable) -> Callable:
+    rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
 
     def reflected(self: Any, other: Any) -> Any:
         b = type(other)
@@ -308,4 +322,4 @@ def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
             run = plans[key] = plan(rule, (other, self), (b, a))
         return run(other, self)
 
-    return operator, reflected
+    return reflected

@@ -1,5 +1,6 @@
 """Random numbers from explicit keys, with the names of `jax.random`."""
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.random.continuous import cauchy as cauchy
 from phalanx.random.continuous import double_sided_maxwell as double_sided_maxwell
 from phalanx.random.continuous import exponential as exponential
@@ -47,3 +48,5 @@ from phalanx.random.uniform import bernoulli as bernoulli
 from phalanx.random.uniform import rademacher as rademacher
 from phalanx.random.uniform import randint as randint
 from phalanx.random.uniform import uniform as uniform
+
+_guard(globals())

@@ -19,6 +19,7 @@ import numpy as np
 from phalanx.core.errors import ArgumentError, ShardingError
 from phalanx.engine.client import DeviceList
 from phalanx.engine.client import devices as all_devices
+from phalanx.engine.frames import boundaries
 from phalanx.sharding.current import enter_mesh, leave_mesh
 from phalanx.sharding.spec import AxisName
 
@@ -87,6 +88,7 @@ class _Axes:
         return f"{type(self).__name__}({axes}{types})"
 
 
+@boundaries
 class AbstractMesh(_Axes):
     """The shape of a mesh without devices: enough to trace and to write shardings, not to place data.
 
@@ -163,6 +165,7 @@ class AbstractMesh(_Axes):
         return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
 
 
+@boundaries
 class Mesh(_Axes):
     """Devices in a box with one named axis per dimension.
 

@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.buffers import ShardingBase
 from phalanx.engine.client import DeviceList
+from phalanx.engine.frames import boundaries
 from phalanx.engine.runtime import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
@@ -304,6 +305,7 @@ class Sharding(ShardingBase):
             return value
 
 
+@boundaries
 class NamedSharding(Sharding):
     """An array cut over the named axes of a mesh.
 
@@ -502,6 +504,7 @@ class NamedSharding(Sharding):
         return f"NamedSharding({self.mesh!r}, {self.spec!r}{memory})"
 
 
+@boundaries
 class SingleDeviceSharding(Sharding):
     """An array that lies whole on one device.
 

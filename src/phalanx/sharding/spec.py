@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.engine.frames import boundaries
 
 AxisName: TypeAlias = Hashable
 
@@ -41,6 +42,7 @@ class _Unspecified:
 UNSPECIFIED: Final = _Unspecified()
 
 
+@boundaries
 class PartitionSpec:
     """Which mesh axes split each dimension of an array.
 

@@ -13,6 +13,7 @@ from phalanx.core.aval import ShapeDtypeStruct, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import stage
+from phalanx.engine.frames import boundary
 from phalanx.spmd.arguments import Signature
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -44,6 +45,7 @@ def make_jaxpr(
     """
     signature = Signature(fun, static_argnums, None, None, None)
 
+    @boundary
     @functools.wraps(fun)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
         program, function = _stage_call(signature, args, kwargs, axis_env)

@@ -23,6 +23,7 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
+from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import Signature
@@ -69,33 +70,33 @@ class Jit:
         @functools.wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
             nonlocal last
-            if state.trace is not None:
-                return call_slowly(args, kwargs)
-            tree: Any
-            if is_plain and not kwargs:
-                leaves, tree = flatten(args, None)
-            else:
-                leaves, tree = flatten_all(args, kwargs)
             try:
-                types = [*map(_type_of, leaves)]
-            except AttributeError:  # some data is on the host
-                types = [*map(concrete_type, leaves)]
-            # Most calls are like the one before, and comparing with that one costs less than a look-up.
-            known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
-            if types != known_types or state.context is not context or tree != known_tree:
-                entry = find(tree, types)
-                if entry is None:
+                if state.trace is not None:
                     return call_slowly(args, kwargs)
-                moves, run, handlers, out_types, unflatten = entry
-                last = types, tree, state.context, *entry
-            if moves:
-                leaves = brought(leaves, moves)
-            try:
-                out = run([*map(_buffer_of, leaves)]).consume_with_handlers(handlers)
+                leaves, tree = flatten(args, None) if is_plain and not kwargs else flatten_all(args, kwargs)
+                try:
+                    types = [*map(_type_of, leaves)]
+                except AttributeError:  # some data is on the host
+                    types = [*map(concrete_type, leaves)]
+                # Most calls are like the one before, and comparing with that one costs less than a look-up.
+                known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
+                if types != known_types or state.context is not context or tree != known_tree:
+                    entry = find(tree, types)
+                    if entry is None:
+                        return call_slowly(args, kwargs)
+                    moves, run, handlers, out_types, unflatten = entry
+                    last = types, tree, state.context, *entry
+                if moves:
+                    leaves = brought(leaves, moves)
+                try:
+                    out = run([*map(_buffer_of, leaves)]).consume_with_handlers(handlers)
+                except Exception as error:
+                    explain_failure(error, leaves)
+                    raise
+                return unflatten(map(wrap, out, out_types))
             except Exception as error:
-                explain_failure(error, leaves)
+                hide_frames(error)
                 raise
-            return unflatten(map(wrap, out, out_types))
 
         def forget() -> None:
             nonlocal last
@@ -106,9 +107,9 @@ class Jit:
 
     def _with_stages(self, compiled: Any) -> Callable:
         for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
-            setattr(compiled, name, getattr(self, name))
+            setattr(compiled, name, boundary(getattr(self, name)))
         compiled._jit = self
-        return compiled
+        return as_boundary(compiled)
 
     def _find(self, key: Any, types: list) -> tuple | None:
         """What a call of this kind has to do, where that is no more than to move, to run and to wrap."""

@@ -17,6 +17,7 @@ from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import compiler, stablehlo
+from phalanx.engine.frames import boundaries
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
@@ -46,6 +47,7 @@ class ArgInfo:
         return f"ArgInfo({self._aval}, donated={self.donated})"
 
 
+@boundaries
 class Traced:
     """A function traced for arguments of given types: the first stage.
 
@@ -175,6 +177,7 @@ def _argument_sharding(x: Any) -> Any:
     return x.sharding if isinstance(x, ShapeDtypeStruct) else None
 
 
+@boundaries
 class Lowered:
     """A program in StableHLO for given devices and shardings: the second stage.
 
@@ -231,6 +234,7 @@ class Lowered:
         return f"Lowered({self._traced.fun_name})"
 
 
+@boundaries
 class Compiled:
     """An executable for arguments of given types and shardings: the third stage.
 

@@ -20,6 +20,7 @@ from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import check_outputs, stage
+from phalanx.engine.frames import boundary
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
@@ -312,7 +313,15 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = 
     return (*result, aux) if has_aux else result
 
 
-def _apply_vjp(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
+def _apply_vjp(held: _Held, consts: Sequence[Any], *cotangents: Any) -> tuple:
+    if len(cotangents) != 1:
+        raise ArgumentTypeError(
+            "the vjp function",
+            expected="one argument, of the structure of the result",
+            got=f"{len(cotangents)} arguments",
+            mend="put the cotangents of several results into one tuple",
+        )
+    (cotangent,) = cotangents
     flat, tree = tree_flatten(cotangent)
     if tree != held.out_tree:
         raise TreeError(
@@ -360,6 +369,7 @@ def value_and_grad(
     """
     _check_callable(fun, "value_and_grad")
 
+    @boundary
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
         chosen, rest = _choose(fun, args, argnums)
@@ -405,6 +415,7 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
 
+    @boundary
     @functools.wraps(fun)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, g = both(*args, **kwargs)
@@ -533,6 +544,7 @@ def jacfwd(
     """
     _check_callable(fun, "jacfwd")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen, fill = _choose(fun, args, argnums)
@@ -571,6 +583,7 @@ def jacrev(
     """
     _check_callable(fun, "jacrev")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen, fill = _choose(fun, args, argnums)

@@ -20,6 +20,7 @@ from phalanx.core.jaxpr import Jaxpr, named_axes, run_program, subprograms
 from phalanx.core.primitive import Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Trace, Tracer, check_outputs, stage
+from phalanx.engine.frames import boundary
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 # move(x, from, to), broadcast(x, size, dim) and split(x, dim, axes): taken by lax, which has the operations.
@@ -254,6 +255,7 @@ def vmap(
         in_axes = tuple(in_axes)
     spmd_axis_name = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
 
+    @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))

@@ -22,6 +22,7 @@ from phalanx.core.primitive import NotWritten, Primitive, Undefined
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
+from phalanx.engine.frames import boundaries, boundary
 from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
@@ -402,6 +403,7 @@ class _CustomFunction:
         return static, dynamic, call
 
 
+@boundaries
 class custom_jvp(_CustomFunction):
     """A function with its own forward derivative.
 
@@ -519,6 +521,7 @@ def _checked_tangent(where: str, primal: Any, t: Any) -> Any:
     return t
 
 
+@boundaries
 class custom_vjp(_CustomFunction):
     """A function with its own reverse derivative.
 
@@ -677,6 +680,7 @@ def custom_gradient(fun: Callable) -> Callable:
       10.0
     """
 
+    @boundary
     @functools.wraps(fun)
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
         held: list = []

@@ -19,6 +19,7 @@ from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
+from phalanx.engine.frames import boundaries
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.transforms.batching import Axis, to_front
 from phalanx.transforms.forward import jvp_program
@@ -73,6 +74,7 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
 custom_vmap_call_p = CustomVmapCall()
 
 
+@boundaries
 class custom_vmap:
     """A function with its own batching rule.
 

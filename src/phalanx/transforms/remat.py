@@ -20,6 +20,7 @@ from phalanx.core.primitive import LINEAR, NotWritten, Primitive, Roles
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
+from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import hlo
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.transforms.batching import batch_program, to_front
@@ -312,6 +313,7 @@ def checkpoint(
     chosen = policy or CheckpointPolicies.nothing_saveable
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
+    @boundary
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if state.trace is None:

@@ -5,6 +5,7 @@ those of `phalanx.tree_util`, and what the rooms above import. `broadcast_prefix
 `equality_errors` serve every argument that is a prefix of another tree.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.tree.operations import PyTreeDef as PyTreeDef
 from phalanx.tree.operations import all_leaves as all_leaves
 from phalanx.tree.operations import flatten_one_level as flatten_one_level
@@ -59,3 +60,7 @@ structure = tree_structure
 transpose = tree_transpose
 unflatten = tree_unflatten
 broadcast = tree_broadcast
+
+# What users write; the rooms above come in by the long names.
+_short = "all flatten flatten_with_path leaves leaves_with_path map map_with_path reduce reduce_associative structure"
+_guard(globals(), f"{_short} transpose unflatten broadcast".split())

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.engine.frames import boundary
 from phalanx.tree.paths import GetAttrKey
 from phalanx.tree.registration import register_pytree_with_keys
 
@@ -40,6 +41,7 @@ class _Opaque:
     def __init__(self, func: Callable[..., Any]) -> None:
         self.func = func
 
+    @boundary
     def __call__(self, *args: Any, **kw: Any) -> Any:
         return self.func(*args, **kw)
 

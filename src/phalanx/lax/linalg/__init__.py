@@ -3,6 +3,7 @@
 Builds on the operations of `lax` and on LAPACK; called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg`.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.lax.linalg.eig import EigImplementation as EigImplementation
 from phalanx.lax.linalg.eig import eig as eig
 from phalanx.lax.linalg.eig import eig_p as eig_p
@@ -36,3 +37,5 @@ from phalanx.lax.linalg.triangular import triangular_solve as triangular_solve
 from phalanx.lax.linalg.triangular import triangular_solve_p as triangular_solve_p
 from phalanx.lax.linalg.tridiagonal_system import tridiagonal_solve as tridiagonal_solve
 from phalanx.lax.linalg.tridiagonal_system import tridiagonal_solve_p as tridiagonal_solve_p
+
+_guard(globals())
