@@ -334,7 +334,7 @@ class LoweringContext:
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), api_version),
         }
         if api_version >= 4:
-            config = {k: _attribute(v) for k, v in (attributes or {}).items()}
+            config = {k: attribute(v) for k, v in (attributes or {}).items()}
             attrs["backend_config"] = ir.DictAttr.get(config)
         else:
             attrs["backend_config"] = ir.StringAttr.get(backend_config or "")
@@ -353,7 +353,7 @@ def _as_list(out: Any) -> list:
     return list(out) if isinstance(out, list | tuple) else [out]
 
 
-def _attribute(value: Any) -> Any:
+def attribute(value: Any) -> Any:
     """A custom call's attribute as MLIR's: attributes as they are, Python and NumPy values by their kind."""
     if isinstance(value, ir.Attribute):
         return value
@@ -372,7 +372,7 @@ def _attribute(value: Any) -> Any:
         return ir.FloatAttr.get(ir.F64Type.get(), value)
     if isinstance(value, np.ndarray):
         return mlir.dense_constant(value)
-    return ir.ArrayAttr.get([_attribute(v) for v in value])
+    return ir.ArrayAttr.get([attribute(v) for v in value])
 
 
 def _layouts(layouts: Sequence[Sequence[int]] | None, types: Sequence[Any]) -> Any:

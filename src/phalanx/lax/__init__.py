@@ -75,6 +75,8 @@ from phalanx.lax.comparison import is_finite as is_finite
 from phalanx.lax.comparison import le as le
 from phalanx.lax.comparison import lt as lt
 from phalanx.lax.comparison import ne as ne
+from phalanx.lax.composites import composite as composite
+from phalanx.lax.composites import composite_p as composite_p
 from phalanx.lax.constraint import device_put_p as device_put_p
 from phalanx.lax.constraint import sharding_constraint_p as sharding_constraint_p
 from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
@@ -240,6 +242,7 @@ from phalanx.lax.parts import complex as complex
 from phalanx.lax.parts import conj as conj
 from phalanx.lax.parts import imag as imag
 from phalanx.lax.parts import real as real
+from phalanx.lax.platforms import platform_dependent as platform_dependent
 from phalanx.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from phalanx.lax.ragged import ragged_dot as ragged_dot
 from phalanx.lax.ragged import ragged_dot_general as ragged_dot_general

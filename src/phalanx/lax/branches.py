@@ -69,7 +69,7 @@ class Cond(Primitive, name="cond", multiple=True):
         nonzero, given = split_tangents(tangents[1:])
         want = _joined([jvp_program(b, nonzero)[1] for b in branches])
         derived = [jvp_program(b, nonzero, want)[0] for b in branches]
-        out = _bind(index, derived, [*operands, *given])
+        out = _bind(self, index, derived, [*operands, *given])
         count = len(branches[0].outvars)
         return out[:count], join_tangents(branches[0].out_avals, want, out[count:])
 
@@ -82,10 +82,10 @@ class Cond(Primitive, name="cond", multiple=True):
         count = len(branches[0].outvars)
         # A residual that is an operand stays one; the others of all branches are put side by side.
         computed = [[v.aval for v in h.primal.outvars[count:]] for h in halves]
-        out = _bind(index, [_padded(h.primal, count, i, computed) for i, h in enumerate(halves)], operands)
+        out = _bind(self, index, [_padded(h.primal, count, i, computed) for i, h in enumerate(halves)], operands)
         residuals = out[count:]
         linear = [_reading(h.linear, h.forwarded, leaf_avals(operands), i, computed) for i, h in enumerate(halves)]
-        out_dot = _bind(index, linear, [*operands, *residuals, *given])
+        out_dot = _bind(self, index, linear, [*operands, *residuals, *given])
         return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
 
     def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
@@ -125,7 +125,7 @@ class Cond(Primitive, name="cond", multiple=True):
         nonzero = [type(c) is not Zero for c in y_bars]
         derived = [transpose_program(b, linear, nonzero, True)[0] for b in branches]
         given = [x for x, lin in zip(operands, linear) if not lin]
-        out = iter(_bind(index, derived, [*given, *(c for c in y_bars if type(c) is not Zero)]))
+        out = iter(_bind(self, index, derived, [*given, *(c for c in y_bars if type(c) is not Zero)]))
         return (None, *(next(out) if lin else None for lin in linear))
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, branches: tuple) -> tuple:
@@ -136,7 +136,7 @@ class Cond(Primitive, name="cond", multiple=True):
             return self._choose_each(axis, to_front(index, index_dim, axis.size, axis.split), moved, mapped, branches)
         out_mapped = _joined([batch_program(b, axis, mapped)[1] for b in branches])
         derived = [batch_program(b, axis, mapped, out_mapped)[0] for b in branches]
-        return _bind(index, derived, moved), [0 if m else None for m in out_mapped]
+        return _bind(self, index, derived, moved), [0 if m else None for m in out_mapped]
 
     def _choose_each(self, axis: Axis, index: Any, operands: list, mapped: list[bool], branches: tuple) -> tuple:
         """Run every branch on all examples and choose for each."""
@@ -173,12 +173,12 @@ def _joined(flags: Sequence[Sequence[bool]]) -> list[bool]:
     return [any(column) for column in zip(*flags)]
 
 
-def _bind(index: Any, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
+def _bind(primitive: Cond, index: Any, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
     """Choose among programs whose constants are put together as leading operands."""
     sets = [b.consts for b in branches]
     if any(sets):
         branches = [_with_constants(b, i, sets) for i, b in enumerate(branches)]
-    return cond_p(index, *(c for s in sets for c in s), *operands, branches=tuple(branches))
+    return primitive(index, *(c for s in sets for c in s), *operands, branches=tuple(branches))
 
 
 def _with_constants(branch: Jaxpr, i: int, sets: Sequence[Sequence[Any]]) -> Jaxpr:
@@ -295,7 +295,7 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     if len(branches) == 1:
         return branches[0](*operands)
     number = clamp(np.int32(0), convert_element_type(index, np.dtype("int32")), np.int32(len(branches) - 1))
-    return _choose("switch", number, branches, operands)
+    return choose("switch", number, branches, operands, names=[f"branches[{i}]" for i in range(len(branches))])
 
 
 def cond(
@@ -338,32 +338,53 @@ def cond(
             mend="reduce it with .any() or .all(), or choose elementwise with where",
         )
     number = convert_element_type(convert_element_type(pred, np.dtype(bool)), np.dtype("int32"))
-    return _choose("cond", number, [false_fun, true_fun], operands)
+    return choose("cond", number, [false_fun, true_fun], operands, names=("false_fun", "true_fun"), reference=1)
 
 
-def _choose(what: str, number: Any, functions: Sequence[Callable], operands: tuple) -> Any:
+def choose(
+    what: str,
+    number: Any,
+    functions: Sequence[Callable],
+    operands: tuple,
+    *,
+    names: Sequence[str],
+    reference: int = 0,
+    primitive: Cond = cond_p,
+) -> Any:
+    """Bind a choice among functions.
+
+    Args:
+      what: the public function, for messages.
+      number: which function to call.
+      functions: functions of the operands.
+      operands: trees of arrays.
+      names: what each function is called in messages.
+      reference: number of the function whose result those of the others must be like.
+      primitive: that chooses.
+
+    Returns:
+      The result of the chosen function.
+    """
     leaves, tree = tree_flatten(operands)
     avals = leaf_avals(leaves)
-    names = ("false_fun", "true_fun") if what == "cond" else [f"branches[{i}]" for i in range(len(functions))]
     bodies = [stage_body(f, tree, avals, f"{what} {n}") for f, n in zip(functions, names)]
-    reference = names[-1] if what == "cond" else names[0]
-    first = bodies[-1] if what == "cond" else bodies[0]
+    first = bodies[reference]
     programs = _unweakened([b.program for b in bodies])
     for body, program, name in zip(bodies, programs, names):
         if body.out_tree != first.out_tree:
             raise TreeError(
                 f"{what}, the result of {name}",
-                expected=f"the structure of that of {reference}, {first.out_tree}",
+                expected=f"the structure of that of {names[reference]}, {first.out_tree}",
                 got=str(body.out_tree),
                 mend="return the same structure from each function",
             )
         check_same_types(
             f"{what}, the result of {name}",
             first.out_tree,
-            programs[-1 if what == "cond" else 0].out_avals,
+            programs[reference].out_avals,
             body.out_tree,
             program.out_avals,
-            f"the result of {reference}",
+            f"the result of {names[reference]}",
         )
     sets = [b.consts for b in bodies]
     opened = []
@@ -373,7 +394,7 @@ def _choose(what: str, number: Any, functions: Sequence[Callable], operands: tup
         for j, consts in enumerate(sets):
             leading.extend(own if j == i else (Var(aval_of(c)) for c in consts))
         opened.append(program.replace(invars=[*leading, *rest]))
-    out = cond_p(number, *(c for s in sets for c in s), *leaves, branches=tuple(opened))
+    out = primitive(number, *(c for s in sets for c in s), *leaves, branches=tuple(opened))
     return tree_unflatten(first.out_tree, out)
 
 

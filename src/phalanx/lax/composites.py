@@ -1,0 +1,174 @@
+"""`composite`: a function under a name and a version that a compiler may know, with what it means written out.
+
+Builds on the derived programs of `transforms`: its derivatives and its batched form are those of the decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.effects import Effects
+from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.lowering import attribute, emit_function
+from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.tangent import Zero, is_linear
+from phalanx.core.trace import stage
+from phalanx.engine.mlir import ir
+from phalanx.lax.bodies import leaf_avals
+from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.forward import jvp_program
+from phalanx.transforms.linear import LinearTrace, transpose_program
+from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.tree import tree_flatten, tree_unflatten
+
+
+class Composite(Primitive, name="composite", multiple=True):
+    """A call of a named operation: (*inputs) -> outputs of `jaxpr`, which says what it means."""
+
+    holds_program = True
+    batch = None
+    roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
+
+    def result(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> list:
+        return jaxpr.out_avals
+
+    def effects(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Effects:
+        return jaxpr.effects
+
+    def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, version: int, attributes: tuple) -> list:
+        module = ctx.module
+        if jaxpr.effects or len(module.leading):
+            return ctx.call(jaxpr, operands, name)  # the operation has no place for order tokens or sizes
+        function = module.add_function(("call", jaxpr), name, lambda n: emit_function(module, jaxpr, n))
+        fields = {key: _described(value) for key, value in attributes}
+        call = ir.Operation.create(
+            "stablehlo.composite",
+            results=[ctx.type(a) for a in jaxpr.out_avals],
+            operands=operands,
+            attributes={
+                "name": ir.StringAttr.get(name),
+                "composite_attributes": ir.DictAttr.get(fields),
+                "decomposition": ir.FlatSymbolRefAttr.get(function.name.value),
+                "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), version),
+            },
+        )
+        return list(call.results)
+
+    def jvp(self, primals: Any, tangents: Any, *, jaxpr: Jaxpr, **_: Any) -> tuple:
+        nonzero, given = split_tangents(tangents)
+        derived, has = jvp_program(jaxpr, nonzero)
+        out = run_program(derived, *primals, *given)
+        count = len(jaxpr.outvars)
+        return out[:count], join_tangents(jaxpr.out_avals, has, out[count:])
+
+    def linearize(self, trace: LinearTrace, primals: Any, tangents: Any, params: dict) -> tuple:
+        jaxpr = params["jaxpr"]
+        nonzero, given = split_tangents(tangents)
+        halves = linearize_program(jaxpr, nonzero)
+        count = len(jaxpr.outvars)
+        out = run_program(halves.primal, *primals)
+        returned = iter(out[count:])
+        residuals = [next(returned) if f is None else primals[f] for f in halves.forwarded]
+        out_dot = run_program(halves.linear, *residuals, *given)
+        return out[:count], join_tangents(jaxpr.out_avals, halves.nonzero, out_dot)
+
+    def transpose(self, y_bars: Any, *operands: Any, jaxpr: Jaxpr, **_: Any) -> tuple:
+        linear = [is_linear(x) for x in operands]
+        nonzero = [type(c) is not Zero for c in y_bars]
+        derived, has = transpose_program(jaxpr, linear, nonzero)
+        given = [x for x, lin in zip(operands, linear) if not lin]
+        out = iter(run_program(derived, *given, *(c for c in y_bars if type(c) is not Zero)))
+        present = iter(has)
+        return tuple((next(out) if next(present) else None) if lin else None for lin in linear)
+
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, **_: Any) -> tuple:
+        mapped = [d is not None for d in dims]
+        derived, out_mapped = batch_program(jaxpr, axis, mapped)
+        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
+        return run_program(derived, *moved), [0 if m else None for m in out_mapped]
+
+
+composite_p = Composite()
+
+
+def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
+    """Give a function a name under which compilers may have an implementation of their own.
+
+    Args:
+      decomposition: what the operation means: a function of arrays, positional, and of attributes, by name.
+      name: the operation's name, with a namespace, such as `"my.tangent"`.
+      version: of what the name means.
+
+    Returns:
+      A function with the arguments of `decomposition`. Its keyword arguments become attributes: numbers, strings, bools,
+      NumPy arrays and nested sequences and dicts of these. Derivatives and `vmap` are those of the decomposition.
+
+    Raises:
+      ArgumentTypeError: an attribute is of another kind, or the decomposition is no function.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> scaled = phalanx.lax.composite(lambda x, *, by: x * by, "my.scaled", version=1)
+      >>> f = phalanx.jit(lambda x: scaled(x, by=3.0))
+      >>> float(f(2.0)), "stablehlo.composite" in f.lower(2.0).as_text()
+      (6.0, True)
+    """
+    if not callable(decomposition):
+        raise ArgumentTypeError(
+            "composite, decomposition", expected="a function", got=repr(decomposition), mend="pass one"
+        )
+
+    def call(*args: Any, **attributes: Any) -> Any:
+        leaves, tree = tree_flatten(args)
+        trees: list = []
+
+        def flat(*xs: Any) -> list:
+            out, out_tree = tree_flatten(decomposition(*tree_unflatten(tree, xs), **attributes))
+            trees.append(out_tree)
+            return out
+
+        frozen = tuple([(key, _frozen(key, value)) for key, value in sorted(attributes.items())])
+        program = stage(flat, leaf_avals(leaves), name)
+        hoisted = program.hoist()
+        out = composite_p(
+            *program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen
+        )
+        return tree_unflatten(trees[0], out)
+
+    call.__name__ = getattr(decomposition, "__name__", name)
+    return call
+
+
+def _frozen(name: str, value: Any) -> Any:
+    """An attribute as a hashable value: an array as its type and bytes, a dict as pairs."""
+    if isinstance(value, bool | int | float | str | np.generic):
+        return value
+    if isinstance(value, np.ndarray):
+        return np.ndarray, str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return dict, tuple([(key, _frozen(name, item)) for key, item in sorted(value.items())])
+    if isinstance(value, Sequence):
+        return list, tuple([_frozen(name, item) for item in value])
+    raise ArgumentTypeError(
+        f"composite, attribute {name}",
+        expected="a number, a string, a NumPy array, or a sequence or dict of these",
+        got=repr(value),
+        mend="pass traced arrays by position",
+    )
+
+
+def _described(value: Any) -> ir.Attribute:
+    """The MLIR attribute of a frozen value."""
+    if not isinstance(value, tuple):
+        return attribute(value)
+    kind, *rest = value
+    if kind is np.ndarray:
+        dtype, shape, data = rest
+        return attribute(np.frombuffer(data, dtype).reshape(shape))
+    if kind is dict:
+        return ir.DictAttr.get({key: _described(item) for key, item in rest[0]})
+    return ir.ArrayAttr.get([_described(item) for item in rest[0]])

@@ -1,0 +1,78 @@
+"""Composites: named operations that mean their decomposition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.errors import ArgumentTypeError
+
+X = np.arange(1.0, 4.0, dtype=np.float32)
+
+
+def decomposed(x, y, *, scale=1.0, **_):
+    return {"out": jnp.sin(x) * scale + y, "x": x}
+
+
+tangent = lax.composite(decomposed, "my.op", version=2)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
+def test_it_means_its_decomposition(run):
+    same = lambda a, b: phalanx.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=1e-6), a, b)
+    f, g = (lambda x: tangent(x, 2 * X, scale=3.0)), (lambda x: decomposed(x, 2 * X, scale=3.0))
+    same(run(f)(X), g(X))
+    same(run(phalanx.vmap(f))(np.stack([X, X])), phalanx.vmap(g)(np.stack([X, X])))
+    total = lambda h: lambda x: h(x)["out"].sum()
+    same(run(phalanx.grad(total(f)))(X), phalanx.grad(total(g))(X))
+    same(run(phalanx.hessian(total(f)))(X), phalanx.hessian(total(g))(X))
+    same(run(lambda x: phalanx.jvp(f, (x,), (x,)))(X), phalanx.jvp(g, (X,), (X,)))
+    double = lax.composite(lambda x: 2 * x, "my.double")
+    same(phalanx.linear_transpose(double, X)(X)[0], 2 * X)
+
+
+def test_it_is_lowered_under_its_name():
+    text = phalanx.jit(
+        lambda x: tangent(x, x, scale=2.0, on=True, label="a", sizes=[1, 2], table=np.ones(2, np.int32), more={"k": 1})
+    ).lower(X).as_text()
+    assert 'stablehlo.composite "my.op"' in text
+    assert "version = 2 : i32" in text
+    for attribute in (
+        "label = \"a\"", "on = true", "scale = 2.000000e+00 : f64", "sizes = [1, 2]", "table = dense<1> : tensor<2xi32>",
+        "more = {k = 1 : i64}",
+    ):  # fmt: skip
+        assert attribute in text, attribute
+
+
+def test_arrays_that_it_closes_over_are_taken_along():
+    held = jnp.asarray(X)
+    f = lax.composite(lambda x: x + held, "my.add")
+    np.testing.assert_array_equal(phalanx.jit(f)(X), X + X)
+    np.testing.assert_array_equal(f(X), X + X)
+
+
+def test_an_effect_inside_happens():
+    seen = []
+
+    def look(x):
+        phalanx.debug.callback(lambda v: seen.append(v.tolist()), x, ordered=True)
+        return x
+
+    phalanx.jit(lax.composite(look, "my.look"))(X)
+    phalanx.effects_barrier()
+    assert seen == [[1.0, 2.0, 3.0]]
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ArgumentTypeError) as error:
+        tangent(X, X, scale=object)
+    assert str(error.value) == (
+        "composite, attribute scale: expected a number, a string, a NumPy array, or a sequence or dict of these, got "
+        "<class 'object'>.\n"
+        "  To mend: pass traced arrays by position."
+    )
+    with pytest.raises(ArgumentTypeError, match="composite, decomposition: expected a function"):
+        lax.composite(None, "my.op")

@@ -1,0 +1,65 @@
+"""Choices by platform: made when a program is lowered, under every transformation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import export, lax
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TreeError
+
+X = np.arange(1.0, 4.0, dtype=np.float32)
+
+
+def chosen(x):
+    return lax.platform_dependent(x, cpu=lambda x: x * x, default=jnp.sin)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
+def test_the_function_of_the_platform_is_called(run):
+    np.testing.assert_array_equal(run(chosen)(X), X * X)
+    np.testing.assert_array_equal(run(phalanx.vmap(chosen))(X), X * X)
+    np.testing.assert_array_equal(run(phalanx.grad(lambda x: chosen(x).sum()))(X), 2 * X)
+    np.testing.assert_array_equal(run(phalanx.hessian(lambda x: chosen(x).sum()))(X), np.diag([2.0] * 3))
+    inner = phalanx.jit(chosen)
+    np.testing.assert_array_equal(run(phalanx.grad(lambda x: inner(x).sum()))(X), 2 * X)
+    out = run(lambda x: lax.scan(lambda c, v: (chosen(c) + v, c), 0.0, x))(X)[0]
+    assert float(out) == ((0.0 + 1.0) ** 2 + 2.0) ** 2 + 3.0
+    default = lambda x: lax.platform_dependent(x, tpu=lambda x: x * x, default=lambda x: -x)
+    np.testing.assert_array_equal(run(default)(X), -X)
+
+
+def test_only_the_chosen_function_is_lowered():
+    text = phalanx.jit(chosen).lower(X).as_text()
+    assert "sine" not in text and "case" not in text
+    f = phalanx.jit(lambda x: phalanx.grad(lambda x: chosen(x).sum())(x))
+    assert "cosine" not in f.lower(X).as_text()
+
+
+def test_a_program_for_several_platforms_has_both():
+    exported = export.export(phalanx.jit(chosen), platforms=["cpu", "cuda"])(X)
+    text = exported.mlir_module()
+    assert "sine" in text and "case" in text
+    np.testing.assert_array_equal(exported.call(X), X * X)
+
+
+def test_mistakes_are_named():
+    missing = phalanx.jit(lambda x: lax.platform_dependent(x, cuda=lambda x: x, tpu=lambda x: x))
+    with pytest.raises(RuleError) as error:
+        missing(X)
+    assert str(error.value) == (
+        "platform_dependent: expected a function for the platform cpu, or a default, got functions for cuda, tpu.\n"
+        "  To mend: pass a function as cpu= or as default=."
+    )
+    with pytest.raises(ArgumentError) as error:
+        lax.platform_dependent(X, gpu=jnp.sin, cuda=jnp.sin)
+    assert str(error.value) == (
+        "platform_dependent: expected functions for different platforms, at least one, got gpu, cuda.\n"
+        "  To mend: write for example platform_dependent(x, cpu=f, default=g)."
+    )
+    with pytest.raises(ArgumentTypeError, match="platform_dependent, cpu: expected a function"):
+        lax.platform_dependent(X, cpu=1)
+    with pytest.raises(TreeError, match="platform_dependent, the result of default: expected the structure of .* cpu"):
+        lax.platform_dependent(X, cpu=lambda x: x, default=lambda x: (x, x))
