@@ -35,9 +35,15 @@ def test_it_means_its_decomposition(run):
 
 
 def test_it_is_lowered_under_its_name():
-    text = phalanx.jit(
-        lambda x: tangent(x, x, scale=2.0, on=True, label="a", sizes=[1, 2], table=np.ones(2, np.int32), more={"k": 1})
-    ).lower(X).as_text()
+    text = (
+        phalanx.jit(
+            lambda x: tangent(
+                x, x, scale=2.0, on=True, label="a", sizes=[1, 2], table=np.ones(2, np.int32), more={"k": 1}
+            )
+        )
+        .lower(X)
+        .as_text()
+    )
     assert 'stablehlo.composite "my.op"' in text
     assert "version = 2 : i32" in text
     for attribute in (

@@ -269,6 +269,7 @@ from phalanx.lax.rng import rng_bit_generator as rng_bit_generator
 from phalanx.lax.rng import rng_bit_generator_p as rng_bit_generator_p
 from phalanx.lax.rng import rng_uniform as rng_uniform
 from phalanx.lax.rng import rng_uniform_p as rng_uniform_p
+from phalanx.lax.scaled import scaled_dot as scaled_dot
 from phalanx.lax.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
 from phalanx.lax.scatter import scatter as scatter
 from phalanx.lax.scatter import scatter_add as scatter_add

@@ -104,8 +104,8 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
       version: of what the name means.
 
     Returns:
-      A function with the arguments of `decomposition`. Its keyword arguments become attributes: numbers, strings, bools,
-      NumPy arrays and nested sequences and dicts of these. Derivatives and `vmap` are those of the decomposition.
+      A function with the arguments of `decomposition`. Its keyword arguments become attributes: numbers, strings,
+      bools, NumPy arrays, nested sequences and dicts of these. Derivatives and `vmap` are those of the decomposition.
 
     Raises:
       ArgumentTypeError: an attribute is of another kind, or the decomposition is no function.
@@ -134,9 +134,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
         frozen = tuple([(key, _frozen(key, value)) for key, value in sorted(attributes.items())])
         program = stage(flat, leaf_avals(leaves), name)
         hoisted = program.hoist()
-        out = composite_p(
-            *program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen
-        )
+        out = composite_p(*program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen)
         return tree_unflatten(trees[0], out)
 
     call.__name__ = getattr(decomposition, "__name__", name)

@@ -31,6 +31,9 @@ from phalanx.nn.activations import squareplus as squareplus
 from phalanx.nn.activations import swish as swish
 from phalanx.nn.activations import tanh as tanh
 from phalanx.nn.attention import dot_product_attention as dot_product_attention
+from phalanx.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
+from phalanx.nn.scaled import scaled_dot_general as scaled_dot_general
+from phalanx.nn.scaled import scaled_matmul as scaled_matmul
 from phalanx.nn.softmax import log_softmax as log_softmax
 from phalanx.nn.softmax import logmeanexp as logmeanexp
 from phalanx.nn.softmax import logsumexp as logsumexp

@@ -20,6 +20,7 @@ from phalanx.lax.linalg.lu import lu as lu
 from phalanx.lax.linalg.lu import lu_p as lu_p
 from phalanx.lax.linalg.lu import lu_pivots_to_permutation as lu_pivots_to_permutation
 from phalanx.lax.linalg.lu import lu_pivots_to_permutation_p as lu_pivots_to_permutation_p
+from phalanx.lax.linalg.polar import qdwh as qdwh
 from phalanx.lax.linalg.qr import cholesky_update as cholesky_update
 from phalanx.lax.linalg.qr import householder_product as householder_product
 from phalanx.lax.linalg.qr import householder_product_p as householder_product_p
