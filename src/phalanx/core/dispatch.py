@@ -314,7 +314,8 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
 def _mesh_of(lowered: LoweredProgram) -> Any:
     """The mesh over which to say what the partitioner chose: the first that the program names in its device order."""
     named = [*lowered.in_shardings, *lowered.out_shardings, *(e.params.get("sharding") for e in lowered.program.eqns)]
-    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), state.context.mesh]
+    held = (e.params.get("mesh") for e in lowered.program.eqns)
+    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), *held, state.context.mesh]
     return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)
 
 

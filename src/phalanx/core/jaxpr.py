@@ -180,18 +180,15 @@ def subprograms(params: dict) -> Iterable[Jaxpr]:
 
 def named_axes(jaxpr: Jaxpr) -> frozenset:
     """The names of the axes that collectives in a program run over, also in the programs its equations hold."""
+    make = lambda: frozenset().union(*[named_axes_of(eqn.params) for eqn in jaxpr.eqns])
+    return jaxpr.derive("named_axes", make)
 
-    def collect() -> frozenset:
-        names: set = set()
-        for eqn in jaxpr.eqns:
-            axes = eqn.params.get("axes")
-            if type(axes) is tuple:
-                names.update(axes)
-            for sub in subprograms(eqn.params):
-                names |= named_axes(sub)
-        return frozenset(names)
 
-    return jaxpr.derive("named_axes", collect)
+def named_axes_of(params: dict) -> frozenset:
+    """The names of the axes that an equation with these parameters runs over, but for those it gives members itself."""
+    axes = params.get("axes")
+    names = frozenset(axes if type(axes) is tuple else ())
+    return names.union(*[named_axes(sub) for sub in subprograms(params)]) - params.get("manual", frozenset())
 
 
 def run_program(jaxpr: Jaxpr, *args: Any) -> list:

@@ -7,6 +7,7 @@ each inner program, shared by all its calls. Primitives emit their own operation
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,6 +92,8 @@ class ModuleContext:
         self.inspections: list[Inspection] = []
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
+        self.manual: Any = None  # inside a `shard_map`, its mesh and manual axes
+        self.channels = itertools.count(1)  # numbers of collectives
 
     def type(self, aval: Any) -> Any:
         """The tensor type of an abstract value."""
@@ -277,8 +280,11 @@ class LoweringContext:
         Order tokens of the program's ordered effects are passed and returned in front.
         """
         ordered = effects.ordered(program.effects)
-        function = self.module.add_function(
-            ("call", program), name or program.debug_name, lambda n: emit_function(self.module, program, n)
+        module = self.module
+        if module.manual is not None and not module.manual.is_whole:  # What says where a device is cannot be passed on.
+            return self.emit(program, operands)
+        function = module.add_function(
+            ("call", program, module.manual), name or program.debug_name, lambda n: emit_function(module, program, n)
         )
         tokens = [self.token(e) for e in ordered]
         consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]

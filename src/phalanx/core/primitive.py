@@ -111,6 +111,8 @@ class Primitive:
       linearize: primals and tangents to outputs, directly, for primitives that hold programs.
       varying: for collectives, the mesh axes that results vary over: (those of the operands, **params). A program
         that an equation holds says so itself.
+      settle: for primitives that hold programs, their parameters for operands of these types, whose varying axes the
+        programs must follow: (avals, params).
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
     """
@@ -126,6 +128,7 @@ class Primitive:
     linearize: Any = None
     split: Any = None
     varying: Any = None
+    settle: Any = None
     dce: Any = None
 
     result: Any  # The rules that every primitive sets; `__init__` checks that it does.

@@ -13,7 +13,8 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.seat import Seat
 
 # zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces; conform(x, aval) and
-# open_type(x): `x` with the sharding in a type, or none.
+# open_type(x): `x` with the sharding in a type, or none; sum_over_axes(x, names) and vary(x, names): how a value moves
+# between them inside a `shard_map`.
 vector_space = Seat(taken_by="phalanx.lax")
 
 

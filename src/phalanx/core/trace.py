@@ -226,6 +226,8 @@ class StagingTrace(Trace):
 
     def record(self, primitive: Primitive, atoms: list, avals: tuple, params: dict) -> Any:
         """Append one equation and return its results as tracers."""
+        if primitive.settle is not None:
+            params = primitive.settle(avals, params)
         out = result_of(primitive, avals, params)
         effects = no_effects
         if type(primitive).effects is not Primitive.effects:

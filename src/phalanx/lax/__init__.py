@@ -199,6 +199,8 @@ from phalanx.lax.elementwise import tanh_p as tanh_p
 from phalanx.lax.elementwise import xor_p as xor_p
 from phalanx.lax.elementwise import zeta_p as zeta_p
 from phalanx.lax.exchanges import all_gather as all_gather
+from phalanx.lax.exchanges import all_gather_invariant as all_gather_invariant
+from phalanx.lax.exchanges import all_gather_invariant_p as all_gather_invariant_p
 from phalanx.lax.exchanges import all_gather_p as all_gather_p
 from phalanx.lax.exchanges import all_to_all as all_to_all
 from phalanx.lax.exchanges import all_to_all_p as all_to_all_p
@@ -354,6 +356,9 @@ from phalanx.lax.transcendental import sinh as sinh
 from phalanx.lax.transcendental import sqrt as sqrt
 from phalanx.lax.transcendental import tan as tan
 from phalanx.lax.transcendental import tanh as tanh
+from phalanx.lax.varying import pcast as pcast
+from phalanx.lax.varying import pvary as pvary
+from phalanx.lax.varying import pvary_p as pvary_p
 from phalanx.lax.window_shape import ConvDimensionNumbers as ConvDimensionNumbers
 from phalanx.lax.window_shape import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
 from phalanx.lax.window_shape import conv_dimension_numbers as conv_dimension_numbers

@@ -17,14 +17,16 @@ from phalanx.core.aval import ShapedArray, aval_of, token_aval
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import NotWritten, Primitive, joint_varying
 from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
+from phalanx.core.varying import returning, retyped, varies
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import check_same_types, chosen, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
+from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.select import select_n
 from phalanx.transforms.batching import Axis, batch_program, to_front
 from phalanx.transforms.forward import jvp_program
@@ -44,6 +46,20 @@ class Cond(Primitive, name="cond", multiple=True):
 
     def result(self, index: Any, *avals: Any, branches: tuple) -> list:
         return branches[0].out_avals
+
+    def settle(self, avals: Sequence[Any], params: dict) -> dict:
+        branches = params["branches"]
+        index, operands = avals[0], avals[1:]
+        if not varies(avals, *(b.out_avals for b in branches)):
+            return params
+        refuse_divergence("cond or switch, the choice", index.varying, branches)
+        # Where devices take different branches nothing inside is shared, so that no branch waits for other devices.
+        operands = [a.with_varying(a.varying | index.varying) for a in operands]
+        branches = [retyped(b, operands) for b in branches]
+        outs = [
+            column[0].with_varying(joint_varying((index, *column))) for column in zip(*(b.out_avals for b in branches))
+        ]
+        return params | {"branches": tuple(returning(b, outs) for b in branches)}
 
     def effects(self, *avals: Any, branches: tuple) -> Effects:
         return no_effects.union(*(b.effects for b in branches))

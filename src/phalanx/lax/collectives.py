@@ -5,21 +5,25 @@ Builds on `named_axes`; the collectives that move data instead of combining it a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import aval_of
+from phalanx.core.aval import UNVARYING, aval_of
 from phalanx.core.primitive import LINEAR, Roles
 from phalanx.core.trace import Tracer
+from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names, reduce_sum_p
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
 from phalanx.lax.family import NUMBER, ORDERED, Kinds, check_kind
 from phalanx.lax.named_axes import Collective, Scope, scope_of, without
 from phalanx.lax.reductions import reduce_max_p, reduce_min_p
+from phalanx.lax.replicas import Replicas
+from phalanx.lax.varying import pvary_p
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_map
 
@@ -29,36 +33,61 @@ class CollectiveReduction(Collective):
 
     kinds: Kinds = NUMBER
     dense: Any = None  # the reduction over a dimension
+    combine: Any = None  # the operation in StableHLO that combines two elements
 
-    def result(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None) -> Any:
+    def result(self, x: Any, **_: Any) -> Any:
         check_kind(f"lax.{self.name}", x, self.kinds)
         return x
 
-    def roles(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None) -> Roles:
+    def varying(self, held: frozenset, *, tracked: frozenset, groups: tuple | None, **_: Any) -> frozenset:
+        return held - tracked if groups is None else held | tracked
+
+    def roles(self, x: Any, **_: Any) -> Roles:
         return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
 
-    def within(self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, **params: Any) -> tuple:
-        return self._rest(self.dense(x, dims=(b,)), at, axes, sizes), None
+    def lower(self, ctx: Any, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, tracked: frozenset) -> Any:
+        # Along an axis that the operand does not vary over, all have the same: nobody has to ask.
+        same = tracked - ctx.avals_in[0].varying if groups is None else UNVARYING
+        apart = tuple(a for a in axes if a not in same)
+        x = Replicas.of(ctx, self.name, apart, groups).all_reduce(ctx, x, self.combine) if apart else x
+        count = math.prod(n for a, n in zip(axes, sizes) if a in same)
+        return x if count == 1 else ctx.inline(lambda v: self.repeated(v, count), x, avals=[ctx.aval_out])[0]
 
-    def same(self, x: Any, axis: Axis, at: int, *, axes: tuple, sizes: tuple, groups: None, **params: Any) -> tuple:
-        return self._rest(self.repeated(x, axis.size), at, axes, sizes), None
+    def within(self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset) -> tuple:
+        return self._rest(self.dense(x, dims=(b,)), at, axes, sizes, tracked), None
+
+    def same(
+        self, x: Any, axis: Axis, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset
+    ) -> tuple:
+        return self._rest(self.repeated(x, axis.size), at, axes, sizes, tracked), None
 
     def repeated(self, x: Any, count: Any) -> Any:
         """The reduction of `count` times the same."""
         return x
 
-    def _rest(self, x: Any, at: int, axes: tuple, sizes: tuple) -> Any:
-        return x if len(axes) == 1 else self(x, **without(at, axes, sizes))
+    def _rest(self, x: Any, at: int, axes: tuple, sizes: tuple, tracked: frozenset) -> Any:
+        return x if len(axes) == 1 else self(x, **without(at, axes, sizes, tracked))
 
 
 class PSum(CollectiveReduction, name="psum"):
-    """The sum over the members of named axes."""
+    """The sum over the members of named axes.
+
+    Along a tracked axis the sum is one value that all devices share, and so is its cotangent; along any other one each
+    member has a sum of its own, and their cotangents are summed.
+    """
 
     dense = reduce_sum_p
+    combine = hlo.AddOp
     jvp = LINEAR
 
-    def transpose(self, y_bar: Any, x: Any, **params: Any) -> tuple:
-        return (self(y_bar, **params),)
+    def transpose(self, y_bar: Any, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, tracked: Any) -> tuple:
+        if groups is not None:
+            return (self(y_bar, axes=axes, sizes=sizes, groups=groups, tracked=tracked),)
+        apart = [(a, n) for a, n in zip(axes, sizes) if a not in tracked]
+        if apart:
+            names, counts = zip(*apart)
+            y_bar = self(y_bar, axes=names, sizes=counts, groups=None, tracked=UNVARYING)
+        return (pvary_p(y_bar, axes=tuple(a for a in axes if a in tracked)) if tracked else y_bar,)
 
     def repeated(self, x: Any, count: Any) -> Any:
         return times(x, count)
@@ -80,6 +109,7 @@ class PMax(CollectiveReduction, name="pmax"):
 
     kinds = ORDERED
     dense = reduce_max_p
+    combine = hlo.MaxOp
     jvp = extreme_jvp
 
 
@@ -88,6 +118,7 @@ class PMin(CollectiveReduction, name="pmin"):
 
     kinds = ORDERED
     dense = reduce_min_p
+    combine = hlo.MinOp
     jvp = extreme_jvp
 
 

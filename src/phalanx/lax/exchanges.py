@@ -20,6 +20,7 @@ from phalanx.lax.broadcast import dim_names, insert, keep, move_dim, reduce_sum_
 from phalanx.lax.dynamic_slice import dynamic_index_in_dim
 from phalanx.lax.family import NUMBER, check_kind
 from phalanx.lax.named_axes import Collective, Scope, divide, member_count, merge, position, rows, scope_of, without
+from phalanx.lax.replicas import Replicas
 from phalanx.lax.shape import counted_from_front
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_map
@@ -33,12 +34,15 @@ def around(at: int, sizes: tuple) -> tuple:
 class AllGather(Collective, name="all_gather"):
     """The operands of all members, as a new dimension `dim`: any[*dims] -> any[*dims[:dim], members, *dims[dim:]]."""
 
-    def result(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, dim: int) -> ShapedArray:
+    def result(self, x: Any, *, sizes: tuple, groups: tuple | None, dim: int, **_: Any) -> ShapedArray:
         return x.with_shape(insert(x.shape, dim, member_count(sizes, groups)))
 
     def roles(self, x: Any, *, dim: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
         return Roles([names], [insert(names, dim, "members")], whole=["members"])
+
+    def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, dim: int) -> Any:
+        return replicas.all_gather(ctx, x, dim)
 
     jvp = LINEAR
 
@@ -49,11 +53,13 @@ class AllGather(Collective, name="all_gather"):
         new = dim + (b <= dim)
         return self(x, dim=new, **params), b + (new <= b)
 
-    def within(self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, dim: int, **_: Any) -> tuple:
+    def within(
+        self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset, dim: int
+    ) -> tuple:
         if len(axes) == 1:
             return move_dim(x, b, dim), None
         before, _, after = around(at, sizes)
-        others = self(move_dim(x, b, 0), dim=dim + 1, **without(at, axes, sizes))
+        others = self(move_dim(x, b, 0), dim=dim + 1, **without(at, axes, sizes, tracked))
         apart = move_dim(divide(others, dim + 1, (before, after)), 0, dim + 1)
         return merge(merge(apart, dim), dim), None
 
@@ -61,13 +67,16 @@ class AllGather(Collective, name="all_gather"):
 class PSumScatter(Collective, name="psum_scatter"):
     """Each member's slice, along `dim`, of the sum over all: num[*dims[:dim], members, *dims[dim:]] -> num[*dims]."""
 
-    def result(self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, dim: int) -> ShapedArray:
+    def result(self, x: Any, *, sizes: tuple, groups: tuple | None, dim: int, **_: Any) -> ShapedArray:
         check_kind("lax.psum_scatter", x, NUMBER)
         return x.with_shape(keep(x.shape, (dim,)))
 
     def roles(self, x: Any, *, dim: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
         return Roles([names], [keep(names, (dim,))], whole=[names[dim]])
+
+    def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, dim: int) -> Any:
+        return replicas.reduce_scatter(ctx, x, dim)
 
     jvp = LINEAR
 
@@ -78,12 +87,14 @@ class PSumScatter(Collective, name="psum_scatter"):
         gone = dim + (b <= dim)
         return self(x, dim=gone, **params), b - (gone < b)
 
-    def within(self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, dim: int, **_: Any) -> tuple:
+    def within(
+        self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset, dim: int
+    ) -> tuple:
         total = reduce_sum_p(x, dims=(b,))
         if len(axes) == 1:
             return total, dim
         mine = merge(move_dim(divide(total, dim, around(at, sizes)), dim + 1, 0), dim + 1)
-        return self(mine, dim=dim + 1, **without(at, axes, sizes)), 0
+        return self(mine, dim=dim + 1, **without(at, axes, sizes, tracked)), 0
 
 
 class AllToAll(Collective, name="all_to_all"):
@@ -92,14 +103,15 @@ class AllToAll(Collective, name="all_to_all"):
     any[*dims[:split], members, *dims[split:]] -> any[*dims[:concat], members, *dims[concat:]]
     """
 
-    def result(
-        self, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, split: int, concat: int
-    ) -> ShapedArray:
+    def result(self, x: Any, *, split: int, concat: int, **_: Any) -> ShapedArray:
         return x.with_shape(insert(keep(x.shape, (split,)), concat, x.shape[split]))
 
     def roles(self, x: Any, *, split: int, concat: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
         return Roles([names], [insert(keep(names, (split,)), concat, "members")], whole=[names[split], "members"])
+
+    def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, split: int, concat: int) -> Any:
+        return replicas.all_to_all(ctx, x, split, concat)
 
     jvp = LINEAR
 
@@ -113,7 +125,17 @@ class AllToAll(Collective, name="all_to_all"):
         return self(x, split=split, concat=concat, **params), b + (concat <= b)
 
     def within(
-        self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, split: int, concat: int
+        self,
+        x: Any,
+        b: int,
+        at: int,
+        *,
+        axes: tuple,
+        sizes: tuple,
+        groups: None,
+        tracked: frozenset,
+        split: int,
+        concat: int,
     ) -> tuple:
         x = move_dim(x, b, 0)
         if len(axes) == 1:
@@ -121,7 +143,7 @@ class AllToAll(Collective, name="all_to_all"):
         before, size, after = around(at, sizes)
         # [to, from, *dims[:split], others, *dims[split:]]
         sent = merge(move_dim(divide(x, split + 1, (before, size, after)), split + 2, 0), split + 2)
-        got = self(sent, split=split + 2, concat=concat + 2, **without(at, axes, sizes))
+        got = self(sent, split=split + 2, concat=concat + 2, **without(at, axes, sizes, tracked))
         apart = move_dim(divide(got, concat + 2, (before, after)), 1, concat + 2)
         return merge(merge(apart, concat + 1), concat + 1), 0
 
@@ -129,11 +151,14 @@ class AllToAll(Collective, name="all_to_all"):
 class PPermute(Collective, name="ppermute"):
     """What the member that `perm` pairs with this one sends: any[*dims] -> any[*dims]; zeros where none does."""
 
-    def result(self, x: Any, *, axes: tuple, sizes: tuple, groups: None, perm: tuple) -> ShapedArray:
+    def result(self, x: Any, **_: Any) -> ShapedArray:
         return x
 
     def roles(self, x: Any, **_: Any) -> Roles:
         return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+
+    def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, perm: tuple) -> Any:
+        return replicas.permute(ctx, x, perm)
 
     jvp = LINEAR
 
@@ -146,7 +171,7 @@ class PPermute(Collective, name="ppermute"):
         return super().same(x, axis, at, axes=axes, perm=perm, **params)
 
     def within(
-        self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, perm: tuple, **_: Any
+        self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset, perm: tuple
     ) -> tuple:
         table = np.full(math.prod(sizes), -1, np.int32)
         for source, target in perm:
@@ -156,14 +181,26 @@ class PPermute(Collective, name="ppermute"):
             return rows(x, table), 0
         # A pair may change every coordinate, so all members are gathered and each takes what it is sent.
         before, size, after = around(at, sizes)
-        others = without(at, axes, sizes)
+        others = without(at, axes, sizes, tracked)
         everyone = divide(all_gather_p(x, dim=1, **others), 1, (before, after))
         sent = rows(merge(merge(move_dim(everyone, 0, 1), 0), 0), table)
         mine = merge(move_dim(divide(sent, 0, (before, size, after)), 1, 0), 1)
-        return dynamic_index_in_dim(mine, position(others["axes"], others["sizes"]), 1, keepdims=False), 0
+        return dynamic_index_in_dim(mine, position(others["axes"], others["sizes"], tracked), 1, keepdims=False), 0
+
+
+class AllGatherInvariant(AllGather, name="all_gather_invariant"):
+    """`all_gather` whose result is one value that all devices share along tracked axes, and so is its cotangent."""
+
+    def varying(self, held: frozenset, *, tracked: frozenset, **_: Any) -> frozenset:
+        return held - tracked
+
+    def transpose(self, y_bar: Any, x: Any, *, axes: tuple, sizes: tuple, tracked: frozenset, dim: int, **_: Any):
+        place = position(axes, sizes, tracked)
+        return (dynamic_index_in_dim(y_bar, place, dim, keepdims=False),)
 
 
 all_gather_p = AllGather()
+all_gather_invariant_p = AllGatherInvariant()
 psum_scatter_p = PSumScatter()
 all_to_all_p = AllToAll()
 ppermute_p = PPermute()
@@ -215,13 +252,47 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
       [[0, 1], [0, 1]]
     """
     scope = _scope("lax.all_gather", axis_name, axis_index_groups)
+    return tree_map(lambda leaf: _gather("lax.all_gather", all_gather_p, leaf, scope, axis, tiled), x)
 
-    def one(leaf: Any) -> Any:
-        (dim,) = counted_from_front("lax.all_gather axis", (axis,), aval_of(leaf).ndim + (not tiled))
-        y = all_gather_p(leaf, **scope.params, dim=dim)
-        return merge(y, dim) if tiled else y
 
-    return tree_map(one, x)
+def _gather(where: str, primitive: AllGather, x: Any, scope: Scope, axis: int, tiled: bool) -> Any:
+    (dim,) = counted_from_front(f"{where} axis", (axis,), aval_of(x).ndim + (not tiled))
+    y = primitive(x, **scope.params, dim=dim)
+    return merge(y, dim) if tiled else y
+
+
+def all_gather_invariant(x: Any, axis_name: Any, *, axis: int = 0, tiled: bool = False) -> Any:
+    """Collect the operands of all members of named axes, as one value that all share from then on.
+
+    Inside a `shard_map` that checks what varies, the result of `all_gather` counts as one of each device's own, so that
+    its cotangents are scattered as they are summed. This one counts as shared: it may be returned where `out_specs`
+    joins nothing.
+
+    Args:
+      x: a tree of arrays.
+      axis_name: the name of an axis in scope, or several, the last of which runs fastest.
+      axis: the dimension along which they stand in the result.
+      tiled: join them along an existing dimension instead of a new one.
+
+    Returns:
+      The same tree, the same for all members.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      AxisError: the result has no such dimension.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.all_gather_invariant(x, "i"), axis_name="i")(
+      ...     phalanx.numpy.arange(2)
+      ... ).tolist()
+      [[0, 1], [0, 1]]
+    """
+    where = "lax.all_gather_invariant"
+    scope = _scope(where, axis_name)
+    primitive = all_gather_invariant_p if len(scope.tracked) == len(scope.axes) else all_gather_p
+    return tree_map(lambda leaf: _gather(where, primitive, leaf, scope, axis, tiled), x)
 
 
 def psum_scatter(

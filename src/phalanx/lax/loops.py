@@ -19,14 +19,16 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
 from phalanx.core.explicit import num_parts, with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import NotWritten, Primitive, joint_varying
 from phalanx.core.tangent import Zero, add_tangents, conform_all, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
+from phalanx.core.varying import retyped, settled_loop, varies, widened
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, chosen, groups_of, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import lt
+from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
 from phalanx.lax.shape import concatenate, reshape
@@ -87,6 +89,18 @@ class Scan(Primitive, name="scan", multiple=True):
     def result(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> list:
         carry, ys = jaxpr.out_avals[: layout.num_carry], jaxpr.out_avals[layout.num_carry :]
         return [*carry, *(y.with_dim(0, layout.length) for y in ys)]
+
+    def settle(self, avals: Sequence[Any], params: dict) -> dict:
+        jaxpr, layout = params["jaxpr"], params["layout"]
+        if not varies(avals, jaxpr.out_avals):
+            return params
+        c, n = layout.num_consts, layout.num_carry
+        body = settled_loop(jaxpr, avals, c, n)
+        # The cotangent of an operand that varies as the loop does is summed after the loop, not in each iteration.
+        axes = joint_varying(body.in_avals)
+        apart = [a.with_varying(axes) if a.to_tangent().dtype == a.dtype else a for a in body.in_avals]
+        wider = settled_loop(body, [*apart[:c], *body.in_avals[c : c + n], *apart[c + n :]], c, n)
+        return params | {"jaxpr": wider if wider.out_avals == body.out_avals else body}
 
     def effects(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> Effects:
         return jaxpr.effects
@@ -591,6 +605,22 @@ class While(Primitive, name="while", multiple=True):
     def result(self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> list:
         return body.out_avals
 
+    def settle(self, avals: Sequence[Any], params: dict) -> dict:
+        cond, body = params["cond"], params["body"]
+        if not varies(avals, body.out_avals, cond.out_avals):
+            return params
+        c, b = params["num_cond_consts"], params["num_body_consts"]
+        in_cond, in_body, count = list(avals[:c]), list(avals[c:]), len(body.outvars)
+        while True:
+            body = settled_loop(body, in_body, b, count)
+            cond = retyped(cond, [*in_cond, *body.out_avals])
+            axes = cond.out_avals[0].varying
+            in_body = [a.with_varying(a.varying | axes) for a in body.in_avals]
+            if in_body == body.in_avals:
+                break
+        refuse_divergence("while_loop, the condition", axes, (cond, body))
+        return params | {"cond": cond, "body": body}
+
     def effects(self, *avals: Any, cond: Jaxpr, body: Jaxpr, **_: Any) -> Effects:
         return cond.effects | body.effects
 
@@ -878,9 +908,12 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
 
 
 def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]:
-    """Stage a loop body, first widening those initial values whose dtype is weak and whose carry comes back stronger.
+    """Stage a loop body for a carry of the types that it keeps.
 
-    Those that are over no mesh, and whose carry comes back over one, are taken as whole on each of its devices.
+    Initial values whose dtype is weak and whose carry comes back stronger are converted. Inside a `shard_map` the carry
+    varies over all mesh axes that it comes back varying over; the body is staged again for that, since what it
+    differentiates depends on which values devices share. Values that are over no mesh, and whose carry comes back over
+    one, are taken as whole on each of its devices.
 
     Args:
       init: the initial values.
@@ -903,6 +936,8 @@ def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]
     if placed != avals:
         init, avals = conform_all(init, placed), placed
         made = make(avals)
+    while (varying := widened(avals, made[1])) != avals:
+        avals, made = varying, make(varying)
     return list(init), avals, made
 
 
@@ -981,7 +1016,14 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
 
     def make(avals: Sequence[ShapedArray]) -> tuple:
         body = stage_body(body_fun, in_tree, avals, "while_loop body")
-        return body, body.program.out_avals
+        after = body.program.out_avals
+        if not varies(avals, after):
+            return body, after
+        # Devices that differ in the condition run on for different times, so that nothing in the carry stays shared.
+        over = joint_varying(
+            stage_body(cond_fun, in_tree, widened(avals, after), "while_loop condition").program.out_avals
+        )
+        return body, [a.with_varying(a.varying | over) for a in after]
 
     flat, avals, (body, after) = promote_carry(flat, make)
     check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")

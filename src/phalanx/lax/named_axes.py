@@ -1,8 +1,9 @@
 """Named axes: which are in scope, a member's place along them, and what all collectives share.
 
 A collective names its axes in the parameter `axes` and carries their `sizes`, so that its rules never look at the
-scope; only the public functions do, while tracing. `Collective` holds the batching rule: a `vmap` that gives one of the
-axes its members takes it out of the collective, any other one passes by. Used by `collectives` and `exchanges`.
+scope; only the public functions do, while tracing. `tracked` are those of its axes that a mesh has and along which
+types say whether a value varies (see `core.varying`). `Collective` holds the batching rule: a `vmap` that gives one of
+the axes its members takes it out of the collective, any other one passes by. Used by `collectives` and `exchanges`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import UNVARYING, ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, UnboundAxisError
+from phalanx.core.errors import ArgumentError, TraceError, UnboundAxisError
+from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.lax.broadcast import add_dim, keep
 from phalanx.lax.creation import iota
 from phalanx.lax.elementwise import add_p, mul_p
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from phalanx.lax.replicas import Replicas, place_of_device
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.transforms.batching import Axis, to_front, vmap_flat
 
@@ -32,17 +35,18 @@ class Scope:
       axes: their names.
       sizes: their sizes.
       groups: a partition of the members of the one axis, or None where all take part together.
+      tracked: those of the axes along which types say whether a value varies.
     """
 
-    __slots__ = ("axes", "groups", "sizes")
+    __slots__ = ("axes", "groups", "sizes", "tracked")
 
-    def __init__(self, axes: tuple, sizes: tuple, groups: tuple | None = None):
-        self.axes, self.sizes, self.groups = axes, sizes, groups
+    def __init__(self, axes: tuple, sizes: tuple, groups: tuple | None = None, tracked: frozenset = UNVARYING):
+        self.axes, self.sizes, self.groups, self.tracked = axes, sizes, groups, tracked
 
     @property
     def params(self) -> dict:
         """The parameters that every collective has."""
-        return {"axes": self.axes, "sizes": self.sizes, "groups": self.groups}
+        return {"axes": self.axes, "sizes": self.sizes, "groups": self.groups, "tracked": self.tracked}
 
     @property
     def is_even(self) -> bool:
@@ -74,7 +78,7 @@ def scope_of(where: str, axis_name: Any, groups: Any = None, *, even: bool = Fal
       ArgumentError: a name is given twice, or the groups are no partition of the members.
     """
     axes = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-    known = dict(state.context.axes or ())
+    known = {name: (size, is_tracked) for name, size, is_tracked in state.context.axes or ()}
     for name in axes:
         if name not in known:
             raise _unbound(where, name, known)
@@ -82,8 +86,9 @@ def scope_of(where: str, axis_name: Any, groups: Any = None, *, even: bool = Fal
         raise ArgumentError(
             f"{where} axis_name", expected="different names", got=repr(axes), mend="name each axis once"
         )
-    sizes = tuple(known[name] for name in axes)
-    return Scope(axes, sizes, None if groups is None else _partition(where, sizes, groups, even))
+    sizes = tuple(known[name][0] for name in axes)
+    tracked = frozenset(name for name in axes if known[name][1])
+    return Scope(axes, sizes, None if groups is None else _partition(where, sizes, groups, even), tracked)
 
 
 def _unbound(where: str, name: Any, known: dict) -> UnboundAxisError:
@@ -123,10 +128,12 @@ def _partition(where: str, sizes: tuple, groups: Any, even: bool) -> tuple:
 
 
 class Collective(Primitive):
-    """An operation among the members of named axes: one operand, one result, and `axes`, `sizes`, `groups`.
+    """An operation among the members of named axes: one operand, one result, and `axes`, `sizes`, `groups`, `tracked`.
 
-    A subclass writes `within` and, where it changes the rank, `beside`.
+    A subclass writes `within`, where it changes the rank `beside`, and `exchange`, which lowers it.
     """
+
+    is_exchange = True  # whether members wait for each other in it
 
     batch = None
 
@@ -173,18 +180,54 @@ class Collective(Primitive):
         parts = [one(rows(x, np.arange(s, s + len(g), dtype=np.int32)), len(g)) for s, g in zip(starts, groups)]
         return rows(concatenate_p(*parts, dim=0), back)
 
-    def lower(self, ctx: Any, *operands: Any, axes: tuple, **params: Any) -> Any:
-        raise _not_mapped(self.name, axes)
+    def varying(self, held: frozenset, *, tracked: frozenset, **_: Any) -> frozenset:
+        """Each member gets a result of its own, unless a subclass says otherwise."""
+        return held | tracked
+
+    def lower(
+        self, ctx: Any, x: Any, *, axes: tuple, groups: tuple | None, sizes: tuple, tracked: frozenset, **params: Any
+    ) -> Any:
+        return self.exchange(ctx, x, Replicas.of(ctx, self.name, axes, groups), **params)
+
+    def exchange(self, ctx: Any, x: Any, replicas: Replicas, **params: Any) -> Any:
+        """The operation in StableHLO, among these devices."""
+        raise NotImplementedError  # each collective defines it
 
 
-def _not_mapped(name: str, axes: tuple) -> UnboundAxisError:
-    shown = ", ".join(map(repr, axes))
-    return UnboundAxisError(
-        f"lax.{name} over {shown}",
-        expected="a function whose vmap gives these axes their members",
-        got="a program that runs outside of it",
-        mend=f"run it under vmap(..., axis_name={axes[0]!r})",
-    )
+def exchanged_axes(jaxpr: Jaxpr) -> frozenset:
+    """The axes over which a program, or one that it holds, makes members wait for each other."""
+
+    def collect() -> frozenset:
+        names: set = set()
+        for eqn in jaxpr.eqns:
+            if getattr(eqn.primitive, "is_exchange", False):
+                names.update(eqn.params["axes"])
+            names.update(*map(exchanged_axes, subprograms(eqn.params)))
+        return frozenset(names)
+
+    return jaxpr.derive("exchanged_axes", collect)
+
+
+def refuse_divergence(where: str, axes: frozenset, programs: Sequence[Jaxpr]) -> None:
+    """Refuse programs that some devices run and others do not, if members wait for each other in them.
+
+    Args:
+      where: what decides, in words.
+      axes: the mesh axes over which the decision varies.
+      programs: what is run or not.
+
+    Raises:
+      TraceError: a collective in them runs over one of these axes: devices that skip it would be waited for forever.
+    """
+    shared = axes & frozenset().union(*map(exchanged_axes, programs)) if axes else axes
+    if shared:
+        names = ", ".join(sorted(map(repr, shared)))
+        raise TraceError(
+            where,
+            expected=f"a value that all devices along {names} share, since a collective over {names} depends on it",
+            got=f"one that varies over {names}",
+            mend="make it the same for all, as with lax.pmax, or move the collective out",
+        )
 
 
 def rows(x: Any, table: np.ndarray) -> Any:
@@ -218,9 +261,9 @@ def divide(x: Any, dim: int, sizes: Sequence) -> Any:
     return reshape_p(x, shape=(*shape[:dim], *sizes, *shape[dim + 1 :]))
 
 
-def without(at: int, axes: tuple, sizes: tuple) -> dict:
+def without(at: int, axes: tuple, sizes: tuple, tracked: frozenset) -> dict:
     """The parameters of a collective over the other axes."""
-    return {"axes": keep(axes, (at,)), "sizes": keep(sizes, (at,)), "groups": None}
+    return {"axes": keep(axes, (at,)), "sizes": keep(sizes, (at,)), "groups": None, "tracked": tracked}
 
 
 class AxisIndex(Primitive, name="axis_index"):
@@ -228,29 +271,32 @@ class AxisIndex(Primitive, name="axis_index"):
 
     batch = None
 
-    def result(self, *, axes: tuple, sizes: tuple) -> ShapedArray:
+    def result(self, *, axes: tuple, sizes: tuple, tracked: frozenset) -> ShapedArray:
         return ShapedArray((), np.dtype(np.int32))
 
-    def roles(self, *, axes: tuple, sizes: tuple) -> Roles:
+    def varying(self, held: frozenset, *, tracked: frozenset, **_: Any) -> frozenset:
+        return tracked
+
+    def roles(self, **_: Any) -> Roles:
         return Roles([], [()])
 
-    def lower(self, ctx: Any, *, axes: tuple, sizes: tuple) -> Any:
-        raise _not_mapped(self.name, axes)
+    def lower(self, ctx: Any, *, axes: tuple, sizes: tuple, tracked: frozenset) -> Any:
+        return place_of_device(ctx, self.name, axes[0])
 
     jvp = ZERO
 
-    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, axes: tuple, sizes: tuple) -> tuple:
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, **_: Any) -> tuple:
         return iota(np.int32, axis.size), 0
 
 
 axis_index_p = AxisIndex()
 
 
-def position(axes: tuple, sizes: tuple) -> Any:
+def position(axes: tuple, sizes: tuple, tracked: frozenset = UNVARYING) -> Any:
     """The position among the members of several axes, the last of which runs fastest."""
     place = None
     for name, size in zip(axes, sizes, strict=True):
-        here = axis_index_p(axes=(name,), sizes=(size,))
+        here = axis_index_p(axes=(name,), sizes=(size,), tracked=tracked & {name})
         place = here if place is None else add_p(mul_p(place, np.int32(size)), here)
     return np.int32(0) if place is None else place
 
@@ -274,7 +320,7 @@ def axis_index(axis_name: Any) -> Any:
       [0, 1, 2]
     """
     scope = scope_of("lax.axis_index", axis_name)
-    return position(scope.axes, scope.sizes)
+    return position(scope.axes, scope.sizes, scope.tracked)
 
 
 def axis_size(axis_name: Any) -> Any:

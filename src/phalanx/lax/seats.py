@@ -9,9 +9,11 @@ from typing import Any
 
 from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import add_dim, move_dim, reduce_sum_p, zeros
+from phalanx.lax.collectives import psum
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.elementwise import add_p
 from phalanx.lax.explicit import conform, open_type, split_dim
+from phalanx.lax.varying import pvary_p
 from phalanx.transforms.batching import dims
 
 
@@ -25,6 +27,14 @@ class _VectorSpace:
     @staticmethod
     def sum(x: Any, dim: int) -> Any:
         return reduce_sum_p(x, dims=(dim,))
+
+    @staticmethod
+    def sum_over_axes(x: Any, names: frozenset) -> Any:
+        return psum(x, tuple(sorted(names, key=str)))
+
+    @staticmethod
+    def vary(x: Any, names: frozenset) -> Any:
+        return pvary_p(x, axes=tuple(sorted(names, key=str)))
 
 
 class _Dims:

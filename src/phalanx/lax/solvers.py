@@ -14,7 +14,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import NotWritten, Primitive, joint_varying
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
@@ -36,7 +36,8 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     roles = _ROLES
 
     def result(self, *avals: Any, matvec: Jaxpr, solve: Jaxpr, **_: Any) -> list:
-        return solve.out_avals
+        axes = joint_varying(avals)
+        return [a.with_varying(axes) for a in solve.out_avals]
 
     def effects(self, *avals: Any, solve: Jaxpr, **_: Any) -> Effects:
         return no_effects | solve.effects

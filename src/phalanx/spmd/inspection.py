@@ -67,7 +67,7 @@ def _stage_call(signature: Signature, args: tuple, kwargs: dict, axis_env: Any =
     avals = [aval_of(x) for x in call.leaves]
     name = getattr(signature.fun, "__name__", "fn")
     if axis_env:
-        with state_extra(axes=(*state.context.axes, *axis_env)):
+        with state_extra(axes=(*state.context.axes, *((name, size, False) for name, size in axis_env))):
             return stage(function, avals, name), function
     return stage(function, avals, name), function
 

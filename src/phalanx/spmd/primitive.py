@@ -14,13 +14,14 @@ from phalanx.core.effects import Effects
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code
 from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, conform_all, is_linear
+from phalanx.core.varying import settled_call
 from phalanx.lax.constraint import constrain
 from phalanx.spmd.resolution import resolve_inner
 from phalanx.transforms.batching import batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
-from phalanx.transforms.partial_eval import split_program
+from phalanx.transforms.partial_eval import has_known_work, split_program
 
 
 class Options(NamedTuple):
@@ -70,6 +71,7 @@ class JitCall(Primitive, name="jit", multiple=True):
 
     holds_program = True
     says_shardings = True
+    settle = settled_call("jaxpr")
 
     def result(self, *avals: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         return jaxpr.out_avals
@@ -123,7 +125,7 @@ class JitCall(Primitive, name="jit", multiple=True):
     def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
         jaxpr, name, options = params["jaxpr"], params["name"], params["options"]
         unknown = [trace.is_unknown(x) for x in args]
-        if all(unknown) or not _has_known_work(jaxpr, unknown):
+        if all(unknown) or not has_known_work(jaxpr, unknown):
             return trace.record(self, [trace.atom(x) for x in args], tuple(jaxpr.in_avals), params)
         parts = split_program(jaxpr, unknown)
         ins, outs = options.in_shardings, options.out_shardings
@@ -230,17 +232,6 @@ jit_p = JitCall()
 
 def _where(items: Sequence[Any], flags: Sequence[bool]) -> tuple:
     return tuple(x for x, f in zip(items, flags, strict=True) if f)
-
-
-def _has_known_work(jaxpr: Jaxpr, unknown: Sequence[bool]) -> bool:
-    """Whether some equation does not depend on the unknown inputs."""
-    waiting = {v for v, u in zip(jaxpr.invars, unknown, strict=True) if u}
-    for eqn in jaxpr.eqns:
-        if any(type(a) is Var and a in waiting for a in eqn.invars):
-            waiting.update(eqn.outvars)
-        else:
-            return True
-    return any(v not in waiting for v in jaxpr.outvars)
 
 
 def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> dispatch.Call:

@@ -17,7 +17,7 @@ from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.core.lowering import physical_aval
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
-from phalanx.sharding import UNSPECIFIED, AbstractMesh, NamedSharding
+from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from phalanx.tree import keystr, tree_flatten_with_path
 
 
@@ -135,6 +135,8 @@ def _find_constraint(program: Jaxpr) -> Any:
         found = eqn.params["sharding"] if placing else None
         if found is None and eqn.primitive.name == "jit" and options is not None:
             found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
+        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
+            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
         if found is None:
             found = next((s for sub in subprograms(eqn.params) if (s := _constrained_sharding(sub)) is not None), None)
         if found is not None and not _is_abstract(found):

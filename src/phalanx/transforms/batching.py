@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError
-from phalanx.core.jaxpr import Jaxpr, named_axes, run_program, subprograms
+from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.trace import Trace, Tracer, check_outputs, stage
@@ -124,7 +124,7 @@ class BatchTrace(Trace):
         if callable(fun):  # a custom call of a function that is not staged yet
             program = stage(fun, [aval_of(x) for x in args], getattr(fun, "__name__", primitive.name))
             return name in named_axes(program)
-        return any(name in named_axes(program) for program in subprograms(params))
+        return name in named_axes_of(params)
 
     def wrap(self, x: Any, dim: int | None) -> Any:
         """A value with its mapped dimension, or as it is where none is mapped."""
@@ -161,8 +161,8 @@ def vmap_flat(
 
 def named_axis(name: Any, size: Any) -> Any:
     """A block in which collectives know the axis `name`."""
-    axes = tuple(pair for pair in (state.context.axes or ()) if pair[0] != name)
-    return state_extra(axes=(*axes, (name, size)))
+    axes = tuple(axis for axis in (state.context.axes or ()) if axis[0] != name)
+    return state_extra(axes=(*axes, (name, size, False)))
 
 
 def to_front(x: Any, dim: int | None, size: Any, split: tuple = ()) -> Any:

@@ -22,6 +22,7 @@ from phalanx.core.primitive import NotWritten, Primitive, Undefined
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
+from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
@@ -65,6 +66,7 @@ class _CustomCall(Primitive):
     multiple = True
     holds_program = True
     says_shardings = True
+    settle = settled_call("fun")
     batch = None
     roles = _ROLES
 

@@ -19,6 +19,7 @@ from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.seat import Seat
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
+from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.transforms.batching import Axis, to_front
@@ -35,6 +36,7 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
 
     holds_program = True
     says_shardings = True
+    settle = settled_call("fun")
     batch = None
     roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Linear, Zero, add_tangents, conform, instantiate, vector_space
+from phalanx.core.tangent import Linear, Zero, conform, instantiate, vector_space
 from phalanx.core.trace import StagedTracer, StagingTrace, stage
+from phalanx.core.varying import add_cotangents, settled
 
 
 class LinearTrace(StagingTrace):
@@ -74,7 +76,7 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
                 if not _is_as_split(x_bar, atom.aval):
                     x_bar = conform(x_bar, atom.aval)
                 held = cotangents.get(atom)
-                cotangents[atom] = x_bar if held is None else add_tangents(held, x_bar)
+                cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, atom.aval)
     finally:
         state.source = before
 
@@ -111,12 +113,18 @@ def _is_as_split(x_bar: Any, aval: Any) -> bool:
 def _arrived(eqn: Eqn, cotangents: dict[Var, Any]) -> Any:
     """Take the cotangents of an equation's results; None where all are zero."""
     if not eqn.primitive.multiple:
-        y_bar = cotangents.pop(eqn.outvars[0], None)
-        return None if type(y_bar) is Zero else y_bar
-    y_bars = [cotangents.pop(v, None) for v in eqn.outvars]
-    if all(c is None or type(c) is Zero for c in y_bars):
-        return None
-    return [Zero(v.aval.to_tangent()) if c is None else c for c, v in zip(y_bars, eqn.outvars, strict=True)]
+        v = eqn.outvars[0]
+        y_bar = cotangents.pop(v, None)
+        return None if y_bar is None or type(y_bar) is Zero else settled(y_bar, v.aval)
+    y_bars = [_cotangent(cotangents.pop(v, None), v.aval) for v in eqn.outvars]
+    return None if all(type(c) is Zero for c in y_bars) else y_bars
+
+
+def _cotangent(c: Any, aval: ShapedArray) -> Any:
+    """The cotangent of a value, given the sum of what its uses gave."""
+    if c is None:
+        return Zero(aval.to_tangent())
+    return c if type(c) is Zero else settled(c, aval)
 
 
 def transpose_flat(program: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
@@ -147,9 +155,9 @@ def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: S
     for v, c in zip(program.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
             c = conform(c, v.aval)
-            pending[v] = add_tangents(pending[v], c) if v in pending else c
+            pending[v] = add_cotangents(pending[v], c, v.aval) if v in pending else c
     backward(linear, known, pending)
-    return [conform(pending[v], v.aval) if v in pending else Zero(v.aval.to_tangent()) for v in inputs]
+    return [conform(_cotangent(pending.get(v), v.aval), v.aval) for v in inputs]
 
 
 def transpose_program(

@@ -182,6 +182,17 @@ class _Splitter:
             self.residuals[atom] = None
 
 
+def has_known_work(jaxpr: Jaxpr, unknown: Sequence[bool]) -> bool:
+    """Whether some equation does not depend on the unknown inputs."""
+    waiting = {v for v, u in zip(jaxpr.invars, unknown, strict=True) if u}
+    for eqn in jaxpr.eqns:
+        if any(type(a) is Var and a in waiting for a in eqn.invars):
+            waiting.update(eqn.outvars)
+        else:
+            return True
+    return any(v not in waiting for v in jaxpr.outvars)
+
+
 def prune_residuals(program: Jaxpr, count: int) -> tuple[Jaxpr, list[int]]:
     """Drop those of a program's first `count` inputs that it does not read; give the numbers of those kept."""
     read: set[Var] = {v for v in program.outvars if type(v) is not Literal}

@@ -20,6 +20,7 @@ from phalanx.core.primitive import LINEAR, NotWritten, Primitive, Roles
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
+from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import hlo
 from phalanx.transforms.autodiff import FlatFunction
@@ -148,6 +149,7 @@ class Remat(Primitive, name="checkpoint", multiple=True):
 
     holds_program = True
     says_shardings = True
+    settle = settled_call("jaxpr")
     batch = None
     roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
 

@@ -1,0 +1,252 @@
+"""`shard_map`: a function of one device's pieces, run by every device of a mesh (the per-device view).
+
+The specs say how arguments fall into pieces and how results are put together from them; collectives such as `lax.psum`
+talk along the mesh's axes. Called at once, the whole is compiled as one program. Builds on `manual`, the primitive.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.source import code_position
+from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.sharding import AbstractMesh, Mesh, PartitionSpec
+from phalanx.sharding.spec import check_rank, check_spec
+from phalanx.spmd.manual import WHOLE, View, bind
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+def shard_map(
+    f: Callable | None = None,
+    /,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    *,
+    axis_names: Collection = (),
+    check_vma: bool = True,
+    check_rep: bool | None = None,
+    auto: Collection = (),
+) -> Callable:
+    """A function of one device's pieces of arrays, as a function of the arrays, run by all devices of a mesh.
+
+    Args:
+      f: a function of arrays or pytrees of them. Left out, `shard_map` gives a decorator.
+      mesh: the mesh; that in context if left out.
+      in_specs: for each argument, as a prefix of their trees, a `PartitionSpec` that says which mesh axes split which
+        dimension. Every device gets the whole of a dimension that no axis splits.
+      out_specs: the same for the result: pieces are joined along the axes that are named, and must be the same on all
+        devices along the others.
+      axis_names: the axes of the mesh that `f` sees; the partitioner keeps the others. All of them if empty.
+      check_vma: whether to check that results are the same where `out_specs` says so. With it, a value that devices
+        share is one value inside too: its cotangent is the sum of theirs. Without it each device differentiates for
+        itself, as under `vmap`.
+      check_rep: an older name of `check_vma`.
+      auto: the axes that the partitioner keeps, in place of `axis_names`.
+
+    Returns:
+      The function of whole arrays. It can be called at once, compiled, differentiated, mapped and nested.
+
+    Raises:
+      ShardingError: there is no mesh, a spec does not fit the mesh or an array, or a result varies over an axis that
+        its spec does not name.
+      TreeError: the specs are no prefix of the arguments or the result.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx.sharding import PartitionSpec as P
+      >>> mesh = phalanx.make_mesh((1,), ("x",))
+      >>> @phalanx.shard_map(mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P()))
+      ... def share(x):
+      ...     total = phalanx.lax.psum(x.sum(), "x")
+      ...     return x / total, total
+      >>> [y.tolist() for y in share(jnp.array([1.0, 3.0]))]
+      [[0.25, 0.75], 4.0]
+    """
+    options = dict(mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma,
+                   check_rep=check_rep, auto=auto)  # fmt: skip
+    if f is None:
+        return lambda fun: shard_map(fun, **options)
+    if not callable(f):
+        raise ArgumentTypeError("shard_map, argument f", expected="a function", got=repr(f), mend="pass a function")
+    for what, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
+        if specs is None:
+            raise ArgumentError(
+                f"shard_map, argument {what}",
+                expected="specs",
+                got="None",
+                mend="give a PartitionSpec for each, PartitionSpec() for one that is whole everywhere",
+            )
+    mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
+    return functools.wraps(f)(lambda *args, **kwargs: mapped(args, kwargs))
+
+
+class _Mapped:
+    """What is behind a mapped function: its options, and its programs by the types of the arguments."""
+
+    def __init__(self, fun: Callable, options: dict, check: bool):
+        self.fun = fun
+        self.name = getattr(fun, "__name__", type(fun).__name__)
+        self.options = options
+        self.check = check
+        self.programs: dict = {}
+
+    def __call__(self, args: tuple, kwargs: dict) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        avals = tuple(aval_of(x) for x in leaves)
+        key = (tree, avals, state.context)
+        found = self.programs.get(key)
+        if found is None:
+            found = self._trace(args, kwargs, avals, tree)
+            if not any(isinstance(c, Tracer) for c in found[0].consts):
+                self.programs[key] = found
+        program, ins, outs, out_tree, view = found
+        return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
+
+    def _trace(self, args: tuple, kwargs: dict, avals: Sequence[ShapedArray], tree: Any) -> tuple:
+        view = self._view()
+        ins = self._specs("in_specs", (args, kwargs), avals, view, view.manual)
+        pieces = [view.entering(a, s) for a, s in zip(avals, ins, strict=True)]
+        trees: list = []
+
+        def flat(*xs: Any) -> list:
+            new_args, new_kwargs = tree_unflatten(tree, xs)
+            out = self.fun(*new_args, **new_kwargs)
+            leaves, out_tree = tree_flatten(out)
+            check_outputs(leaves, lambda i: f" of {self.name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
+            trees.append(out_tree)
+            return leaves
+
+        with view.scope():
+            program = stage(flat, pieces, self.name)
+        (out_tree,) = trees
+        outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
+        if view.check:
+            self._check_shared(program, outs, out_tree, view)
+        return program, ins, outs, out_tree, view
+
+    def _view(self) -> View:
+        """The mesh and its manual axes, under the context of the call."""
+        mesh, outer = self.options["mesh"], state.context.mesh
+        if mesh is None:
+            mesh = outer
+        if not isinstance(mesh, Mesh | AbstractMesh) or mesh.empty:
+            raise ShardingError(
+                f"shard_map of {self.name}",
+                expected="a mesh",
+                got="none" if mesh is None else repr(mesh),
+                mend="give mesh=, or call it inside `with mesh:` or after set_mesh(mesh)",
+            )
+        taken = frozenset(outer.manual_axes) if outer is not None else frozenset()
+        if taken:
+            mesh = self._inner_mesh(mesh, outer)
+        wanted = self.options["axis_names"]
+        wanted = (wanted,) if isinstance(wanted, str) else wanted
+        left = [n for n in mesh.axis_names if n not in taken and n not in self.options["auto"]]
+        manual = frozenset(wanted) or frozenset(left)
+        for name in [*wanted, *self.options["auto"]]:
+            if name not in mesh.shape or (name in manual and name in taken):
+                raise ShardingError(
+                    f"shard_map of {self.name}, axis_names",
+                    expected=f"axes of the mesh that no shard_map around it has ({_names(left)})",
+                    got=repr(name),
+                    mend="name only such axes, or leave axis_names out for all of them",
+                )
+        if not manual:
+            raise ShardingError(
+                f"shard_map of {self.name}",
+                expected="an axis of the mesh that no shard_map around it has",
+                got=mesh,
+                mend="name fewer axes in the axis_names of the outer shard_map",
+            )
+        return View(mesh, manual, self.check)
+
+    def _inner_mesh(self, mesh: Any, outer: Any) -> Any:
+        """The mesh of a shard_map inside another one, which is that of the outer one."""
+        if mesh.shape != outer.shape or (
+            isinstance(mesh, Mesh) and isinstance(outer, Mesh) and mesh.flat_devices != outer.flat_devices
+        ):
+            raise ShardingError(
+                f"shard_map of {self.name}",
+                expected=f"the mesh of the shard_map around it, {outer!r}",
+                got=repr(mesh),
+                mend="leave mesh out inside another shard_map",
+            )
+        return outer
+
+    def _specs(self, what: str, tree: Any, avals: Sequence[ShapedArray], view: View, names: Any = None) -> tuple:
+        """One checked spec for each leaf."""
+        is_input = what == "in_specs"
+        prefix, full = self.options[what], tree[0] if is_input else tree
+        if is_input and not isinstance(prefix, tuple):
+            prefix = tuple(prefix) if isinstance(prefix, list) else prefix
+        where = f"shard_map of {self.name}, {what}"
+        flat = broadcast_prefix(prefix, full, what=where, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
+        count = len(tree_flatten(tree[1])[0]) if is_input else 0
+        flat = [*flat, *[WHOLE] * count]
+        out = []
+        for i, (spec, aval) in enumerate(zip(flat, avals, strict=True)):
+            path = lambda i=i: f"{where}{keystr(tree_flatten_with_path(full)[0][i][0])}"
+            out.append(_checked(spec, aval, view, path, is_input))
+        return tuple(out)
+
+    def _check_shared(self, program: Jaxpr, outs: Sequence[PartitionSpec], out_tree: Any, view: View) -> None:
+        """Refuse results that vary over an axis along which their spec joins nothing."""
+        for i, (aval, spec) in enumerate(zip(program.out_avals, outs, strict=True)):
+            over = [name for name in view.missing(spec) if name in aval.varying and view.mesh.shape[name] > 1]
+            if over:
+                tree = tree_unflatten(out_tree, list(range(out_tree.num_leaves)))
+                path = keystr(tree_flatten_with_path(tree)[0][i][0])
+                raise ShardingError(
+                    f"shard_map of {self.name}, result{path}",
+                    expected=f"a value that is the same along {_names(over)}, which {spec} does not name",
+                    got=f"{aval.str_short()}, which varies over {_names(over)}",
+                    mend=f"combine it with lax.psum or lax.pmean over {_names(over)}, name the axis in out_specs{path} "
+                    "to join the pieces, or turn the check off with check_vma=False",
+                )
+
+    def __repr__(self) -> str:
+        return f"<shard_map of {code_position(self.fun)}>"
+
+
+def _names(axes: Any) -> str:
+    return ", ".join(map(repr, axes)) or "none"
+
+
+def _checked(spec: Any, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:
+    """A spec that fits its array."""
+    if spec is None:
+        spec = WHOLE
+    if not isinstance(spec, PartitionSpec) or spec.has_unconstrained:
+        raise ArgumentTypeError(
+            where(),
+            expected="a PartitionSpec of axis names and None",
+            got=repr(spec),
+            mend="write PartitionSpec('x'), or PartitionSpec() for an array that is whole everywhere",
+        )
+    check_spec(spec, view.mesh.shape, where=where())
+    kept = [name for name in spec.axes if name not in view.manual]
+    if kept:
+        raise ShardingError(
+            where(),
+            expected=f"a spec over the axes that the function sees ({_names(view.ordered(view.manual))})",
+            got=spec,
+            mend=f"add {_names(kept)} to axis_names, or take it out of the spec: the partitioner keeps it",
+        )
+    check_rank(spec, aval.ndim, aval.str_short(), where=where())
+    for dim, axes in enumerate(spec.dims):
+        parts = view.parts(axes)
+        if is_input and aval.shape[dim] % parts:
+            raise ShardingError(
+                where(),
+                expected=f"dimension {dim} of a size divisible by {parts}, the size of {_names(axes)}",
+                got=aval.str_short(),
+                mend="pad the array, or split another dimension",
+            )
+    return spec

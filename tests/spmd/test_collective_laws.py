@@ -1,0 +1,137 @@
+"""Law: a collective program gives the same values and gradients under vmap and shard_map, over any number of devices."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.sharding import PartitionSpec as P
+
+N = 8
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(8, 3)).astype("float32")  # shared by all members
+X = RNG.normal(size=(N, 8)).astype("float32")  # one row for each member
+
+
+def ring(n):
+    return [(i, (i + 1) % n) for i in range(n)]
+
+
+def halves(n):
+    return [list(range(n // 2)), list(range(n // 2, n))] if n > 1 else [[0]]
+
+
+def mean_of_squares(w, x, a):
+    return lax.pmean((jnp.sin(x) @ w) ** 2, a)
+
+
+def scan_with_a_shared_carry(w, x, a):
+    def step(c, xi):
+        c = jnp.tanh(c + lax.psum(xi, a) * w.sum(0))
+        return c, c * xi
+
+    return lax.scan(step, jnp.zeros(3), x)
+
+
+def scan_whose_carry_starts_shared(w, x, a):
+    return lax.scan(lambda c, wi: (jnp.sin(c * wi.sum() + x[:3]), lax.pmean(c, a)), jnp.ones(3), w)
+
+
+def branch_of_each_member(w, x, a):
+    return lax.cond(lax.axis_index(a) % 2 == 0, lambda v: v @ w, lambda v: jnp.sin(v)[:3] * w[0], x)
+
+
+def branch_that_all_take(w, x, a):
+    return lax.cond(lax.psum(1, a) > 2, lambda v: lax.psum(v, a) @ w, lambda v: v @ w, x)
+
+
+def switch_with_residuals(w, x, a):
+    branches = [lambda v: jnp.exp(v).sum() * w, lambda v: w * v[:, None], lambda v: jnp.cos(w)]
+    return lax.switch(lax.axis_index(a) % 3, branches, x)
+
+
+@phalanx.custom_vjp
+def halved(w, x):
+    return w.sum() * x
+
+
+halved.defvjp(lambda w, x: (halved(w, x), (w, x)), lambda r, ct: (jnp.ones_like(r[0]) * (ct * r[1]).sum() / 2, ct / 2))
+
+
+PROGRAMS = {
+    "psum": lambda w, x, a: lax.psum(jnp.sin(x), a) * w.sum() + x,
+    "psum of a shared value": lambda w, x, a: lax.psum(w * 2, a) + x.sum(),
+    "psum of a sum": lambda w, x, a: lax.psum(w.sum() + x, a),
+    "pmean": mean_of_squares,
+    "pmax, pmin": lambda w, x, a: (lax.pmax(jnp.sin(x), a) * w.sum(), lax.pmin(x * x, a)),
+    "groups": lambda w, x, a: lax.psum(x * w.sum(), a, axis_index_groups=halves(lax.axis_size(a))) ** 2,
+    "all_gather": lambda w, x, a: jnp.sin(lax.all_gather(x, a)).sum(0) @ w,
+    "all_gather, tiled": lambda w, x, a: lax.all_gather(x @ w, a, axis=0, tiled=True) * x[0],
+    "all_gather_invariant": lambda w, x, a: jnp.sin(lax.all_gather_invariant(x, a)).sum(0) @ w,
+    "psum_scatter": lambda w, x, a: lax.psum_scatter(jnp.sin(x) * w[:, 0], a, tiled=True) ** 2,
+    "all_to_all": lambda w, x, a: lax.all_to_all(x * w[:, 1], a, 0, 0, tiled=True) ** 2,
+    "ppermute": lambda w, x, a: lax.ppermute(x, a, ring(lax.axis_size(a))) @ w,
+    "ppermute, some": lambda w, x, a: lax.ppermute(x, a, [(0, lax.axis_size(a) - 1)]) @ w,
+    "pshuffle": lambda w, x, a: lax.pshuffle(x @ w, a, [*range(1, lax.axis_size(a)), 0]) * w[0],
+    "axis_index": lambda w, x, a: (x @ w) * lax.axis_index(a),
+    "scan_with_a_shared_carry": scan_with_a_shared_carry,
+    "scan_whose_carry_starts_shared": scan_whose_carry_starts_shared,
+    "branch_of_each_member": branch_of_each_member,
+    "branch_that_all_take": branch_that_all_take,
+    "switch_with_residuals": switch_with_residuals,
+    "custom_vjp": lambda w, x, a: halved(w, x) * lax.psum(x, a),
+    "inner jit": lambda w, x, a: phalanx.jit(lambda v: lax.psum(v @ w, a))(x) * x[0],
+    "inner jit of shared values": lambda w, x, a: phalanx.jit(lambda v: jnp.sin(v) * 2)(w).sum() * x,
+    "checkpoint": lambda w, x, a: phalanx.checkpoint(lambda v: jnp.sin(lax.psum(jnp.sin(v) @ w, a)))(x) + x[0],
+    "vmap inside": lambda w, x, a: phalanx.vmap(lambda v: lax.psum(v * w.sum(), a) * v)(x),
+    "jvp inside": lambda w, x, a: phalanx.jvp(lambda v: lax.psum(jnp.sin(v) @ w, a), (x,), (x * 2,)),
+}
+
+
+def loss(fun, w, x):
+    """A scalar that weighs every element of every member's results differently."""
+    leaves = phalanx.tree.leaves(fun(w, x))
+    return sum((jnp.cos(jnp.arange(v.size)).reshape(v.shape) * v).sum() for v in leaves), leaves
+
+
+def all_of(run, w, x, but=()):
+    """Losses, results and gradients of all programs, compiled as one."""
+    one = lambda f, w, x: phalanx.value_and_grad(lambda w, x: loss(lambda *a: run(f, *a), w, x), (0, 1), has_aux=True)(
+        w, x
+    )
+    return phalanx.jit(lambda w, x: {name: one(f, w, x) for name, f in PROGRAMS.items() if name not in but})(w, x)
+
+
+def by_vmap(n):
+    return all_of(lambda f, w, x: phalanx.vmap(lambda v: f(w, v, "x"), axis_name="x")(x), W, X[:n])
+
+
+def by_shard_map(n, mesh, axes, but=(), **options):
+    def run(f, w, x):
+        one = lambda w, v: phalanx.tree.map(lambda y: y[None], f(w, v.reshape(v.shape[-1:]), axes))
+        return phalanx.shard_map(one, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(axes), **options)(w, x)
+
+    return all_of(run, W, X[:n], but)
+
+
+def assert_same(got, want):
+    for name in got:
+        reference = want[name]
+        for a, b in zip(phalanx.tree.leaves(got[name]), phalanx.tree.leaves(reference), strict=True):
+            np.testing.assert_allclose(a, np.reshape(b, np.shape(a)), rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_shard_map_is_vmap(n):
+    mesh = phalanx.make_mesh((n,), ("x",))
+    want = by_vmap(n)
+    assert_same(by_shard_map(n, mesh, "x"), want)
+    if n in (2, 8):
+        assert_same(by_shard_map(n, mesh, "x", check_vma=False), want)
+
+
+def test_two_axes_are_one_whose_last_part_runs_fastest():
+    mesh = phalanx.make_mesh((4, 2), ("x", "y"))
+    want = by_vmap(8)
+    assert_same(by_shard_map(8, mesh, ("x", "y"), but=["groups"]), want)

@@ -1,0 +1,476 @@
+"""`shard_map`: specs, the per-device view, nesting, transformations, and its errors."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.checker import check_jaxpr
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, TraceError, TreeError, UnboundAxisError
+from phalanx.sharding import NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+A = np.arange(32, dtype="float32").reshape(8, 4)
+RING = [(i, (i + 1) % 4) for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return phalanx.make_mesh((4, 2), ("x", "y"))
+
+
+@pytest.fixture
+def over(mesh):
+    return functools.partial(phalanx.shard_map, mesh=mesh)
+
+
+def error(kind, fun, *args):
+    with pytest.raises(kind) as e:
+        fun(*args)
+    return str(e.value)
+
+
+# --- the view ---
+
+
+def test_each_device_gets_its_pieces_and_results_are_joined(over):
+    @over(in_specs=(P("x", "y"), {"b": P("y")}), out_specs=(P("y", "x"), P()))
+    def f(a, tree):
+        assert (a.shape, tree["b"].shape) == ((2, 2), (2,))
+        assert a.aval.varying == {"x", "y"} and tree["b"].aval.vma == {"y"}
+        return (a * tree["b"]).T, lax.psum(a.sum(), ("x", "y"))
+
+    b = np.array([1, 2, 3, 4], "float32")
+    got, total = f(A, {"b": b})
+    np.testing.assert_allclose(got, (A * b).T)
+    assert got.sharding.spec == P("y", "x") and float(total) == A.sum()
+
+
+def test_the_program_is_printed_with_what_varies():
+    mesh = phalanx.make_mesh((2,), ("x",))
+    f = phalanx.shard_map(lambda v: lax.psum(v * 2, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    assert str(phalanx.make_jaxpr(f)(np.ones(4, "float32"))) == (
+        "{ lambda ; a:f32[4]. let\n"
+        "    b:f32[2] = shard_map[in_specs=(PartitionSpec('x'),) out_specs=(PartitionSpec(),) mesh=Mesh('x': 2) "
+        "manual=frozenset({'x'}) check=True] a\n"
+        "      jaxpr =\n"
+        "        { lambda ; a:f32[2]{x}. let\n"
+        "            b:f32[2]{x} = mul a 2.0:f32[]\n"
+        "            c:f32[2] = psum[axes=('x',) sizes=(2,) groups=None tracked=frozenset({'x'})] b\n"
+        "          in (c,) }\n"
+        "  in (b,) }"
+    )
+
+
+def test_it_runs_at_once_compiled_and_under_a_context_mesh(mesh):
+    f = phalanx.shard_map(lambda v: lax.ppermute(v, "x", RING), in_specs=P("x"), out_specs=P("x"))
+    want = np.roll(A, 2, 0)
+    with mesh:
+        np.testing.assert_allclose(f(A), want)
+        np.testing.assert_allclose(phalanx.jit(f)(A), want)
+    placed = phalanx.device_put(A, NamedSharding(mesh, P(None, "y")))
+    with phalanx.sharding.use_mesh(mesh):
+        np.testing.assert_allclose(f(placed), want)
+
+
+def test_old_spellings(mesh):
+    from phalanx.experimental.shard_map import shard_map
+
+    f = shard_map(
+        lambda v: lax.psum(v, "x"), mesh, (P("x", None),), P(None, None), check_rep=False, auto=frozenset({"y"})
+    )
+    np.testing.assert_allclose(phalanx.jit(f)(A), A.reshape(4, 2, 4).sum(0))
+
+
+def test_python_control_flow_on_traced_values_is_an_error(over):
+    message = error(Exception, over(lambda v: v if v.sum() > 0 else -v, in_specs=P("x"), out_specs=P("x")), A)
+    assert "traced by" in message and "lax.cond" in message
+
+
+def test_functions_are_traced_once_for_arguments_alike(over):
+    calls = []
+    f = over(lambda v: calls.append(1) or v + 1, in_specs=P("x"), out_specs=P("x"))
+    f(A), f(A + 1), phalanx.jit(f)(A)
+    assert len(calls) == 1
+
+
+def test_values_closed_over_are_the_same_for_all(over):
+    w = jnp.arange(4.0)
+    f = over(lambda v: lax.psum(v * w, "x") + np.float32(1), in_specs=P("x"), out_specs=P())
+    np.testing.assert_allclose(f(A), (A * np.arange(4)).reshape(4, 2, 4).sum(0) + 1)
+    g = lambda w: over(lambda v: lax.psum((v * w).sum(), "x"), in_specs=P("x"), out_specs=P())(A)
+    np.testing.assert_allclose(phalanx.grad(g)(w), A.sum(0))
+    np.testing.assert_allclose(phalanx.vmap(g)(jnp.eye(4)), A.sum(0))
+    np.testing.assert_allclose(phalanx.jit(phalanx.jacfwd(g))(w), A.sum(0))
+
+
+def test_axes_of_one_device_need_no_check():
+    mesh = phalanx.make_mesh((1, 2), ("one", "x"))
+    f = phalanx.shard_map(
+        lambda v: v + lax.axis_index("one"), mesh=mesh, in_specs=P("one", "x"), out_specs=P(None, "x")
+    )
+    np.testing.assert_allclose(f(A), A)
+
+
+def test_results_may_vary_less_than_their_spec_says(over):
+    f = over(lambda v: lax.psum(v, "x"), in_specs=P("x"), out_specs=P(None, "y"))
+    np.testing.assert_allclose(f(A), np.tile(A.reshape(4, 2, 4).sum(0), 2))
+    got = phalanx.grad(lambda a: (f(a) * np.arange(8)).sum())(A)
+    np.testing.assert_allclose(got, np.tile(np.arange(8).reshape(2, 4).sum(0), (8, 1)))
+
+
+def test_a_mesh_whose_devices_are_in_another_order():
+    devices = np.array(phalanx.devices())[[5, 2, 7, 0, 1, 6, 3, 4]].reshape(4, 2)
+    mesh = phalanx.sharding.Mesh(devices, ("x", "y"))
+    f = phalanx.shard_map(
+        lambda v: (lax.ppermute(v, "x", RING) + 100 * lax.axis_index("x"), lax.all_gather(v, "y", axis=1, tiled=True)),
+        mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"),
+    )  # fmt: skip
+    moved, gathered = phalanx.jit(f)(phalanx.device_put(A, NamedSharding(phalanx.make_mesh((8,), ("all",)), P("all"))))
+    np.testing.assert_allclose(moved, np.roll(A, 2, 0) + 100 * np.repeat(np.arange(4), 2)[:, None])
+    np.testing.assert_allclose(gathered, np.concatenate([A, A], 1))
+
+
+# --- axes that the partitioner keeps, and nesting ---
+
+KEPT = {
+    "psum": (lambda v: lax.psum(v, "x"), P()),
+    "pmax": (lambda v: lax.pmax(v, "x"), P()),
+    "axis_index": (lambda v: v * lax.axis_index("x"), P("x")),
+    "axis_index in a loop": (lambda v: lax.fori_loop(0, 3, lambda i, c: c + lax.axis_index("x"), v), P("x")),
+    "axis_index in a call": (lambda v: phalanx.jit(lambda v: v + lax.axis_index("x"))(v), P("x")),
+    "all_gather": (lambda v: lax.all_gather(v, "x", tiled=True), P("x")),
+    "ppermute": (lambda v: lax.ppermute(v, "x", RING), P("x")),
+    "all_to_all": (lambda v: lax.all_to_all(jnp.concatenate([v, v]), "x", 0, 0, tiled=True), P("x")),
+    "psum_scatter": (lambda v: lax.psum_scatter(jnp.concatenate([v, v]), "x", tiled=True), P("x")),
+    "while": (
+        lambda v: lax.while_loop(lambda c: c[0] <= lax.axis_index("x"), lambda c: (c[0] + 1, 2 * c[1]), (0, v))[1],
+        P("x"),
+    ),
+}
+
+
+def test_the_partitioner_keeps_the_other_axes(mesh, over):
+    """All collectives in one program: each gives what it gives on a mesh of the manual axis alone."""
+    alone = phalanx.make_mesh((4,), ("x",))
+    whole = {k: phalanx.shard_map(f, mesh=alone, in_specs=P("x"), out_specs=s) for k, (f, s) in KEPT.items()}
+    want = phalanx.jit(lambda a: {k: f(a) for k, f in whole.items()})(A)
+    parts = {k: over(f, in_specs=P("x"), out_specs=s, axis_names={"x"}) for k, (f, s) in KEPT.items()}
+    placed = phalanx.device_put(A, NamedSharding(mesh, P("x", "y")))
+    got = phalanx.jit(lambda a: {k: f(a) for k, f in parts.items()})(placed)
+    for name in KEPT:
+        np.testing.assert_allclose(got[name], want[name], err_msg=name)
+    assert got["ppermute"].sharding.spec == P("x", "y")  # the partitioner kept "y" split
+
+
+def test_constraints_inside_speak_of_the_axes_that_are_kept(over):
+    f = over(lambda v: lax.with_sharding_constraint(v @ v.T, P(None, "y")) + lax.axis_index("x"),
+             in_specs=P("x"), out_specs=P("x"), axis_names={"x"})  # fmt: skip
+    want = np.concatenate([a @ a.T + i for i, a in enumerate(A.reshape(4, 2, 4))])
+    np.testing.assert_allclose(phalanx.jit(f)(A), want)
+
+
+def nested(v):
+    inner = phalanx.shard_map(
+        lambda u: lax.psum(u, "y") * (1 + lax.axis_index("x")), in_specs=P(None, "y"), out_specs=P(), axis_names={"y"}
+    )
+    return inner(v) * 2
+
+
+def test_one_inside_another_over_other_axes(over):
+    f = over(nested, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    scale = 2 * (1 + np.arange(8)[:, None] // 2)
+    np.testing.assert_allclose(phalanx.jit(f)(A), A.reshape(8, 2, 2).sum(1) * scale)
+    np.testing.assert_allclose(phalanx.jit(phalanx.grad(lambda a: f(a).sum()))(A), np.broadcast_to(scale, A.shape))
+    with_names = over(
+        lambda v: phalanx.shard_map(lambda u: lax.psum(u, ("x", "y")), in_specs=P(None, "y"), out_specs=P())(v),
+        in_specs=P("x"), out_specs=P(), axis_names={"x"},
+    )  # fmt: skip
+    np.testing.assert_allclose(with_names(A), A.reshape(4, 2, 2, 2).sum((0, 2)))
+
+
+# --- transformations ---
+
+
+def test_vmap_over_any_dimension(over):
+    B = np.random.default_rng(0).normal(size=(3, 8, 4)).astype("float32")
+    f = over(
+        lambda v, w: (lax.psum(v * w, "x"), v + lax.axis_index("x")), in_specs=(P("x"), P()), out_specs=(P(), P("x"))
+    )
+    for b in range(3):
+        total, moved = phalanx.vmap(f, in_axes=(b, None), out_axes=(1, 2))(np.moveaxis(B, 0, b), A[:2])
+        np.testing.assert_allclose(total, np.stack([(v.reshape(4, 2, 4) * A[:2]).sum(0) for v in B], 1), rtol=1e-5)
+        np.testing.assert_allclose(moved, np.stack([v + np.arange(8)[:, None] // 2 for v in B], 2), rtol=1e-6)
+
+
+def test_a_vmapped_axis_and_a_mesh_axis_meet_in_one_collective(over):
+    B = np.random.default_rng(0).normal(size=(3, 8, 4)).astype("float32")
+    f = over(lambda v: lax.psum(v, ("i", "x")) + lax.axis_index("i"), in_specs=P("x"), out_specs=P())
+    want = B.reshape(3, 4, 2, 4).sum((0, 1)) + np.arange(3)[:, None, None]
+    np.testing.assert_allclose(phalanx.vmap(f, axis_name="i")(B), want, rtol=1e-4)
+    g = over(
+        lambda v: phalanx.vmap(lambda r: lax.psum(r, ("x", "j")), axis_name="j")(v), in_specs=P("x"), out_specs=P()
+    )
+    np.testing.assert_allclose(g(A), np.tile(A.sum(0), (2, 1)))
+
+
+def test_spmd_axis_name_splits_the_mapped_dimension(over):
+    B = np.random.default_rng(0).normal(size=(4, 8, 4)).astype("float32")
+    f = over(lambda v, w: (lax.psum(v, "y") * w, 2 * v), in_specs=(P("y"), P()), out_specs=(P(), P("y")))
+    got, doubled = phalanx.jit(phalanx.vmap(f, in_axes=(0, None), spmd_axis_name="x"))(B, A[:4])
+    np.testing.assert_allclose(got, B.reshape(4, 2, 4, 4).sum(1) * A[:4], rtol=1e-5)
+    assert got.sharding.spec == P("x") and doubled.sharding.spec == P("x", "y")
+    message = error(ShardingError, phalanx.vmap(f, in_axes=(0, None), spmd_axis_name="y"), B, A[:4])
+    assert message == (
+        "vmap(..., spmd_axis_name=('y',)) of a shard_map: expected mesh axes that its specs do not name, got "
+        "PartitionSpec('y').\n  To mend: split the mapped dimension along another axis, or leave spmd_axis_name out."
+    )
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_derivatives_of_every_order(over, check):
+    f = over(lambda w, v: lax.psum((jnp.sin(v * w) ** 2).sum(), ("x", "y")), in_specs=(P(), P("x", "y")), out_specs=P(),
+             check_vma=check)  # fmt: skip
+    plain = lambda w, v: (jnp.sin(v * w) ** 2).sum()
+    for derivative in (
+        phalanx.hessian,
+        lambda g: phalanx.grad(phalanx.grad(g)),
+        lambda g: phalanx.jacrev(phalanx.jacfwd(g)),
+    ):
+        got = phalanx.jit(derivative(lambda w: f(w, A)))(0.5)
+        np.testing.assert_allclose(got, derivative(lambda w: plain(w, A))(0.5), rtol=1e-4)
+    y, linear = phalanx.linearize(f, 0.5, A)
+    np.testing.assert_allclose(y, plain(0.5, A), rtol=1e-5)
+    np.testing.assert_allclose(linear(1.0, A * 0), phalanx.grad(plain)(0.5, A), rtol=1e-4)
+    scatter = over(lambda v: 2 * lax.psum(v, "x"), in_specs=P("x"), out_specs=P(), check_vma=check)
+    (got,) = phalanx.linear_transpose(scatter, A)(A[:2])
+    np.testing.assert_allclose(got, 2 * np.tile(A[:2], (4, 1)))
+
+
+def test_checkpoint_keeps_the_inputs_only(over):
+    f = phalanx.checkpoint(over(lambda v: jnp.sin(jnp.sin(v)), in_specs=P("x"), out_specs=P("x")))
+    np.testing.assert_allclose(
+        phalanx.grad(lambda a: f(a).sum())(A), np.cos(np.sin(A)) * np.cos(A), rtol=1e-4, atol=1e-5
+    )
+    text = str(phalanx.make_jaxpr(lambda a: phalanx.vjp(f, a)[1](a))(A))
+    assert text.count("shard_map[") >= 2 and "checkpoint" in text
+
+
+def test_known_parts_run_first_and_dead_ones_not_at_all(over):
+    f = over(lambda v, w: (jnp.sin(v), v * w, w.sum(keepdims=True)), in_specs=(P("x"), P("x")), out_specs=P("x"))
+    y, linear = phalanx.linearize(lambda w: f(A, w)[:2], A)
+    np.testing.assert_allclose(linear(A)[1], A * A)
+    program = phalanx.make_jaxpr(lambda v, w: f(v, w)[1])(A, A)
+    check_jaxpr(program)
+    from phalanx.core.jaxpr import eliminate_dead_code
+
+    smaller, _ = eliminate_dead_code(program, [True])
+    (eqn,) = smaller.eqns
+    assert len(eqn.outvars) == 1 and [e.primitive.name for e in eqn.params["jaxpr"].eqns] == ["mul"]
+
+
+def test_what_devices_share_is_one_value_inside(over):
+    """A gradient by a shared value sums what all devices give; by a value of its own, each device has its own."""
+
+    def f(w, v):
+        loss = lambda w: lax.pmean(((v * w) ** 2).mean(), "x")
+        own = phalanx.grad(lambda w: ((v * w) ** 2).sum())(lax.pvary(w, "x"))
+        return phalanx.grad(loss)(w), phalanx.grad(lambda w: ((v * w) ** 2).sum())(w), own[None]
+
+    shared, summed, own = over(f, in_specs=(P(), P("x")), out_specs=(P(), P(), P("x")))(1.0, A)
+    np.testing.assert_allclose([shared, summed], [2 * (A**2).mean(), 2 * (A**2).sum()], rtol=1e-5)
+    np.testing.assert_allclose(own, 2 * (A.reshape(4, -1) ** 2).sum(1), rtol=1e-5)
+    *_, apart = over(f, in_specs=(P(), P("x")), out_specs=(P(), P(), P("x")), check_vma=False)(1.0, A)
+    np.testing.assert_allclose(apart, own)
+
+
+def test_a_loop_sums_the_cotangents_of_a_shared_operand_once(over):
+    f = over(
+        lambda w, v: lax.scan(lambda c, vi: (jnp.sin(c * w + vi), None), v[0], v)[0],
+        in_specs=(P(), P("x")),
+        out_specs=P("x"),
+    )
+    program = phalanx.make_jaxpr(phalanx.grad(lambda w: f(w, A).sum()))(1.0)
+    backward = program.eqns[-1].params["jaxpr"]
+    assert [e.primitive.name for e in backward.eqns].count("psum") == 1
+    (loop,) = (e for e in backward.eqns if e.primitive.name == "scan")
+    assert "psum" not in str(loop.params["jaxpr"])
+
+
+def test_a_training_loop_inside(over):
+    def train(w, x):
+        def step(w, xi):
+            value, g = phalanx.value_and_grad(lambda w: ((xi @ w) ** 2).mean())(w)
+            return w - 0.01 * g / lax.axis_size("x"), lax.pmean(value, "x")
+
+        return lax.scan(step, w, x.reshape(2, 1, 4))
+
+    w, losses = phalanx.jit(over(train, in_specs=(P(), P("x")), out_specs=P()))(np.full(4, 0.1, "float32"), A)
+    want, seen = np.full(4, 0.1), []
+    for i in range(2):
+        rows = A.reshape(4, 2, 4)[:, i]
+        seen.append(((rows @ want) ** 2).mean())
+        want = want - 0.01 * 2 * (rows * (rows @ want)[:, None]).mean(0)
+    np.testing.assert_allclose(w, want, rtol=1e-4)
+    np.testing.assert_allclose(losses, seen, rtol=1e-4)
+
+
+# --- control flow that differs between devices ---
+
+
+def test_loops_run_a_different_number_of_times_on_each_device(over):
+    def f(v):
+        place = lax.axis_index("x")
+        return lax.while_loop(lambda c: c[0] < place, lambda c: (c[0] + 1, lax.psum(c[1], "y")), (0, v))[1]
+
+    np.testing.assert_allclose(over(f, in_specs=P("x"), out_specs=P("x"))(A), A * 2.0 ** (np.arange(8)[:, None] // 2))
+    (_, dot) = phalanx.jvp(over(f, in_specs=P("x"), out_specs=P("x")), (A,), (A,))
+    np.testing.assert_allclose(dot, A * 2.0 ** (np.arange(8)[:, None] // 2))
+
+
+def test_a_collective_where_devices_part_is_refused(over):
+    mend = "  To mend: make it the same for all, as with lax.pmax, or move the collective out."
+    loop = lambda v: lax.while_loop(lambda c: c.sum() < 9, lambda c: lax.psum(c, "x"), v)
+    choice = lambda v: lax.cond(v.sum() > 9, lambda v: lax.ppermute(v, "x", RING), lambda v: v, v)
+    for f, where in ((loop, "while_loop, the condition"), (choice, "cond or switch, the choice")):
+        assert error(TraceError, over(f, in_specs=P("x"), out_specs=P("x")), A) == (
+            f"{where}: expected a value that all devices along 'x' share, since a collective over 'x' depends on it, got "
+            f"one that varies over 'x'.\n{mend}"
+        )
+
+
+# --- effects, keys, dtypes ---
+
+
+def test_callbacks_run_on_each_device(over):
+    seen = []
+    f = over(
+        lambda v: phalanx.debug.callback(lambda s: seen.append(float(s)), v.sum()) or v,
+        in_specs=P("x", "y"),
+        out_specs=P("x", "y"),
+    )
+    phalanx.jit(f)(A)
+    phalanx.effects_barrier()
+    assert sorted(seen) == sorted(A.reshape(4, 2, 2, 2).sum((1, 3)).ravel().tolist())
+
+
+def test_random_keys_travel_and_each_device_has_its_own(over):
+    keys = phalanx.random.split(phalanx.random.key(0), 4)
+    moved = over(lambda k: lax.ppermute(k, "x", RING), in_specs=P("x"), out_specs=P("x"))(keys)
+    np.testing.assert_array_equal(phalanx.random.key_data(moved), np.roll(phalanx.random.key_data(keys), 1, 0))
+    draw = over(
+        lambda k: phalanx.random.normal(phalanx.random.fold_in(k, lax.axis_index("x")), (2,)),
+        in_specs=P(),
+        out_specs=P("x"),
+    )
+    want = np.concatenate([phalanx.random.normal(phalanx.random.fold_in(keys[0], i), (2,)) for i in range(4)])
+    np.testing.assert_allclose(draw(keys[0]), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "uint32", "complex64", "bool"])
+def test_sums_of_every_kind(over, dtype):
+    x = (A > 9) if dtype == "bool" else A.astype(jnp.dtype(dtype))
+    got = over(lambda v: lax.psum(v, "x"), in_specs=P("x"), out_specs=P())(x)
+    want = np.asarray(x).astype("complex64" if dtype == "complex64" else "float32").reshape(4, 2, 4).sum(0)
+    np.testing.assert_allclose(np.asarray(got).astype(want.dtype), want)
+
+
+def test_uneven_groups(over):
+    f = over(lambda v: lax.psum(v, "x", axis_index_groups=[[2], [0, 3, 1]]), in_specs=P("x"), out_specs=P("x"))
+    rows = A.reshape(4, 2, 4)
+    rest = rows[[0, 1, 3]].sum(0)
+    np.testing.assert_allclose(f(A), np.concatenate([rest, rest, rows[2], rest]))
+
+
+# --- errors ---
+
+
+def test_there_must_be_a_mesh():
+    assert error(ShardingError, phalanx.shard_map(lambda v: v, in_specs=P("x"), out_specs=P("x")), A) == (
+        "shard_map of <lambda>: expected a mesh, got none.\n"
+        "  To mend: give mesh=, or call it inside `with mesh:` or after set_mesh(mesh)."
+    )
+
+
+def test_specs_must_fit_the_mesh_and_the_arrays(over):
+    same = lambda v: v
+    cases = {
+        "axis": (P("z"), P(), ShardingError,
+                 "shard_map of <lambda>, in_specs[0]: expected a spec over the axes of the mesh ('x', 'y'), got "
+                 "PartitionSpec('z').\n  To mend: add an axis 'z' to the mesh, or take it out of the spec."),
+        "twice": (P("x", "x"), P(), ShardingError,
+                  "shard_map of <lambda>, in_specs[0]: expected a spec that names each mesh axis at most once, got "
+                  "PartitionSpec('x', 'x').\n"
+                  "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."),
+        "rank": (P("x", None, "y"), P(), ShardingError,
+                 "shard_map of <lambda>, in_specs[0]: expected a spec of at most 2 entries for f32[8,4], got "
+                 "PartitionSpec('x', None, 'y').\n  To mend: drop the last entry, or give the array 3 dimensions."),
+        "size": (P(None, ("x", "y")), P(), ShardingError,
+                 "shard_map of <lambda>, in_specs[0]: expected dimension 1 of a size divisible by 8, the size of 'x', 'y', "
+                 "got f32[8,4].\n  To mend: pad the array, or split another dimension."),
+        "kind": ("x", P(), ArgumentTypeError,
+                 "shard_map of <lambda>, in_specs[0]: expected a PartitionSpec of axis names and None, got 'x'.\n"
+                 "  To mend: write PartitionSpec('x'), or PartitionSpec() for an array that is whole everywhere."),
+        "out": (P("x"), P("x", None, "y"), ShardingError,
+                "shard_map of <lambda>, out_specs: expected a spec of at most 2 entries for f32[2,4]{x}, got "
+                "PartitionSpec('x', None, 'y').\n  To mend: drop the last entry, or give the array 3 dimensions."),
+    }  # fmt: skip
+    for name, (ins, outs, kind, text) in cases.items():
+        assert error(kind, over(same, in_specs=ins, out_specs=outs), A) == text, name
+    assert error(ShardingError, over(same, in_specs=P("y"), out_specs=P(), axis_names={"x"}), A) == (
+        "shard_map of <lambda>, in_specs[0]: expected a spec over the axes that the function sees ('x'), got "
+        "PartitionSpec('y').\n  To mend: add 'y' to axis_names, or take it out of the spec: the partitioner keeps it."
+    )
+
+
+def test_specs_must_be_prefixes(over):
+    f = over(lambda t: t, in_specs=({"a": P("x")},), out_specs=P("x"))
+    assert error(TreeError, f, {"a": A, "b": A}).startswith("shard_map of <lambda>, in_specs[0]: expected")
+    g = over(lambda v: {"a": v}, in_specs=P("x"), out_specs={"b": P("x")})
+    assert error(TreeError, g, A).startswith("shard_map of <lambda>, out_specs: expected")
+
+
+def test_results_that_vary_are_refused_by_name(over):
+    f = over(lambda v: {"loss": v.sum()}, in_specs=P("x", "y"), out_specs={"loss": P()})
+    assert error(ShardingError, f, A) == (
+        "shard_map of <lambda>, result['loss']: expected a value that is the same along 'x', 'y', which PartitionSpec() "
+        "does not name, got f32[]{x,y}, which varies over 'x', 'y'.\n"
+        "  To mend: combine it with lax.psum or lax.pmean over 'x', 'y', name the axis in out_specs['loss'] to join the "
+        "pieces, or turn the check off with check_vma=False."
+    )
+    for hidden in (lambda v: lax.scan(lambda c, x: (c + x, c), jnp.zeros(4), v)[0],
+                   lambda v: lax.cond(v.sum() > 0, lambda: 1.0, lambda: 2.0),
+                   lambda v: lax.while_loop(lambda c: c < v.sum(), lambda c: c + 1, 0.0),
+                   lambda v: phalanx.jit(lambda: lax.axis_index("x"))(),
+                   lambda v: phalanx.random.normal(phalanx.random.key(lax.axis_index("x")), (2,)),
+                   lambda v: lax.all_gather(v, "x")):  # fmt: skip
+        assert "which varies over 'x'" in error(ShardingError, over(hidden, in_specs=P("x"), out_specs=P()), A)
+
+
+def test_other_misuse(mesh, over):
+    assert error(ArgumentError, lambda: phalanx.shard_map(lambda v: v, mesh=mesh, in_specs=P())) == (
+        "shard_map, argument out_specs: expected specs, got None.\n"
+        "  To mend: give a PartitionSpec for each, PartitionSpec() for one that is whole everywhere."
+    )
+    inside = over(
+        lambda v: over(lambda u: u, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(v),
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
+    assert error(ShardingError, inside, A) == (
+        "shard_map of <lambda>, axis_names: expected axes of the mesh that no shard_map around it has (none), got 'x'.\n"
+        "  To mend: name only such axes, or leave axis_names out for all of them."
+    )
+    assert error(UnboundAxisError, over(lambda v: lax.psum(v, "z"), in_specs=P("x"), out_specs=P("x")), A) == (
+        "lax.psum axis_name: expected the name of an axis in scope ('x', 'y'), got 'z'.\n"
+        "  To mend: call the function under vmap(..., axis_name='z'), or use a name in scope."
+    )
+    assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
+        "lax.psum axis_name: expected different names, got ('x', 'x').\n  To mend: name each axis once."
+    )
+    small = phalanx.shard_map(lambda v: v, mesh=phalanx.make_mesh((2,), ("x",)), in_specs=P("x"), out_specs=P("x"))
+    both = phalanx.jit(lambda v: small(over(lambda u: u, in_specs=P("x"), out_specs=P("x"))(v)))
+    assert "expected a mesh of the 8 devices that the program runs on" in error(ShardingError, both, A)
