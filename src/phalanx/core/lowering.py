@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, effects
+from phalanx.core import dtypes, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
@@ -464,6 +464,9 @@ def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
     primitive = eqn.primitive
     if not primitive.holds_program and not getattr(primitive, "takes_keys", False) and _has_keys(eqn):
         return batching.lower_on_keys(ctx, eqn, operands)
+    if primitive.by_pieces and ctx.module.num_partitions > 1 and not ctx.module.is_portable:
+        if primitive.by_pieces is True or primitive.by_pieces(*ctx.avals_in, **eqn.params):
+            return pieces.emit(ctx, eqn, operands)
     return primitive.lower(ctx, *operands, **eqn.params)
 
 

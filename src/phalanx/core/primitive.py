@@ -104,6 +104,9 @@ class Primitive:
     Class attributes that a subclass may set:
       scalars_broadcast: rank-0 operands mix with full-shape ones; lowering broadcasts them first.
       says_shardings: its `result` also tells the shardings in the types of results, where roles do not.
+      by_pieces: True, or a rule that says it of (*avals, **params): over several devices each does its piece of the
+        operation, as the roles say, since XLA would gather the operands. The parameters must not depend on the sizes of
+        parallel dimensions.
       holds_program: a parameter is a program, so results are not memoised and dispatch is the primitive's own.
       run: how to execute on concrete values, where compiling the one operation is not the way.
       batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
@@ -120,6 +123,7 @@ class Primitive:
     name: str = ""
     multiple: ClassVar[bool] = False
     scalars_broadcast: ClassVar[bool] = False
+    by_pieces: Any = False
     holds_program: ClassVar[bool] = False
     says_shardings: ClassVar[bool] = False
     run: Any = None

@@ -67,6 +67,10 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             shape[d] = size
         return product_aval("convolution", x, w, tuple(shape), preferred_element_type)
 
+    def by_pieces(self, x, w, *, dimension_numbers, feature_group_count, **params):
+        # XLA splits the batch of plain and of depthwise convolutions itself.
+        return feature_group_count > 1 and w.shape[dimension_numbers[1][1]] > 1
+
     def roles(
         self,
         x,
@@ -94,7 +98,7 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
                 names[which][d] = name
         whole = {(of, s) for of in "pks" for s in space}
         if grouped:
-            whole |= {"o", i_rhs, n_out} | ({"i"} if feature_group_count > 1 else {"n"})
+            whole |= {"o", i_rhs} | ({"i"} if feature_group_count > 1 else {"n", n_out})
         reduced = {"i": "sum"} if feature_group_count == 1 else {}
         return Roles(names[:2], names[2:], reduced=reduced, whole=whole)
 

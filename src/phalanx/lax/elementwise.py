@@ -346,7 +346,7 @@ def erf_slope(x: Any) -> Any:
     return scaled(exp_p(neg_p(square_p(x))), TWO_OVER_ROOT_PI)
 
 
-erf_p = unary("erf", chlo.ErfOp, FLOATING, lambda t, x, y: mul_p(t, erf_slope(x)))
+erf_p = unary("erf", chlo.ErfOp, FLOATING, lambda t, x, y: mul_p(t, erf_slope(x)), by_pieces=True)
 erfc_p = unary("erfc", chlo.ErfcOp, FLOATING, lambda t, x, y: neg_p(mul_p(t, erf_slope(x))))
 erf_inv_p = unary("erf_inv", chlo.ErfInvOp, FLOATING,
                   lambda t, x, y: mul_p(t, scaled(exp_p(square_p(y)), 1 / TWO_OVER_ROOT_PI)))  # fmt: skip

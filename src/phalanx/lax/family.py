@@ -190,7 +190,7 @@ def declare(name: str, base: type, doc: str, **members: Any) -> Any:
 
 def unary(
     name: str, operation: Any, kinds: Kinds, derivative: Any, *, transpose: Callable | None = None,
-    lower: Callable | None = None, out_dtype: Callable | None = None,
+    lower: Callable | None = None, out_dtype: Callable | None = None, by_pieces: bool = False,
 ) -> Any:  # fmt: skip
     """Declare an elementwise operation of one operand.
 
@@ -202,18 +202,19 @@ def unary(
       transpose: a function of (y_bar, x) for linear operations.
       lower: the `lower` rule, where one operation is not enough.
       out_dtype: the dtype of the result from that of the operand, where they differ.
+      by_pieces: whether several devices must be told to do their own piece each.
     """
     jvp = derivative if derivative in (LINEAR, ZERO) else derived_jvp(derivative)
     return declare(
         name, Elementwise, f"The elementwise operation {name}.", operation=operation, kinds=kinds, jvp=jvp, lower=lower,
         transpose=linear_in(transpose) if transpose else None,
-        out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None,
+        out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None, by_pieces=by_pieces,
     )  # fmt: skip
 
 
 def binary(
     name: str, operation: Any, kinds: Kinds, dx: Any, dy: Any = None, *, transposes: Sequence[Callable | None] = (),
-    lower: Callable | None = None, out_dtype: Callable | None = None,
+    lower: Callable | None = None, out_dtype: Callable | None = None, by_pieces: bool = False,
 ) -> Any:  # fmt: skip
     """Declare an elementwise operation of two operands.
 
@@ -226,12 +227,13 @@ def binary(
       transposes: for each operand a function of (y_bar, x, y), or None where the operation is not linear in it.
       lower: the `lower` rule, where one operation is not enough.
       out_dtype: the dtype of the result from that of the operands, where they differ.
+      by_pieces: whether several devices must be told to do their own piece each.
     """
     return declare(
         name, Elementwise, f"The elementwise operation {name}.", operation=operation, kinds=kinds, lower=lower,
         jvp=dx if dx in (LINEAR, ZERO) else derived_jvp(dx, dy),
         transpose=linear_in(*transposes) if transposes else None,
-        out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None,
+        out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None, by_pieces=by_pieces,
     )  # fmt: skip
 
 

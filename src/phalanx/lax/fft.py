@@ -39,6 +39,8 @@ class FftType(enum.Enum):
 class Fft(Primitive, name="fft"):
     """The transform over the last `len(fft_lengths)` dimensions."""
 
+    by_pieces = True
+
     def result(self, x, *, fft_type, fft_lengths):
         num = len(fft_lengths)
         if not 1 <= num <= 3 or x.ndim < num:

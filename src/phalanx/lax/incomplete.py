@@ -295,17 +295,22 @@ def splat_avals(ctx: Any) -> list:
 
 
 igamma_p = binary("igamma", None, FLOATING, lambda t, a, x, y: mul_p(t, igamma_grad_a_p(a, x)),
-                  lambda t, a, x, y: mul_p(t, gamma_density(a, x)), lower=lowered(igamma_value))  # fmt: skip
+                  lambda t, a, x, y: mul_p(t, gamma_density(a, x)), lower=lowered(igamma_value),
+                  by_pieces=True)  # fmt: skip
 igammac_p = binary("igammac", None, FLOATING, lambda t, a, x, y: neg_p(mul_p(t, igamma_grad_a_p(a, x))),
-                   lambda t, a, x, y: neg_p(mul_p(t, gamma_density(a, x))), lower=lowered(igammac_value))  # fmt: skip
-igamma_grad_a_p = binary("igamma_grad_a", None, FLOATING, NO_SECOND, NO_SECOND, lower=lowered(igamma_grad_a_value))
+                   lambda t, a, x, y: neg_p(mul_p(t, gamma_density(a, x))), lower=lowered(igammac_value),
+                   by_pieces=True)  # fmt: skip
+igamma_grad_a_p = binary(
+    "igamma_grad_a", None, FLOATING, NO_SECOND, NO_SECOND, lower=lowered(igamma_grad_a_value), by_pieces=True
+)
 random_gamma_grad_p = binary("random_gamma_grad", None, FLOATING, NO_SECOND, NO_SECOND,
-                             lower=lowered(random_gamma_grad_value))  # fmt: skip
+                             lower=lowered(random_gamma_grad_value), by_pieces=True)  # fmt: skip
 
 
 class RegularizedIncompleteBeta(Elementwise, name="regularized_incomplete_beta"):
     """I_x(a, b): float[*s], float[*s], float[*s] -> float[*s]."""
 
+    by_pieces = True
     kinds = FLOATING
     lower = lowered(betainc_value)
     jvp = derived_jvp(NO_SHAPE, NO_SHAPE, lambda t, a, b, x, y: mul_p(t, beta_density(a, b, x)))

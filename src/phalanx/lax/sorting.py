@@ -134,6 +134,8 @@ sort_p = Sort()
 class TopK(Primitive, name="top_k", multiple=True):
     """The `k` largest elements along `dim`, largest first, and their positions."""
 
+    by_pieces = True
+
     def result(self, x: Any, *, k: int, dim: int) -> list:
         where = "lax.top_k"
         check_kind(where, x, ORDERED)

@@ -16,7 +16,7 @@ from phalanx.core.errors import ShardingError
 from phalanx.engine.runtime import HloSharding, OpShardingType
 from phalanx.sharding.mesh import AbstractMesh, Mesh
 from phalanx.sharding.spec import AxisName, PartitionSpec
-from phalanx.sharding.tiling import Tiling, mixed_radix
+from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors
 
 
 def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -> HloSharding:
@@ -79,19 +79,45 @@ def tiling_of_hlo(hlo: HloSharding, num_devices: int, ndim: int) -> Tiling:
     return Tiling(tuple(tiles[:ndim]), coordinates)
 
 
-def hlo_of_tiling(tiling: Tiling) -> HloSharding:
+def manual_place(hlo: HloSharding, num_devices: int) -> np.ndarray | None:
+    """Where each partition stands along the axes that the program handles itself; None where there are none."""
+    kinds = hlo.subgroup_types() if hlo.is_tiled() else []
+    if OpShardingType.MANUAL not in kinds:
+        return None
+    tiles = hlo.tile_assignment_dimensions()
+    place = np.empty(num_devices, np.int64)
+    dim = len(tiles) - len(kinds) + list(kinds).index(OpShardingType.MANUAL)
+    place[np.array(hlo.tile_assignment_devices(), np.int64)] = np.indices(tiles).reshape(len(tiles), -1)[dim]
+    return place
+
+
+def hlo_of_tiling(tiling: Tiling, manual: np.ndarray | None = None) -> HloSharding:
     """XLA's form of any tiling.
 
     Args:
       tiling: which part each partition holds; each part must be held as often as any other.
+      manual: where each partition stands along axes that the program handles itself, if there are any.
 
     Returns:
       The tile assignment.
     """
-    # Partitions sorted by the part they hold are the tile assignment, replicas innermost.
-    partitions = np.lexsort(tiling.coordinates.T[::-1]) if tiling.parts else np.arange(len(tiling.coordinates))
+    count = len(tiling.coordinates)
+    if manual is not None:
+        # Partitions sorted by the part they hold, then by their manual place; replicas innermost.
+        order = np.lexsort((manual, *tiling.coordinates.T[::-1]))
+        groups = order.reshape(*tiling.parts, int(manual.max()) + 1, -1).swapaxes(-1, -2)
+        kinds = [OpShardingType.REPLICATED, OpShardingType.MANUAL]
+        return HloSharding.subgroup_with_device_ordering(np.ascontiguousarray(groups, np.int64), subgroup_types=kinds)
     if math.prod(tiling.parts) == 1:
         return HloSharding.replicate()
+    sizes = prime_factors(count)
+    spec = spec_of_tiling(tiling, range(len(sizes)), sizes)
+    if spec is not None:  # Transposed counting, which XLA compares and moves between more cleverly than lists.
+        axes: Any = [*spec.axes, *(axis for axis in range(len(sizes)) if axis not in spec.axes)]
+        tiles = [*tiling.parts, count // math.prod(tiling.parts)]
+        return HloSharding.iota_tile(tiles, sizes, axes, [OpShardingType.REPLICATED])
+    # Partitions sorted by the part they hold are the tile assignment, replicas innermost.
+    partitions = np.lexsort(tiling.coordinates.T[::-1])
     return HloSharding.subgroup_with_device_ordering(
         partitions.reshape(*tiling.parts, -1).astype(np.int64), subgroup_types=[OpShardingType.REPLICATED]
     )

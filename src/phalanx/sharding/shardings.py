@@ -199,8 +199,7 @@ class Sharding(ShardingBase):
             return True
         if self._device_assignment != other._device_assignment or _memory(self) != _memory(other):
             return False
-        mine, others = self.tiling(ndim), other.tiling(ndim)
-        return mine.parts == others.parts and np.array_equal(mine.coordinates, others.coordinates)
+        return self.tiling(ndim).is_equal(other.tiling(ndim))
 
     def in_order(self, devices: Sequence[Device], ndim: int) -> Sharding:
         """The same placement with the devices listed in another order, as a program numbers its partitions.

@@ -27,6 +27,10 @@ class Tiling(NamedTuple):
     parts: tuple[int, ...]
     coordinates: np.ndarray[Any, Any]
 
+    def is_equal(self, other: Tiling) -> bool:
+        """Whether each device holds the same part."""
+        return self.parts == other.parts and np.array_equal(self.coordinates, other.coordinates)
+
 
 def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) -> Any:
     """The numbers whose digits, from major to minor, are given with the size of each."""
@@ -34,6 +38,17 @@ def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) ->
     for digit, size in zip(digits, sizes, strict=True):
         number = number * size + digit
     return number
+
+
+def prime_factors(number: int) -> list[int]:
+    """The prime factors, smallest first: the sizes of the finest axes that so many devices have."""
+    factors, factor = [], 2
+    while number > 1:
+        while number % factor:
+            factor += 1
+        factors.append(factor)
+        number //= factor
+    return factors
 
 
 def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:

@@ -28,7 +28,7 @@ from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import sharding_constraint_p
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import spec_of_tiling
-from phalanx.sharding.tiling import Index
+from phalanx.sharding.tiling import Index, prime_factors
 
 # A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
 TEMPORARY_BYTES = 2
@@ -84,10 +84,7 @@ def _road(x: Array, sharding: Sharding) -> tuple:
 
 def _has_same_pieces(held: Sharding, wanted: Sharding, ndim: int) -> bool:
     """Whether piece `n` of one is piece `n` of the other, for all `n`."""
-    if held.num_devices != wanted.num_devices:
-        return False
-    before, after = held.tiling(ndim), wanted.tiling(ndim)
-    return before.parts == after.parts and np.array_equal(before.coordinates, after.coordinates)
+    return held.num_devices == wanted.num_devices and held.tiling(ndim).is_equal(wanted.tiling(ndim))
 
 
 def _rename(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
@@ -222,7 +219,7 @@ def _stops(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> list[Nam
     """
     devices = wanted._device_assignment
     base = next((s.mesh for s in (wanted, held) if isinstance(s, NamedSharding)), None)
-    sizes = [p for size in (base.axis_sizes if base else (len(devices),)) for p in _prime_factors(size)]
+    sizes = [p for size in (base.axis_sizes if base else (len(devices),)) for p in prime_factors(size)]
     names = [f"p{axis}" for axis in range(len(sizes))]
     ends = []
     for sharding in (held, wanted):
@@ -274,16 +271,6 @@ def _largest_step(here: list[_Axes], goal: list[_Axes], sizes: Sequence[int]) ->
             left[sizes[axis]] -= 1
             moving.append(axis)
     return source, target, tuple(reversed(moving))
-
-
-def _prime_factors(number: int) -> list[int]:
-    factors, factor = [], 2
-    while number > 1:
-        while number % factor:
-            factor += 1
-        factors.append(factor)
-        number //= factor
-    return factors
 
 
 # --- pieces put together anew ---

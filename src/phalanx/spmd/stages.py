@@ -120,6 +120,10 @@ class Traced:
 
     out_avals = property(lambda self: self.program.out_avals)
 
+    def result_path(self, i: int) -> str:
+        """Where leaf `i` of the result is in its tree."""
+        return keystr(tree_flatten_with_path(self.out_info)[0][i][0])
+
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
         """Lower for the shardings that the example arguments have: the second stage."""
         return self.lower_for(self.argument_types(), lowering_platforms)
@@ -144,7 +148,7 @@ class Traced:
             options.in_shardings,
             options.out_shardings,
             lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
-            lambda i: f"{self.fun_name}, result{keystr(tree_flatten_with_path(self.out_info)[0][i][0])}",
+            lambda i: f"{self.fun_name}, result{self.result_path(i)}",
         )
         with logged("Lowering", self.fun_name, self.program.in_avals):
             program = dispatch.lower(

@@ -45,6 +45,8 @@ from phalanx.lax.shape import reshape
 class TriangularSolve(Primitive, name="triangular_solve"):
     """`x` with op(a) x = b, or x op(a) = b: num[*batch, n, n], num[*batch, n, m] -> num[*batch, n, m]."""
 
+    by_pieces = True
+
     def result(self, a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
         check_matrices("lax.linalg.triangular_solve operand a", a, square=True)
         check_matrices("lax.linalg.triangular_solve operand b", b)

@@ -29,6 +29,8 @@ from phalanx.lax.slicing import pad
 class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
     """`x` with T x = b for T of three diagonals of equal length: num[*b, n] three times, num[*b, n, m]."""
 
+    by_pieces = True
+
     def result(self, dl, d, du, b):
         check_matrices("lax.linalg.tridiagonal_solve operand b", b)
         if any(v.shape != b.shape[:-1] or v.dtype != b.dtype for v in (dl, d, du)):

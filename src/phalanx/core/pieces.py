@@ -1,0 +1,183 @@
+"""Operations run piece by piece: over several devices, each does its own part of an operation, as its roles say.
+
+XLA splits most operations along the dimensions that they treat as parallel, and gathers the operands of some: of
+Fourier transforms, of the largest elements, of loops until all have converged. A primitive of those says `by_pieces`;
+it is emitted as a call with a rule for Shardy, made of its dimension roles, and when the partitioner comes to it, the
+operation is lowered anew for the pieces. Called by `core.lowering`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var
+from phalanx.core.primitive import Roles, result_of
+from phalanx.engine import partitioner
+from phalanx.engine.mlir import ir, sdy
+from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
+from phalanx.sharding.tiling import Tiling
+
+TARGET = "phalanx.pieces"
+
+
+class _Operation:
+    """One operation that is called by pieces: what the partitioner's questions about it are answered from."""
+
+    def __init__(self, eqn: Eqn, platform: str):
+        self.eqn = eqn
+        self.platform = platform
+        self.context = state.context
+        self.results = [v.aval for v in eqn.outvars]
+        whole = self.results[0].shape if eqn.primitive.scalars_broadcast else ()
+        self.avals = [a.aval if a.aval.shape else a.aval.with_shape(whole) for a in eqn.invars]
+        self.roles: Roles = eqn.primitive.roles(*self.avals, **eqn.params)
+        names = {n for names in (*self.roles.operands, *self.roles.results) for n in names}
+        self.parallel = names - self.roles.whole - self.roles.reduced.keys()
+
+    @property
+    def tensors(self) -> list[tuple[ShapedArray, Sequence]]:
+        """Types and names of the dimensions of all operands, then of all results."""
+        return [*zip(self.avals, self.roles.operands), *zip(self.results, self.roles.results)]
+
+    def rule(self) -> Any:
+        """What Shardy reads: one factor for each name; those that are not parallel must be whole."""
+        factors: dict[Any, int] = {}
+        sizes: list[int] = []
+        mappings = []
+        for aval, names in self.tensors:
+            dims = []
+            for name, size in zip(names, aval.shape, strict=True):
+                # A name that is not parallel may have another size elsewhere, and then is another factor.
+                key = name if name in self.parallel else (name, size)
+                if key not in factors:
+                    factors[key] = len(sizes)
+                    sizes.append(size)
+                dims.append(sdy.DimMappingAttr.get([factors[key]]))
+            mappings.append(sdy.TensorMappingAttr.get(dims))
+        count = len(self.avals)
+        whole = [f for key, f in factors.items() if key not in self.parallel]
+        return sdy.OpShardingRuleAttr.get(
+            sizes, mappings[:count], mappings[count:], need_replication_factors=sorted(whole), is_custom=True
+        )
+
+    def on(self, sizes: Sequence[tuple[int, ...]]) -> Jaxpr:
+        """The program of the operation alone, on operands of these shapes."""
+        ins = [Var(aval.with_shape(shape)) for aval, shape in zip(self.avals, sizes, strict=True)]
+        primitive = self.eqn.primitive
+        found = result_of(primitive, tuple([v.aval for v in ins]), self.eqn.params)
+        outs = [Var(aval) for aval in (found if primitive.multiple else [found])]
+        return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
+
+
+_operations: weakref.WeakValueDictionary[str, _Operation] = weakref.WeakValueDictionary()
+_registered: set[str] = set()
+_lock = threading.Lock()
+
+
+def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
+    """Emit an operation as a call that is split by pieces.
+
+    Args:
+      ctx: the lowering context of a program over several devices.
+      eqn: the equation.
+      operands: IR values.
+
+    Returns:
+      The results as IR values.
+    """
+    module = ctx.module
+    operation = _Operation(eqn, module.platform)
+    text = str(operation.on([aval.shape for aval in operation.avals]))
+    with _lock:
+        operation = _operations.setdefault(text, operation)
+        if module.platform not in _registered:
+            partitioner.register(TARGET, module.platform, split)
+            _registered.add(module.platform)
+    module.keep_alive.append(operation)
+    attributes = {
+        "call_target_name": ir.StringAttr.get(TARGET),
+        "backend_config": ir.StringAttr.get(text),
+        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
+        "has_side_effect": ir.BoolAttr.get(False),
+        "sdy.sharding_rule": operation.rule(),
+    }
+    call = ir.Operation.create(
+        "stablehlo.custom_call", results=[ctx.type(a) for a in operation.results], operands=list(operands),
+        attributes=attributes,
+    )  # fmt: skip
+    return list(call.results)
+
+
+class _Cut(NamedTuple):
+    """How many parts a dimension is cut into, and which one each device holds."""
+
+    parts: int
+    held: np.ndarray
+
+
+def split(text: str, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
+    """Say how a call is split.
+
+    Args:
+      text: the operation's program, by which it was emitted.
+      operands, results: how they lie, in XLA's form.
+
+    Returns:
+      The program for the pieces, and how operands and results must lie for it.
+    """
+    from phalanx.core.lowering import lower_program
+
+    operation = _operations[text]
+    given = [*operands, *results]
+    count = max([len(s.tile_assignment_devices()) for s in given if s.is_tiled()], default=1)
+    manual = next((m for m in (manual_place(s, count) for s in given) if m is not None), None)
+    tilings = [tiling_of_hlo(s, count, aval.ndim) for s, (aval, _) in zip(given, operation.tensors, strict=True)]
+    cuts = _agreed(operation, tilings, manual)
+    shardings, shapes = [], []
+    for aval, names in operation.tensors:
+        here = [cuts.get(name) for name in names]
+        parts = tuple([c.parts if c else 1 for c in here])
+        held = [c.held if c else np.zeros(count, np.int64) for c in here]
+        tiling = Tiling(parts, np.stack(held, axis=1) if held else np.zeros((count, 0), np.int64))
+        # XLA moves between shardings of one form more cleverly, so one that it gave is said in its own words.
+        said = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
+        shardings.append(next(said, None) or hlo_of_tiling(tiling, manual))
+        shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
+    num = len(operation.avals)
+    outer, state.context = state.context, operation.context  # This thread is XLA's.
+    try:
+        module = lower_program(operation.on(shapes[:num]), operation.platform, name="piece")
+        return partitioner.Split(str(module.module), shardings[:num], shardings[num:])
+    finally:
+        state.context = outer
+
+
+def _agreed(operation: _Operation, tilings: Sequence[Tiling], manual: np.ndarray | None) -> dict[Any, _Cut]:
+    """For each parallel dimension the cut that it has already where it matters most, as far as all go together."""
+    wishes: list[tuple[int, Any, _Cut]] = []
+    for (aval, names), tiling in zip(operation.tensors, tilings, strict=True):
+        size = math.prod(aval.shape) * aval.dtype.itemsize
+        for d, name in enumerate(names):
+            if name in operation.parallel and tiling.parts[d] > 1:
+                wishes.append((size, name, _Cut(tiling.parts[d], tiling.coordinates[:, d])))
+    agreed: dict[Any, _Cut] = {}
+    for _, name, cut in sorted(wishes, key=lambda wish: -wish[0]):
+        if name not in agreed and _go_together([*agreed.values(), cut], manual):
+            agreed[name] = cut
+    return agreed
+
+
+def _go_together(cuts: Sequence[_Cut], manual: np.ndarray | None) -> bool:
+    """Whether each combination of parts is held by equally many devices."""
+    columns = [c.held for c in cuts] + ([manual] if manual is not None else [])
+    groups = math.prod(c.parts for c in cuts) * (len(np.unique(manual)) if manual is not None else 1)
+    _, times = np.unique(np.stack(columns), axis=1, return_counts=True)
+    return len(times) == groups and len(set(times.tolist())) == 1

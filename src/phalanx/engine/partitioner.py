@@ -1,0 +1,61 @@
+"""Operations that the partitioner asks us how to split: custom calls of one name, answered while XLA compiles.
+
+Builds on jaxlib's registry of such calls; `core.pieces` registers the one answer and says what each call means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jaxlib import _jax
+
+from phalanx.engine import client
+from phalanx.engine.runtime import HloSharding, OpSharding, OpShardingType
+
+
+class Split(NamedTuple):
+    """How one call is split.
+
+    Args:
+      module: the text of the program that each device runs on its pieces; its public function is `main`.
+      operands: how the operands must lie.
+      results: how the results will lie.
+    """
+
+    module: str
+    operands: Sequence[HloSharding]
+    results: Sequence[HloSharding]
+
+
+def register(
+    target: str, platform: str, split: Callable[[str, Sequence[HloSharding], Sequence[HloSharding]], Split]
+) -> None:
+    """Tell XLA who splits the custom calls of a name; again for each platform.
+
+    Args:
+      target: the name.
+      platform: "cpu" or "cuda".
+      split: takes a call's configuration, and how its operands and results lie, and says how it is split. It runs on
+        a thread of XLA's.
+    """
+
+    def partition(_: Any, operands: Any, result_shape: Any, results: Any, config: bytes) -> tuple:
+        count = len(result_shape.tuple_shapes()) if result_shape.is_tuple() else 1
+        asked = results.tuple_elements() if results.to_proto().type == OpShardingType.TUPLE else [results] * count
+        answer = split(config.decode(), list(operands), asked)
+        given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
+        return answer.module.encode(), list(answer.operands), given
+
+    def unused(*_: Any) -> Any:
+        raise NotImplementedError("Shardy propagates along the rule that stands on the call")
+
+    options = {} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
+    _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
+
+
+def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:
+    proto = OpSharding()
+    proto.type = OpShardingType.TUPLE
+    proto.tuple_shardings = [s.to_proto() for s in shardings]
+    return HloSharding.from_proto(proto)

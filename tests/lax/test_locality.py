@@ -1,0 +1,214 @@
+"""What is parallel over a dimension runs without communication where that dimension is sharded: read off the program.
+
+The law walks all cases of all primitives by their roles; the functions below it are those that users call. A loss of
+locality is silent otherwise: the values stay right.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from tests.lax import cases, structured_cases
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import ShapeDtypeStruct, lax
+from phalanx.core.aval import aval_of
+from phalanx.core.primitive import Undefined
+from phalanx.core.trace import stage
+from phalanx.sharding import NamedSharding, P
+from phalanx.testing import CommunicationError, assert_collectives, collectives
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return phalanx.make_mesh((4, 2), ("x", "y"))
+
+
+def shape(mesh, sizes, spec, dtype=np.float32):
+    return ShapeDtypeStruct(sizes, np.dtype(dtype), sharding=NamedSharding(mesh, P(*spec)))
+
+
+# --- the law ---
+
+
+def flat(fun):
+    def call(*args):
+        out = fun(*args)
+        return list(out) if isinstance(out, list | tuple) else [out]
+
+    return call
+
+
+def programs():
+    """A program for each case of each table."""
+    for case in cases.CASES:
+        if case.name != "low":
+            yield stage(
+                flat(functools.partial(case.primitive, **case.params)), [aval_of(a) for a in case.args], case.id
+            )
+    for case in structured_cases.CASES:
+        yield stage(case.flat(), [aval_of(a) for a in case.args], case.name)
+
+
+def splits():
+    """Each primitive of the cases with types and parameters, and a parallel dimension of even size that it has."""
+    seen = set()
+    for program in programs():
+        for eqn in program.eqns:
+            primitive = eqn.primitive
+            avals = [a.aval for a in eqn.invars]
+            if primitive.holds_program or isinstance(getattr(type(primitive), "roles", None), Undefined):
+                continue
+            roles = primitive.roles(*avals, **eqn.params)
+            sizes = {n: size for names, a in zip(roles.operands, avals, strict=True) for n, size in zip(names, a.shape)}
+            for name, size in sizes.items():
+                # One case of a dimension stands for all that differ in dtype, or in parameters that only say how.
+                key = primitive.name, str(roles), str(name), primitive.by_pieces is not False
+                if name not in roles.whole | roles.reduced.keys() and size and size % 2 == 0 and key not in seen:
+                    seen.add(key)
+                    yield eqn, avals, roles, name
+
+
+def check_split(eqn, avals, roles, name):
+    mesh = phalanx.make_mesh((2,), ("x",))
+    args = [
+        shape(mesh, a.shape, ["x" if n == name else None for n in names], a.dtype)
+        for a, names in zip(avals, roles.operands, strict=True)
+    ]
+    return assert_collectives(lambda *xs: eqn.primitive(*xs, **eqn.params), *args)
+
+
+@pytest.mark.slow
+def test_every_primitive_stays_local_along_its_parallel_dimensions():
+    with phalanx.enable_x64():
+        found = list(splits())
+        assert len(found) > 150
+        lost = []
+        for split in found:
+            try:
+                check_split(*split)
+            except CommunicationError as error:
+                lost.append(f"{split[0]} along {split[3]!r} of {split[2]}: {error}")
+    assert not lost, "\n".join(lost)
+
+
+def test_the_law_sees_what_is_gathered(monkeypatch):
+    monkeypatch.setattr(type(lax.erf_p), "by_pieces", False)
+    eqn = phalanx.make_jaxpr(lax.erf)(np.zeros((4, 2), np.float32)).eqns[0]
+    roles = eqn.primitive.roles(eqn.invars[0].aval)
+    with pytest.raises(CommunicationError, match="got all-gather of 32 bytes over 'x'"):
+        check_split(eqn, [eqn.invars[0].aval], roles, roles.operands[0][0])
+
+
+# --- what users call ---
+
+BATCH = ("x", "y")  # Both axes cut leading dimensions; what is done stands in the others.
+
+
+def matrices(mesh, *sizes):
+    return shape(mesh, (8, 4, *sizes), BATCH)
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        jnp.fft.fft, jnp.fft.ifft, jnp.fft.rfft, jnp.fft.fft2, lambda x: jnp.fft.irfft(jnp.fft.rfft(x)),
+        functools.partial(jnp.sort, axis=-1), functools.partial(jnp.argsort, axis=-1),
+        lambda x: lax.top_k(x, 2), lambda x: jnp.argmax(x, axis=-1),
+        functools.partial(jnp.cumsum, axis=-1), functools.partial(jnp.cumprod, axis=2), lambda x: lax.cummax(x, axis=3),
+        lambda x: jnp.flip(x, -1), lambda x: jnp.roll(x, 1, -1), lambda x: jnp.pad(x, [(0, 0)] * 3 + [(1, 2)]),
+        lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=-1), axis=-1),
+        lambda x: jnp.linalg.cholesky(x @ jnp.swapaxes(x, -1, -2)), jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.svd,
+        jnp.linalg.det, jnp.linalg.inv, lambda x: jnp.linalg.solve(x, x), lambda x: lax.linalg.lu(x),
+        lambda x: lax.linalg.triangular_solve(x, x, left_side=True), jnp.linalg.eig,
+        phalanx.nn.gelu, functools.partial(phalanx.nn.gelu, approximate=False), phalanx.nn.softmax,
+        lambda x: lax.igamma(x, x), lambda x: lax.betainc(x, x, x), lambda x: jnp.median(x, axis=-1),
+    ],
+)  # fmt: skip
+def test_functions_of_the_last_dimensions_stay_local(mesh, fun):
+    assert_collectives(fun, matrices(mesh, 4, 4))
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: jnp.fft.fft(x, axis=0), lambda x: jnp.sort(x, axis=0), lambda x: jnp.cumsum(x, axis=0),
+        lambda x: lax.top_k(x, 2, axis=0), lambda x: lax.cumlogsumexp(x, axis=0),
+    ],
+)  # fmt: skip
+def test_functions_of_the_first_dimension_stay_local_along_others(mesh, fun):
+    assert_collectives(fun, shape(mesh, (6, 8, 4), (None, "x", "y")))
+
+
+def test_gathers_and_scatters_with_batched_indices_stay_local(mesh):
+    x, i = shape(mesh, (8, 16, 4), ("x",)), shape(mesh, (8, 5), ("x",), np.int32)
+    assert_collectives(phalanx.vmap(lambda x, i: x[i]), x, i)
+    assert_collectives(phalanx.vmap(lambda x, i: x.at[i].add(1.0)), x, i)
+    assert_collectives(phalanx.vmap(lambda x, i: x.at[i].set(0.0)), x, i)
+    assert_collectives(lambda x, i: jnp.take_along_axis(x, i[..., None], axis=1), x, i)
+    assert_collectives(phalanx.vmap(lambda x, i: lax.dynamic_slice(x, (i[0], 0), (3, 4))), x, i)
+    assert_collectives(phalanx.grad(lambda x, i: jnp.sum(phalanx.vmap(lambda x, i: x[i])(x, i) ** 2)), x, i)
+
+
+def test_convolutions_stay_local_along_the_batch(mesh):
+    def conv(groups):
+        return lambda x, w: lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+        )
+
+    def loss(f):
+        return lambda x, w: jnp.sum(f(x, w) ** 2)
+
+    x = shape(mesh, (8, 6, 6, 8), (("x", "y"),))
+    for groups in (1, 2, 8):
+        w = shape(mesh, (3, 3, 8 // groups, 16), ())
+        assert_collectives(conv(groups), x, w)
+        assert_collectives(phalanx.grad(loss(conv(groups))), x, w)
+    # The gradient of a kernel is a sum over the batch, and nothing else.
+    (c,) = assert_collectives(
+        phalanx.grad(loss(conv(1)), 1), x, shape(mesh, (3, 3, 8, 16), ()), allowed=("all-reduce",)
+    )
+    assert set(c.axes) == {"x", "y"} and c.bytes == 3 * 3 * 8 * 16 * 4
+
+
+def test_random_numbers_are_drawn_where_they_are_wanted(mesh):
+    out = NamedSharding(mesh, P("x", "y"))
+    key = phalanx.random.key(0)
+    for draw in (phalanx.random.bits, phalanx.random.uniform, phalanx.random.normal):
+        assert_collectives(phalanx.jit(lambda k, draw=draw: draw(k, (8, 4)), out_shardings=out), key)
+    keys = phalanx.device_put(phalanx.random.split(key, 8), NamedSharding(mesh, P("x")))
+    assert_collectives(phalanx.vmap(lambda k: phalanx.random.normal(k, (3,))), keys)
+
+
+def test_pieces_are_found_inside_programs_and_derivatives(mesh):
+    x = matrices(mesh, 4, 4)
+    assert_collectives(lambda x: lax.fori_loop(0, 3, lambda i, v: jnp.real(jnp.fft.fft(lax.erf(v))), x), x)
+    assert_collectives(lambda x: phalanx.jit(jnp.fft.fft)(jnp.tanh(x)), x)
+    assert_collectives(phalanx.grad(lambda x: jnp.sum(jnp.abs(jnp.fft.fft(lax.erf(x))) ** 2)), x)
+    assert_collectives(phalanx.vmap(phalanx.vmap(lambda m: lax.top_k(m, 2))), x)
+    # Nothing says here how the operand lies but a result far away.
+    out = NamedSharding(mesh, P("x", "y"))
+    f = phalanx.jit(lambda x: jnp.abs(jnp.fft.fft(x * 2)) + 1, out_shardings=out)
+    assert_collectives(f, np.zeros((8, 4, 16), np.complex64))
+
+
+def test_pieces_that_lie_differently_are_brought_together(mesh):
+    """Operands and results that disagree move as little as must be, and the values are those of one device."""
+    a, b = (
+        np.linspace(0.1, 2, 32, dtype=np.float32).reshape(8, 4),
+        np.linspace(3, 1, 32, dtype=np.float32).reshape(8, 4),
+    )
+    want = lax.igamma(a, b)
+    for one, other in [(("x",), (None, "x")), (("x", "y"), ("y", "x")), (("x",), (None, "y")), ((), (None, "y"))]:
+        placed = [phalanx.device_put(v, NamedSharding(mesh, P(*s))) for v, s in ((a, one), (b, other))]
+        np.testing.assert_allclose(lax.igamma(*placed), want, rtol=1e-5)
+    assert collectives(lax.igamma, *[shape(mesh, (8, 4), s) for s in (("x",), (None, "y"))]) == ()
+    x = np.random.default_rng(0).normal(size=(6, 4, 5)).astype(np.float32)
+    values, places = phalanx.jit(lambda x: lax.top_k(x[:6], 3))(
+        phalanx.device_put(np.concatenate([x, x])[:8], NamedSharding(mesh, P("x", "y")))
+    )
+    np.testing.assert_array_equal(values, lax.top_k(x, 3)[0])
+    np.testing.assert_array_equal(places, lax.top_k(x, 3)[1])
