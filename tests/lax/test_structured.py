@@ -7,8 +7,8 @@ from tests.lax.structured_checks import numbers
 
 import phalanx
 from phalanx import lax
-from phalanx.core.dims import symbolic_shape
 from phalanx.core.errors import ArgumentError, DTypeError, RuleError, ShapeError
+from phalanx.export import symbolic_shape
 
 F32 = np.float32
 ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))

@@ -9,8 +9,8 @@ import pytest
 import phalanx
 from phalanx import lax
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dims import Scope, symbolic_shape
 from phalanx.core.primitive import result_of
+from phalanx.export import SymbolicScope, symbolic_shape
 
 X = np.ones(3, np.float32)
 I = np.arange(3, dtype=np.int32)
@@ -62,7 +62,7 @@ def test_64_bit_types_exist_where_they_are_enabled():
     assert lax.add(np.float64(1), 2).dtype == np.float32
 
 
-SCOPE = Scope()
+SCOPE = SymbolicScope()
 
 
 def symbolic(primitive, *shapes, **params):

@@ -15,6 +15,12 @@ from phalanx.export.exported import (
     minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
 )
 from phalanx.export.format import deserialize as deserialize
+from phalanx.export.scopes import SymbolicScope as SymbolicScope
+from phalanx.export.symbolic import is_symbolic_dim as is_symbolic_dim
+from phalanx.export.symbolic import poly_spec as poly_spec
+from phalanx.export.symbolic import poly_specs as poly_specs
+from phalanx.export.symbolic import symbolic_args_specs as symbolic_args_specs
+from phalanx.export.symbolic import symbolic_shape as symbolic_shape
 from phalanx.export.trees import TreeSerializationError as TreeSerializationError
 from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
 from phalanx.export.trees import register_pytree_node_serialization as register_pytree_node_serialization

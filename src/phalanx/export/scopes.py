@@ -1,0 +1,254 @@
+"""Scopes of symbolic dimensions as users make them: variables with constraints between them.
+
+Constraints are what is known, not what is tested while tracing: comparisons rest on them, artifacts carry them, and a
+call checks them against its sizes. Builds on `core.dims` and on `dim_text`; called by `symbolic` and `format`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from phalanx.core.dims import Dim, Fact, Scope, bounds
+from phalanx.core.errors import ArgumentError, PhalanxError
+from phalanx.export.dim_text import Reader
+
+_BOUND: Final = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d{1,18})\s*|\s*(-?\d{1,18})\s*(>=|<=|>|<)\s*(\w+)\s*")
+_FLIPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+_ROUNDS: Final = 4  # of carrying bounds from variable to variable
+
+
+class SymbolicScope:
+    """Where the variables of symbolic shapes live, with constraints between them.
+
+    A variable is at least 1 unless a constraint gives it another least size: `b >= 0` allows empty arrays.
+
+    Args:
+      constraints: texts such as `"b >= c + 8"`, `"b <= 64"`, `"mod(b, 8) == 0"` or `"a == 2*b"`.
+
+    Raises:
+      ArgumentError: a constraint that cannot be read or used, or constraints that no sizes satisfy.
+
+    Examples:
+      >>> scope = SymbolicScope(["a >= b + 8", "mod(a, 4) == 0"])
+      >>> a, b = (scope.variable(name) for name in "ab")
+      >>> a >= 9, 4 * (a // 4) == a
+      (True, True)
+    """
+
+    def __init__(self, constraints: Sequence[str] = ()) -> None:
+        if isinstance(constraints, str):
+            constraints = (constraints,)
+        self.constraints: list[str] = []
+        self._scope = Scope()
+        others, limits = _split_bounds(constraints)
+        solved = self._solve([text for text in others if "==" in text], limits)
+        for name, (lower, upper) in limits.items():
+            if name not in solved:
+                self._scope.bound(name, lower, upper)
+            self.constraints.extend(_bound_texts(name, lower, upper))
+        for name, text in solved.items():
+            self._scope.substitute(name, self._read(text))
+        for name in solved:
+            lower, upper = limits.get(name, (1, None))
+            self._learn(Fact(f"{name} >= {lower}", self._scope.variable(name) - lower))
+            if upper is not None:
+                self._learn(Fact(f"{name} <= {upper}", upper - self._scope.variable(name)))
+        for text in others:
+            self._add(text, may_be_equality=True)
+        self._carry_bounds()
+
+    def variable(self, name: str) -> Any:
+        """The dimension that is the variable `name`, made if it is not there yet."""
+        return self._scope.variable(name)
+
+    def assume(self, constraint: str) -> None:
+        """Take one more inequality as given from now on; artifacts carry it and calls check it.
+
+        Args:
+          constraint: a text such as `"b >= c"`.
+
+        Raises:
+          ArgumentError: it cannot be read, is an equality, or contradicts what is known.
+
+        Examples:
+          >>> scope = SymbolicScope()
+          >>> b, c = scope.variable("b"), scope.variable("c")
+          >>> scope.assume("b >= c")
+          >>> b + 1 > c
+          True
+        """
+        self._add(constraint, may_be_equality=False)
+        for name in self._scope.variables:
+            self._check_possible(name)
+
+    @property
+    def facts(self) -> list[Fact]:
+        """What a call has to check besides the bounds of the variables."""
+        return self._scope.facts
+
+    def _read(self, text: str) -> Any:
+        reader = Reader(f"constraint {text!r}", text, self._scope.variable)
+        found = reader.sum()
+        reader.end()
+        return found
+
+    def _solve(self, equalities: Sequence[str], limits: dict) -> dict[str, str]:
+        """For equalities that say what a variable is, the variable and the text of its value."""
+        solved: dict[str, str] = {}
+        for text in equalities:
+            trial = Scope()
+            for name, value in solved.items():
+                trial.substitute(name, Reader(f"constraint {text!r}", value, trial.variable).sum())
+            x, symbol, y = Reader(f"constraint {text!r}", text, trial.variable).relation()
+            difference = x - y
+            if symbol != "==" or type(difference) is not Dim or _as_multiple(text, trial) is not None:
+                continue
+            side = text.partition("==")[0].strip()
+            found = _solvable(difference, side)
+            if found is None:
+                raise ArgumentError(
+                    f"constraint {text!r}",
+                    expected="an equality that says what one variable is, or that a number divides a size",
+                    got=f"{difference} == 0",
+                    mend="write it as 'a == ...' or 'mod(..., 8) == 0', or give two inequalities",
+                )
+            name, value = found
+            solved = {n: str(_replaced(v, name, str(value))) for n, v in solved.items()}
+            solved[name] = str(value)
+        return solved
+
+    def _add(self, text: str, may_be_equality: bool) -> None:
+        where = f"constraint {text!r}"
+        multiple = _as_multiple(text, self._scope) if may_be_equality else None
+        if multiple is not None:
+            dim, divisor = multiple
+            if type(dim) is Dim:
+                self.constraints.append(text)
+                self._scope.learn(Fact(text, dim, divisor))
+                self._scope.multiple(dim, divisor)
+            elif dim % divisor:
+                raise _impossible(where, f"{dim} is no multiple of {divisor}")
+            return
+        x, symbol, y = Reader(where, text, self._scope.variable).relation()
+        if symbol == "==":
+            if not may_be_equality:
+                raise ArgumentError(
+                    where,
+                    expected="an inequality, since sizes that were computed before do not change",
+                    got="an equality",
+                    mend="give equalities when the scope is made, SymbolicScope(['a == 2*b'])",
+                )
+            if type(x - y) is int and x - y != 0:
+                raise _impossible(where, f"{x} is not {y}")
+            self.constraints.append(text)
+            return
+        difference = {">=": lambda: x - y, "<=": lambda: y - x, ">": lambda: x - y - 1, "<": lambda: y - x - 1}[
+            symbol
+        ]()
+        self.constraints.append(text)
+        self._learn(Fact(text, difference))
+
+    def _learn(self, fact: Fact) -> None:
+        lower, upper = bounds(fact.dim) if type(fact.dim) is Dim else (fact.dim, fact.dim)
+        if upper < 0:
+            raise _impossible(f"constraint {fact.text!r}", "it holds for no sizes")
+        if type(fact.dim) is Dim and lower < 0:
+            self._scope.learn(fact)
+
+    def _carry_bounds(self) -> None:
+        """Give each variable the bounds that follow from the constraints, so that most comparisons need no search."""
+        if not self._scope.facts:
+            return
+        for _ in range(_ROUNDS):
+            changed = False
+            for name, factor in [(n, f) for n, f in self._scope.factors.items() if isinstance(n, str)]:
+                changed |= self._scope.tighten(factor, *self._check_possible(name))
+            for dim in self._scope.dims.values():
+                if type(dim) is Dim:
+                    dim._bounds = None
+            if not changed:
+                return
+
+    def _check_possible(self, name: str) -> tuple[float, float]:
+        dim = self._scope.variables[name]
+        if type(dim) is not Dim:
+            return dim, dim
+        lower, upper = bounds(dim)
+        if lower > upper:
+            raise _impossible("constraints of symbolic dimensions", f"{', '.join(self.constraints)}")
+        return lower, upper
+
+    def __repr__(self) -> str:
+        return f"SymbolicScope({self.constraints})"
+
+
+def _impossible(where: str, got: str) -> ArgumentError:
+    return ArgumentError(where, expected="constraints that some sizes satisfy", got=got, mend="correct the constraints")
+
+
+def _bound_texts(name: str, lower: int, upper: int | None) -> list[str]:
+    return [f"{name} >= {lower}", *([f"{name} <= {upper}"] if upper is not None else [])]
+
+
+class _Bounds(NamedTuple):
+    lower: int | None = None
+    upper: int | None = None
+
+
+def _split_bounds(constraints: Sequence[str]) -> tuple[list[str], dict[str, tuple[int, int | None]]]:
+    """The constraints that are not between a variable and a number, and the bounds that the others give."""
+    others, found = [], {}
+    for text in constraints:
+        match = _BOUND.fullmatch(text)
+        name = (match[1] or match[6]) if match else ""
+        if match is None or not _NAME.fullmatch(name):
+            others.append(text)
+            continue
+        symbol, number = (match[2], int(match[3])) if match[1] else (_FLIPPED[match[5]], int(match[4]))
+        lower, upper = found.get(name, _Bounds())
+        if symbol in (">=", ">"):
+            least = max(0, number + (symbol == ">"))
+            found[name] = _Bounds(least if lower is None else max(lower, least), upper)
+        else:
+            most = number - (symbol == "<")
+            found[name] = _Bounds(lower, most if upper is None else min(upper, most))
+    limits = {}
+    for name, (low, upper) in found.items():
+        lower = 1 if low is None else low
+        if upper is not None and upper < lower:
+            raise _impossible(f"constraints of {name}", f"at least {lower} and at most {upper}")
+        limits[name] = lower, upper
+    return others, limits
+
+
+def _as_multiple(text: str, scope: Scope) -> tuple[Any, int] | None:
+    """For `mod(x, n) == 0`, x and n."""
+    left, _, right = text.partition("==")
+    match = re.fullmatch(r"\s*mod\s*\((.*),\s*(\d{1,18})\s*\)\s*", left) or re.fullmatch(r"(.*)%\s*(\d{1,18})\s*", left)
+    if match is None or right.strip() != "0" or int(match[2]) == 0:
+        return None
+    try:
+        return Reader(f"constraint {text!r}", match[1], scope.variable).sum(), int(match[2])
+    except PhalanxError:
+        return None
+
+
+def _solvable(difference: Dim, side: str) -> tuple[str, Any] | None:
+    """A variable that an equality (difference == 0) says the value of, the left side if that is one."""
+    names = sorted(difference.variables, key=lambda name: (name != side, name))
+    for name in names:
+        variable = difference.scope.variables.get(name)
+        coefficient = next((c for m, c in difference.terms if str(m) == name), 0)
+        rest = None if variable is None or abs(coefficient) != 1 else difference - coefficient * variable
+        if rest is not None and (type(rest) is int or name not in rest.variables):
+            return name, -coefficient * rest
+    return None
+
+
+def _replaced(text: str, name: str, value: str) -> Any:
+    scope = Scope()
+    scope.substitute(name, Reader("constraint", value, scope.variable).sum())
+    return Reader("constraint", text, scope.variable).sum()
