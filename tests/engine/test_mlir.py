@@ -73,3 +73,18 @@ def test_contexts_are_independent():
     with first:
         first_type = mlir.dtype_to_ir(np.dtype("f4"))
     assert first_type.context != second
+
+
+def test_what_is_remembered_belongs_to_one_context():
+    @mlir.per_context
+    def attribute(value):
+        return mlir.ir.IntegerAttr.get(mlir.ir.IntegerType.get_signless(32), value)
+
+    with mlir.make_context() as first:
+        kept = attribute(3)
+        assert attribute(3) is kept and kept.context is first
+    with mlir.make_context() as second:
+        assert attribute(3) is not kept and attribute(3).context is second
+    mlir.forget_attributes()
+    with second:
+        assert attribute(3).context is second

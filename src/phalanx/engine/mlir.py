@@ -7,6 +7,7 @@ never share one, so that it needs no locks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,43 @@ def make_context() -> ir.Context:
         dialect.register_dialect(context, load=True)
     context.dialects["func"]  # Looking a dialect up loads it.
     return context
+
+
+def per_context(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Remember what a function builds of MLIR, as long as the context stays the same.
+
+    An attribute belongs to its context; in a program of another one it prints well, and ends the process in passes
+    that build more from it. The arguments must be hashable.
+    """
+    held: tuple[Any, dict[Any, Any]] = None, {}
+
+    @functools.wraps(make)
+    def made(*args: Any) -> Any:
+        nonlocal held
+        context, known = held
+        current = ir.Context.current
+        if context is not current:
+            held = current, known = current, {}
+        found = known.get(args, known)  # the dictionary itself stands for nothing: None may be what is remembered
+        if found is known:
+            found = known[args] = make(*args)
+        return found
+
+    def forget() -> None:
+        nonlocal held
+        held = None, {}
+
+    _forgetting.append(forget)
+    return made
+
+
+_forgetting: list[Callable[[], None]] = []
+
+
+def forget_attributes() -> None:
+    """Let go of what `per_context` remembers, and so of the context and the constants in it."""
+    for forget in _forgetting:
+        forget()
 
 
 def _signless(width: int) -> Callable[[], ir.Type]:

@@ -66,7 +66,7 @@ def lower_portable(
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(platforms, len(devices), variables=(), is_portable=True)
         module.location = _no_location  # type: ignore[assignment]  # called like `Locations`
-        module.device_assignment = devices if sharded else None
+        module.device_assignment = devices
         operation = module.module.operation
         operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(name))
         operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(_I32(), len(devices))
@@ -82,6 +82,7 @@ def lower_portable(
             _annotate(module, main, "res_attrs", program.outvars, out_shardings, 0)
         check_custom_calls(module.module, disabled, name)
         artifact = stablehlo.serialize(module.module, stablehlo.version_for_weeks(COMPATIBLE_WEEKS))
+        mlir.forget_attributes()  # The constants of the program are in this context.
     return Portable(artifact, kept)
 
 

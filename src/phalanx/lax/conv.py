@@ -6,7 +6,6 @@ Builds on the primitive core, on the precision settings of `dot`, and on the sha
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import move_dim, refuse_sharding, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
@@ -174,7 +173,7 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
 conv_general_dilated_p = ConvGeneralDilated()
 
 
-@functools.cache
+@per_context
 def _attributes(
     window_strides: tuple,
     padding: tuple,

@@ -7,7 +7,6 @@ the derivative rules of the linear algebra.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from phalanx.core.config import config
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, add_tangents, is_linear
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import refuse_sharding, skip_batch, transpose
 
 
@@ -174,7 +173,7 @@ def swapped(precision: CanonicalPrecision) -> CanonicalPrecision:
     return precision[::-1] if isinstance(precision, tuple) else precision
 
 
-@functools.cache
+@per_context
 def precision_attribute(precision: CanonicalPrecision) -> Any:
     """The MLIR form of a pair of precisions; algorithms are an attribute of their own, and None is none."""
     if precision is None or isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
@@ -301,7 +300,7 @@ class DotGeneral(Primitive, name="dot_general"):
 dot_general_p = DotGeneral()
 
 
-@functools.cache
+@per_context
 def _dimension_numbers(numbers: Any) -> Any:
     (lc, rc), (lb, rb) = numbers
     return hlo.DotDimensionNumbers.get(lb, rb, lc, rc)
@@ -355,7 +354,7 @@ def _check_dims(operand: str, x: ShapedArray, contracting: tuple, batch: tuple) 
         )
 
 
-@functools.cache
+@per_context
 def algorithm_attribute(precision: CanonicalPrecision, x: ShapedArray, y: ShapedArray) -> Any:
     """The MLIR form of a dot algorithm, or None where the precision names none."""
     if precision is DotAlgorithmPreset.DEFAULT or not isinstance(precision, DotAlgorithm | DotAlgorithmPreset):

@@ -21,7 +21,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles, Undefined
 from phalanx.core.tangent import Zero, add_tangents, is_linear
-from phalanx.engine.mlir import hlo
+from phalanx.engine.mlir import hlo, per_context
 from phalanx.lax.broadcast import ELEMENTWISE, broadcast_in_dim_p, dim_names, unbroadcast
 
 
@@ -237,12 +237,12 @@ def binary(
     )  # fmt: skip
 
 
-@functools.cache
+@per_context
 def _direction(direction: str) -> Any:
     return hlo.ComparisonDirectionAttr.get(direction)
 
 
-@functools.cache
+@per_context
 def _comparison(dtype: Any, total: bool) -> Any:
     kind = {"bool": "UNSIGNED", "unsigned": "UNSIGNED", "signed": "SIGNED", "extended": "UNSIGNED"}.get(kind_of(dtype))
     return hlo.ComparisonTypeAttr.get(kind or ("TOTALORDER" if total else "FLOAT"))
@@ -337,7 +337,7 @@ def _scalar_maker(aval: ShapedArray, scalar: type) -> Callable:
     return _weak_scalars[kind] if aval.weak_type and kind in _weak_scalars else aval.dtype.type
 
 
-@functools.cache
+@per_context
 def _accuracy_mode(name: str, atol: float, rtol: float, ulps: int) -> Any:
     return hlo.ResultAccuracyAttr.get(atol, rtol, ulps, name)
 

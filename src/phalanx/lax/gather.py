@@ -7,7 +7,6 @@ and by the derivative rules of sorting and windows.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import insert, move_dim, skip_batch, zeros
 
 
@@ -342,7 +341,7 @@ class Gather(Primitive, name="gather"):
 gather_p = Gather()
 
 
-@functools.cache
+@per_context
 def _dimension_numbers(numbers: GatherDimensionNumbers, index_vector_dim: int) -> Any:
     offset, collapsed, index_map, batching, indices_batching = map(list, numbers)
     return hlo.GatherDimensionNumbers.get(

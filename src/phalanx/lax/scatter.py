@@ -19,7 +19,7 @@ from phalanx.core.errors import DTypeError, RuleError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, instantiate, is_linear
 from phalanx.core.trace import stage
-from phalanx.engine.mlir import hlo
+from phalanx.engine.mlir import hlo, per_context
 from phalanx.lax.arithmetic import add, div, mul, neg
 from phalanx.lax.broadcast import add_dim, move_dim, skip_batch, zeros
 from phalanx.lax.comparison import eq
@@ -183,7 +183,7 @@ class ScatterPrimitive(Primitive):
         return y, bx
 
 
-@functools.cache
+@per_context
 def _dimension_numbers(numbers: ScatterDimensionNumbers, index_vector_dim: int) -> Any:
     window, inserted, index_map, batching, indices_batching = map(list, numbers)
     return hlo.ScatterDimensionNumbers.get(
