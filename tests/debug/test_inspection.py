@@ -8,6 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.core.errors import RuleError
 from phalanx.debug import inspect_array_sharding, visualize_array_sharding
 from phalanx.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
 
@@ -74,6 +75,17 @@ def test_an_exception_of_the_callback_reaches_the_caller(matrix):
 
     with pytest.raises(KeyError, match="from the callback"):
         phalanx.jit(lambda x: inspect_array_sharding(x, callback=fail))(matrix)
+
+
+def test_the_piece_of_one_device_is_refused(mesh, matrix):
+    f = lambda x: inspect_array_sharding(x, callback=print)
+    with pytest.raises(RuleError) as error:
+        phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P()))(matrix)
+    assert str(error.value) == (
+        "inspect_array_sharding inside a shard_map: expected a value that the partitioner sees whole, got one device's "
+        "piece, f32[2,8]{x,y}.\n"
+        "  To mend: inspect the arguments and results of the shard_map."
+    )
 
 
 @pytest.fixture

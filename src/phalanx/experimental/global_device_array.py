@@ -12,6 +12,7 @@ from typing import Any
 from phalanx.core import placement
 from phalanx.core.array import Array
 from phalanx.core.array import Shard as Shard
+from phalanx.engine.frames import guard as _guard
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.placement import make_array_from_callback, make_array_from_single_device_arrays
 
@@ -129,3 +130,6 @@ def get_shard_shape(global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: A
 def _sharding(mesh: Mesh, mesh_axes: Any) -> NamedSharding:
     spec = mesh_axes if isinstance(mesh_axes, PartitionSpec) else PartitionSpec(*mesh_axes)
     return NamedSharding(mesh, spec, where="GlobalDeviceArray, mesh_axes")
+
+
+_guard(globals())

@@ -6,6 +6,7 @@ Builds on `sharding.sharding_spec`; every array class of old is the one `Array`.
 from __future__ import annotations
 
 from phalanx.core.array import Array as Array
+from phalanx.engine.frames import guard as _guard
 from phalanx.sharding import Mesh as Mesh
 from phalanx.sharding import get_mesh
 from phalanx.sharding.sharding_spec import Chunked as Chunked
@@ -34,3 +35,6 @@ class _ThreadResources:
 
 thread_resources = _ThreadResources()
 """Where older programs look for the mesh in force, as `thread_resources.env.physical_mesh`."""
+
+
+_guard(globals())

@@ -23,6 +23,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
+from phalanx.engine.mlir import hlo
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_front
@@ -112,9 +113,14 @@ class HostCall(Primitive, name="host_callback", multiple=True):
     ) -> list:
         module = ctx.module
         name = getattr(function, "__name__", "callback")
-        partition = _partition(module.device_assignment, caller)
-        if caller.is_told:
-            function = functools.partial(function, module.device_assignment[partition])
+        if module.manual is not None and not module.manual.is_whole and (caller.is_told or effect is not None):
+            raise _between_views(module.manual)
+        partition, devices = _partition(module.device_assignment, caller), module.device_assignment
+        if caller.is_told and module.manual is None:
+            function = functools.partial(function, devices[partition])
+        elif caller.is_told:
+            operands = (hlo.convert(ctx.type(ShapedArray((), np.dtype(np.int32))), hlo.partition_id()), *operands)
+            function = _told_where(function, devices)
         module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
         ordered = effect is not None and effect.ordered
         out, token = emit_callback(
@@ -125,7 +131,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             token=ctx.token(effect) if ordered else None,
             has_side_effect=effect is not None,
             module=module.module,
-            num_partitions=module.num_partitions,
+            num_partitions=module.num_partitions if module.manual is None else 1,
             partition=partition,
         )
         if ordered:
@@ -192,6 +198,21 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         return out, [0] * len(out)
 
     batch = None
+
+
+def _between_views(manual: Any) -> RuleError:
+    kept = [name for name in manual.mesh.axis_names if name not in manual.axes]
+    return RuleError(
+        "callback inside a shard_map",
+        expected="one that runs on each device by itself along all axes of the mesh, or a pure_callback",
+        got=f"an effect, where the partitioner keeps {', '.join(map(repr, kept))}",
+        mend="leave axis_names out, or make the call outside of the shard_map",
+    )
+
+
+def _told_where(function: Callable, devices: tuple) -> Callable:
+    """A function that gets the device that calls it by its number in the program."""
+    return functools.wraps(function)(lambda number, *operands: function(devices[int(number)], *operands))
 
 
 def _host_value(x: Array) -> np.ndarray:

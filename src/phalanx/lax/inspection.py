@@ -13,6 +13,7 @@ from phalanx.core import placement
 from phalanx.core.aval import ShapedArray
 from phalanx.core.dispatch import scalar_array
 from phalanx.core.effects import Effects, debug_effect
+from phalanx.core.errors import RuleError
 from phalanx.core.lowering import Inspection, physical_aval
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.engine.callbacks import emit_sharding_inspection
@@ -37,6 +38,13 @@ class InspectSharding(Primitive, name="inspect_sharding", multiple=True):
         return []
 
     def lower(self, ctx: Any, x: Any, *, observer: Callable) -> list:
+        if ctx.module.manual is not None:
+            raise RuleError(
+                "inspect_array_sharding inside a shard_map",
+                expected="a value that the partitioner sees whole",
+                got=f"one device's piece, {ctx.avals_in[0].str_short()}",
+                mend="inspect the arguments and results of the shard_map",
+            )
         aval = physical_aval(ctx.avals_in[0])
         inspection = Inspection(observer, aval.shape)
         ctx.module.inspections.append(inspection)
