@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, ShapeError, UnboundAxisError
+from phalanx.core.errors import ArgumentError, DTypeError, ShapeError, UnboundAxisError
 
 N = 4
 RNG = np.random.default_rng(0)
@@ -320,3 +320,38 @@ def test_values_are_those_of_the_peer(name):
             patch.setattr(lax, k, v)
         want = jax.vmap(lambda x: f(x, "i"), axis_name="i")(X)
     np.testing.assert_allclose(ours, np.asarray(want), rtol=1e-5, atol=1e-6)
+
+
+def test_ragged_all_to_all_places_what_each_member_sends():
+    n, rows = 4, 6
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 3, (n, n))
+    starts = rng.integers(0, rows - 2, (n, n))
+    places = np.concatenate([np.zeros((1, n), int), np.cumsum(sizes, 0)[:-1]])  # by receiver, one after the other
+    x, want = rng.normal(size=(n, rows, 2)).astype("float32"), np.full((n, 9, 2), -1, "float32")
+    for i in range(n):
+        for j in range(n):
+            want[j, places[i, j] : places[i, j] + sizes[i, j]] = x[i, starts[i, j] : starts[i, j] + sizes[i, j]]
+    send = lambda *args: lax.ragged_all_to_all(*args, axis_name="i")
+    got = phalanx.vmap(send, axis_name="i")(x, np.full_like(want, -1), starts, sizes, places, sizes.T)
+    np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "text"),
+    [
+        ((X[0], X[0, 0], *[np.zeros(N, int)] * 4), ShapeError,
+         "lax.ragged_all_to_all: expected an operand and an output of at least one dimension that differ in the first one "
+         "only, got f32[4,4,6] and f32[4,6].\n  To mend: convert or reshape one of them."),
+        ((X[0], X[0], *[np.zeros(N, int)] * 3, np.zeros(2, int)), ShapeError,
+         "lax.ragged_all_to_all recv_sizes: expected one number for each of the 4 members, got i32[2].\n"
+         "  To mend: give a vector of 4."),
+        ((X[0], X[0], np.zeros(N, "float32"), *[np.zeros(N, int)] * 3), DTypeError,
+         "lax.ragged_all_to_all input_offsets: expected integers, of one dtype for all offsets and sizes, got f32[4].\n"
+         "  To mend: convert them with .astype."),
+    ],
+)  # fmt: skip
+def test_ragged_all_to_all_refuses_what_does_not_fit(args, kind, text):
+    with pytest.raises(kind) as e:
+        over(lambda _: lax.ragged_all_to_all(*args, axis_name="i"), X)
+    assert str(e.value) == text

@@ -59,6 +59,19 @@ def halved(w, x):
 halved.defvjp(lambda w, x: (halved(w, x), (w, x)), lambda r, ct: (jnp.ones_like(r[0]) * (ct * r[1]).sum() / 2, ct / 2))
 
 
+def ragged(w, x, a):
+    """Each member sends as many rows as its position says, and one more, to the next; what arrives ends the output."""
+    n = lax.axis_size(a)
+    place = lax.axis_index(a)
+    to = jnp.arange(n) == (place + 1) % n
+    size = jnp.minimum(place + 1, 4)
+    arriving = jnp.where(jnp.arange(n) == (place - 1) % n, jnp.minimum((place - 1) % n + 1, 4), 0)
+    rows = jnp.sin(x)[:, None] * w.sum(0)
+    return lax.ragged_all_to_all(
+        rows, w[:5] * 2, jnp.where(to, 1, 0), jnp.where(to, size, 0), jnp.where(to, 5 - size, 0), arriving, axis_name=a
+    )
+
+
 PROGRAMS = {
     "psum": lambda w, x, a: lax.psum(jnp.sin(x), a) * w.sum() + x,
     "psum of a shared value": lambda w, x, a: lax.psum(w * 2, a) + x.sum(),
@@ -74,6 +87,8 @@ PROGRAMS = {
     "ppermute": lambda w, x, a: lax.ppermute(x, a, ring(lax.axis_size(a))) @ w,
     "ppermute, some": lambda w, x, a: lax.ppermute(x, a, [(0, lax.axis_size(a) - 1)]) @ w,
     "pshuffle": lambda w, x, a: lax.pshuffle(x @ w, a, [*range(1, lax.axis_size(a)), 0]) * w[0],
+    "pdot": lambda w, x, a: lax.pdot(w, x * x, a, ((0,), (0,))) * x[:3],
+    "ragged_all_to_all": ragged,
     "axis_index": lambda w, x, a: (x @ w) * lax.axis_index(a),
     "scan_with_a_shared_carry": scan_with_a_shared_carry,
     "scan_whose_carry_starts_shared": scan_whose_carry_starts_shared,

@@ -59,6 +59,7 @@ from phalanx.lax.broadcast import reduce_sum as reduce_sum
 from phalanx.lax.broadcast import reduce_sum_p as reduce_sum_p
 from phalanx.lax.broadcast import transpose as transpose
 from phalanx.lax.broadcast import transpose_p as transpose_p
+from phalanx.lax.collectives import pdot as pdot
 from phalanx.lax.collectives import pmax as pmax
 from phalanx.lax.collectives import pmax_p as pmax_p
 from phalanx.lax.collectives import pmean as pmean
@@ -248,6 +249,7 @@ from phalanx.lax.platforms import platform_dependent as platform_dependent
 from phalanx.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from phalanx.lax.ragged import ragged_dot as ragged_dot
 from phalanx.lax.ragged import ragged_dot_general as ragged_dot_general
+from phalanx.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
 from phalanx.lax.reductions import argmax as argmax
 from phalanx.lax.reductions import argmax_p as argmax_p
 from phalanx.lax.reductions import argmin as argmin

@@ -18,6 +18,7 @@ from phalanx.core.trace import Tracer
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names, reduce_sum_p
 from phalanx.lax.convert import convert_element_type_p
+from phalanx.lax.dot import dot_general
 from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
 from phalanx.lax.family import NUMBER, ORDERED, Kinds, check_kind
 from phalanx.lax.named_axes import Collective, Scope, scope_of, without
@@ -255,3 +256,33 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """
     scope = scope_of("lax.pmin", axis_name, axis_index_groups)
     return _reduce(x, scope, lambda leaf: _extreme_leaf(pmin_p, leaf, scope))
+
+
+def pdot(
+    x: Any, y: Any, axis_name: Any, pos_contract: Any = ((), ()), pos_batch: Any = ((), ()), precision: Any = None
+) -> Any:
+    """Sum of products over named axes, and over dimensions of the operands.
+
+    Args:
+      x, y: arrays.
+      axis_name: the name of an axis in scope, or several, over which products are summed.
+      pos_contract: the dimensions of `x` and of `y` that are summed over, as in `dot_general`.
+      pos_batch: those that run in step.
+      precision: as in `dot_general`.
+
+    Returns:
+      The sums, the same for all members.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ShapeError: the dimensions do not fit.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> dot = phalanx.vmap(lambda x, y: lax.pdot(x, y, "i"), axis_name="i")
+      >>> dot(phalanx.numpy.arange(3.0), phalanx.numpy.arange(3.0)).tolist()
+      [5.0, 5.0, 5.0]
+    """
+    scope_of("lax.pdot", axis_name)
+    return psum(dot_general(x, y, (pos_contract, pos_batch), precision), axis_name)
