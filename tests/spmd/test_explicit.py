@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -361,3 +363,92 @@ def test_a_mesh_of_one_device_keeps_types():
     mesh = make_mesh((1,), ("x",), AxisType.Explicit)
     a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
     assert type_of(a * 2) == type_of(phalanx.jit(jnp.sin)(a)) == "f32[8@x,4]"
+
+
+@pytest.mark.parametrize("product", [
+    lax.dot,
+    jnp.matmul,
+    lambda a, b, out_sharding: jnp.einsum("ij,jk->ik", a, b, out_sharding=out_sharding),
+    lambda a, b, out_sharding: jnp.tensordot(a, b, 1, out_sharding=out_sharding),
+])  # fmt: skip
+def test_out_sharding_settles_what_is_ambiguous(put, mesh, product):
+    a, b = put(X, None, "x"), put(X.T, "x")
+    for out, want in ((P("y"), "f32[8@y,8]"), (NamedSharding(mesh, P("y")), "f32[8@y,8]"), (P(), "f32[8,8]")):
+        placed = functools.partial(product, out_sharding=out)
+        for call in (placed, phalanx.jit(placed)):
+            got = call(a, b)
+            assert type_of(got) == want
+            np.testing.assert_allclose(got, X @ X.T)
+
+
+def test_cotangents_of_operations_with_out_sharding_lie_like_their_primals(put):
+    a, b = put(X, None, "x"), put(X.T, "x")
+    g = phalanx.grad(lambda a, b: jnp.dot(a, b, out_sharding=P("y")).sum(), (0, 1))
+    for call in (g, phalanx.jit(g)):
+        got = call(a, b)
+        assert [type_of(x) for x in got] == ["f32[8,4@x]", "f32[4@x,8]"]
+        np.testing.assert_allclose(got[0], np.ones((8, 8)) @ X)
+
+
+def test_operations_take_out_sharding(put):
+    a = put(X, "x", "y")
+    rows, places = np.array([5, 1, 1, 7]), put(np.array([5, 1, 1, 7]), "x")
+    table = {
+        "reshape": (lambda a: jnp.reshape(a, (4, 8), out_sharding=P("y", "x")), X.reshape(4, 8), "f32[4@y,8@x]"),
+        "method": (lambda a: a.reshape(2, 16, out_sharding=P(None, "x")), X.reshape(2, 16), "f32[2,16@x]"),
+        "ravel": (lambda a: jnp.ravel(a, out_sharding=P("y")), X.ravel(), "f32[32@y]"),
+        "lax.reshape": (lambda a: lax.reshape(a, (4, 8), out_sharding=P("y")), X.reshape(4, 8), "f32[4@y,8]"),
+        "repeat": (lambda a: jnp.repeat(a, 2, 0, out_sharding=P("y")), X.repeat(2, 0), "f32[16@y,4]"),
+        "broadcast": (
+            lambda a: jnp.broadcast_to(a, (2, 8, 4), out_sharding=P("x", None, "y")),
+            np.broadcast_to(X, (2, 8, 4)),
+            "f32[2@x,8,4@y]",
+        ),
+        "sum": (lambda a: lax.reduce_sum(a, (0,), out_sharding=P("x")), X.sum(0), "f32[4@x]"),
+        "get": (lambda a: a.at[rows].get(out_sharding=P("x")), X[rows], "f32[4@x,4]"),
+        "get split": (lambda a: a.at[places].get(out_sharding=P("x", "y")), X[rows], "f32[4@x,4@y]"),
+        "get one": (lambda a: a.at[3].get(out_sharding=P()), X[3], "f32[4]"),
+        "set": (lambda a: a.at[rows].set(1.0, out_sharding=P("y")), None, "f32[8@y,4]"),
+        "iota": (
+            lambda a: a + lax.broadcasted_iota("f4", (8, 4), 0, out_sharding=P("x")),
+            X + np.arange(8)[:, None],
+            None,
+        ),
+    }
+    with use_mesh(a.sharding.mesh):
+        for name, (fun, want, type_) in table.items():
+            for call in (fun, phalanx.jit(fun)):
+                got = call(a)
+                assert type_of(got) == (type_ or "f32[8@x,4@y]"), name
+                if want is not None:
+                    np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+def test_new_arrays_take_a_sharding(mesh, put):
+    a = put(X, "x", "y")
+    with use_mesh(mesh):
+        for make in (
+            lambda: jnp.zeros((8, 4), out_sharding=P("x")),
+            lambda: jnp.ones((8, 4), device=NamedSharding(mesh, P("x"))),
+            lambda: jnp.full((8, 4), 2.0, out_sharding=P("x")),
+            lambda: jnp.zeros_like(X, out_sharding=P("x")),
+            lambda: jnp.asarray(X, out_sharding=P("x")),
+            lambda: lax.full((8, 4), 1.0, sharding=P("x")),
+            lambda: lax.empty((8, 4), "float32", out_sharding=P("x")),
+            lambda: phalanx.random.normal(phalanx.random.key(0), (8, 4), out_sharding=P("x")),
+            lambda: phalanx.random.bits(phalanx.random.key(0), (8, 4), out_sharding=P("x")),
+            lambda: phalanx.nn.initializers.zeros(None, (8, 4), "float32", P("x")),
+            lambda: phalanx.nn.initializers.lecun_normal()(phalanx.random.key(0), (8, 4), "float32", P("x")),
+        ):
+            assert type_of(make()).endswith("32[8@x,4]")
+            assert type_of(phalanx.jit(make)()).endswith("32[8@x,4]")
+        assert type_of(jnp.arange(8, out_sharding=P("x"))) == "i32[8@x]"
+    assert type_of(jnp.zeros_like(a)) == type_of(phalanx.jit(jnp.ones_like)(a)) == "f32[8@x,4@y]"
+
+
+def test_products_of_host_data_are_placed_as_asked(mesh):
+    with use_mesh(mesh):
+        assert type_of(jnp.dot(X, X.T, out_sharding=P("x", "y"))) == "f32[8@x,8@y]"
+    auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
+    got = phalanx.jit(lambda a: jnp.dot(a, a.T, out_sharding=NamedSharding(auto, P("x"))))(X)
+    assert got.sharding.spec == P("x") and phalanx.typeof(got).sharding is None

@@ -30,7 +30,16 @@ from phalanx.engine import buffers, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
-from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
+from phalanx.sharding import (
+    AbstractMesh,
+    AxisType,
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    from_hlo_sharding,
+    sdy_sharding,
+)
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
@@ -356,6 +365,27 @@ def _devices(devices: Sequence[Any]) -> str:
     return f"{devices[0].platform} {', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''}"
 
 
+def named_sharding(program: Jaxpr) -> Any:
+    """A sharding that the program itself names, in a constraint or an inner call."""
+    return program.derive("constrained", lambda: _find_constraint(program))
+
+
+def _find_constraint(program: Jaxpr) -> Any:
+    for eqn in program.eqns:
+        options = eqn.params.get("options")
+        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
+        found = eqn.params["sharding"] if placing else None
+        if found is None and eqn.primitive.name == "jit" and options is not None:
+            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
+        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
+            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
+        if found is None:
+            found = next((s for sub in subprograms(eqn.params) if (s := named_sharding(sub)) is not None), None)
+        if found is not None and not (isinstance(found, NamedSharding) and isinstance(found.mesh, AbstractMesh)):
+            return found
+    return None
+
+
 class Call:
     """A compiled program with what a call must do before it: bring some arguments elsewhere.
 
@@ -415,6 +445,8 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
     """Compile a program for arguments of these types, each staying where it is as far as possible."""
     names = names or (lambda i: f"{name}, argument {i}")
     devices, committed = common_devices(types, names)
+    if devices is None and (named := named_sharding(program)) is not None:
+        devices, committed = tuple(named._device_assignment), True
     if devices is None:
         devices = tuple(placement.default_sharding().device_set)
     if len(devices) == 1:

@@ -6,6 +6,7 @@ elementwise operations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from phalanx.core.errors import AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import hlo
-from phalanx.lax.explicit import reshard_p
+from phalanx.lax.explicit import laid_out, reshard_p
 
 
 def dim_names(ndim: int, prefix: str = "d") -> list[str]:
@@ -262,7 +263,7 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, *, out
       operand: the array.
       shape: the shape of the result.
       broadcast_dimensions: for each dimension of `operand`, in increasing order, which one of the result it becomes.
-      out_sharding: must be None; shardings in types are not there yet.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `shape`.
@@ -277,22 +278,12 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, *, out
       (3,)
     """
     if out_sharding is not None:
-        refuse_sharding("lax.broadcast_in_dim", out_sharding)
+        repeat = functools.partial(broadcast_in_dim, shape=shape, broadcast_dimensions=broadcast_dimensions)
+        return laid_out(repeat, (operand,), out_sharding, "lax.broadcast_in_dim, out_sharding")
     shape, dims = static_shape(shape), static_dims(broadcast_dimensions)
     if getattr(operand, "shape", None) == shape and len(dims) == len(shape) and hasattr(operand, "aval"):
         return operand
     return broadcast_in_dim_p(operand, shape=shape, dims=dims)
-
-
-def refuse_sharding(where: str, sharding: Any) -> None:
-    """Refuse `out_sharding`, which belongs to explicit-sharding mode."""
-    if sharding is not None:
-        raise ArgumentError(
-            f"{where} out_sharding",
-            expected="None",
-            got=sharding,
-            mend="use lax.with_sharding_constraint on the result",
-        )
 
 
 def broadcast(operand: Any, sizes: Any, *, out_sharding: Any = None) -> Any:
@@ -301,7 +292,7 @@ def broadcast(operand: Any, sizes: Any, *, out_sharding: Any = None) -> Any:
     Args:
       operand: the array.
       sizes: the sizes of the new dimensions.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `(*sizes, *operand.shape)`.
@@ -311,10 +302,9 @@ def broadcast(operand: Any, sizes: Any, *, out_sharding: Any = None) -> Any:
       >>> lax.broadcast(1.0, (2, 3)).shape
       (2, 3)
     """
-    refuse_sharding("lax.broadcast", out_sharding)
     sizes = static_shape(sizes)
     shape = (*sizes, *aval_of(operand).shape)
-    return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))))
+    return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))), out_sharding=out_sharding)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Any:
@@ -432,7 +422,7 @@ def reduce_sum(operand: Any, axes: Any, *, out_sharding: Any = None) -> Any:
     Args:
       operand: array of numbers.
       axes: the dimensions to sum over.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The sums, in the dtype of `operand`.
@@ -446,5 +436,7 @@ def reduce_sum(operand: Any, axes: Any, *, out_sharding: Any = None) -> Any:
       >>> lax.reduce_sum(jnp.ones((2, 3)), (1,)).tolist()
       [3.0, 3.0]
     """
-    refuse_sharding("lax.reduce_sum", out_sharding)
-    return reduce_sum_p(operand, dims=static_dims(axes))
+    dims = static_dims(axes)
+    if out_sharding is not None:
+        return laid_out(lambda x: reduce_sum_p(x, dims=dims), (operand,), out_sharding, "lax.reduce_sum, out_sharding")
+    return reduce_sum_p(operand, dims=dims)

@@ -17,10 +17,11 @@ from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
-from phalanx.lax.broadcast import move_dim, refuse_sharding, transpose
+from phalanx.lax.broadcast import move_dim, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
+from phalanx.lax.explicit import laid_out
 from phalanx.lax.shape import reshape, rev
 from phalanx.lax.window_shape import (
     ConvDimensionNumbers,
@@ -413,7 +414,11 @@ def conv_general_dilated(
       >>> lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
       (1, 4, 4, 16)
     """
-    refuse_sharding("lax.conv_general_dilated", out_sharding)
+    if out_sharding is not None:
+        options = (window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
+                   batch_group_count, precision, preferred_element_type)  # fmt: skip
+        convolve = lambda x, w: conv_general_dilated(x, w, *options)
+        return laid_out(convolve, (lhs, rhs), out_sharding, "lax.conv_general_dilated, out_sharding")
     x, w = aval_of(lhs), aval_of(rhs)
     specs = tuple(map(tuple, conv_dimension_numbers(x.shape, w.shape, dimension_numbers)))
     numbers = ConvDimensionNumbers(*specs)

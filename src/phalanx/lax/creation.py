@@ -11,8 +11,9 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.engine.mlir import hlo
-from phalanx.lax.broadcast import broadcast_in_dim_p, check_dims, dim_names, refuse_sharding, static_shape
+from phalanx.lax.broadcast import broadcast_in_dim_p, check_dims, dim_names, static_shape
 from phalanx.lax.convert import convert_element_type, convert_element_type_p
+from phalanx.lax.explicit import placed
 from phalanx.lax.family import NUMBER, SCALARS, kind_of, scalar_like
 
 
@@ -69,7 +70,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
       dtype: the dtype of the result.
       shape: its shape.
       dimension: the dimension that is counted along.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `shape`.
@@ -83,8 +84,8 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
       >>> lax.broadcasted_iota("int32", (2, 2), 1).tolist()
       [[0, 1], [0, 1]]
     """
-    refuse_sharding("lax.broadcasted_iota", out_sharding)
-    return iota_p(dtype=dtypes.canonicalize_dtype(dtype), shape=static_shape(shape), dim=int(dimension))
+    count = iota_p(dtype=dtypes.canonicalize_dtype(dtype), shape=static_shape(shape), dim=int(dimension))
+    return placed(count, out_sharding, "lax.broadcasted_iota, out_sharding")
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
@@ -94,7 +95,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
       shape: its shape.
       fill_value: the value, of rank 0.
       dtype: its dtype; that of `fill_value` when left out.
-      sharding: must be None.
+      sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `shape`.
@@ -107,7 +108,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
       >>> lax.full((2,), 7).tolist()
       [7, 7]
     """
-    refuse_sharding("lax.full", sharding)
+    if sharding is not None:
+        return placed(full(shape, fill_value, dtype), sharding, "lax.full, sharding")
     shape = static_shape(shape)
     if type(fill_value) in SCALARS and shape:
         value = fill_value if dtype is None else as_dtype(fill_value, dtypes.canonicalize_dtype(dtype))
@@ -145,7 +147,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
       fill_value: the value, of rank 0.
       dtype: the dtype, in place of that of `x`.
       shape: the shape, in place of that of `x`.
-      sharding: must be None.
+      sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The array.
@@ -172,7 +174,7 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:
     Args:
       shape: its shape.
       dtype: its dtype.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `shape`; all zeros, as it happens.

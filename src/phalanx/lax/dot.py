@@ -7,6 +7,7 @@ the derivative rules of the linear algebra.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, add_tangents, is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
-from phalanx.lax.broadcast import refuse_sharding, skip_batch, transpose
+from phalanx.lax.broadcast import skip_batch, transpose
+from phalanx.lax.explicit import laid_out
 
 
 class Precision(enum.Enum):
@@ -435,7 +437,7 @@ def dot_general(
         the first pair is summed over, the second is shared with the result.
       precision: None, a `Precision`, a pair of them, a `DotAlgorithm`, a `DotAlgorithmPreset`, or a name of one.
       preferred_element_type: the dtype of sums and result; that of the operands when left out.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array whose dimensions are the batch dimensions, the rest of `lhs`, then the rest of `rhs`.
@@ -451,7 +453,13 @@ def dot_general(
       (4, 2, 5)
     """
     if out_sharding is not None:
-        refuse_sharding("lax.dot_general", out_sharding)
+        multiply = functools.partial(
+            dot_general,
+            dimension_numbers=dimension_numbers,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+        )
+        return laid_out(multiply, (lhs, rhs), out_sharding, "lax.dot_general, out_sharding")
     if preferred_element_type is not None:
         preferred_element_type = dtypes.canonicalize_dtype(preferred_element_type)
     return dot_general_p(

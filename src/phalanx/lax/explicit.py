@@ -117,13 +117,18 @@ def laid_out(fun: Callable, operands: Sequence[Any], out_sharding: Any, where: s
     """
     if out_sharding is None:
         return fun(*operands)
-    avals = [aval_of(x) for x in operands]
-    y = fun(*[x if a.sharding is None else open_type(x) for x, a in zip(operands, avals, strict=True)])
-    typed = next((a.sharding.mesh for a in avals if a.sharding is not None), None)
-    return placed(y, out_sharding, where, typed)
+    return placed(fun(*map(open_type, operands)), out_sharding, where, mesh_of(operands))
 
 
-def placed(x: Any, out_sharding: Any, where: str, mesh: Any = None) -> Any:
+def mesh_of(operands: Sequence[Any]) -> Any:
+    """The mesh of the first operand that lies over Explicit axes by its type; None where there is none."""
+    typed = next((x for x in operands if aval_of(x).sharding is not None), None)
+    if typed is None:
+        return None
+    return typed.sharding.mesh if type(typed) is Array else aval_of(typed).sharding.mesh
+
+
+def placed(x: Any, out_sharding: Any, where: str = "out_sharding", mesh: Any = None) -> Any:
     """`x`, lying as `out_sharding` says: resharded over Explicit axes, constrained over others; as it is for None."""
     if out_sharding is None:
         return x

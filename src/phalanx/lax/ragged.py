@@ -16,11 +16,12 @@ from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.lax.arithmetic import sub
 from phalanx.lax.bits import bitwise_and
-from phalanx.lax.broadcast import broadcast_in_dim, move_dim, refuse_sharding
+from phalanx.lax.broadcast import broadcast_in_dim, move_dim
 from phalanx.lax.comparison import ge, lt
 from phalanx.lax.creation import broadcasted_iota, full
 from phalanx.lax.cumulative import cumsum
 from phalanx.lax.dot import DotDimensionNumbers, PrecisionLike, dot_general
+from phalanx.lax.explicit import laid_out
 from phalanx.lax.select import select
 
 
@@ -75,7 +76,8 @@ def ragged_dot_general(
       group_sizes: int[groups], how long each group is.
       ragged_dot_dimension_numbers: a `RaggedDotDimensionNumbers`.
       precision, preferred_element_type: as in `dot_general`.
-      group_offset, out_sharding: must be None.
+      group_offset: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       If the ragged dimension is free, the product of each position with its own group's part of `rhs`, zero beyond the
@@ -92,7 +94,10 @@ def ragged_dot_general(
       >>> lax.ragged_dot_general(np.ones((2, 5)), np.ones((5, 3)), np.array([2, 3]), numbers).shape
       (2, 2, 3)
     """
-    refuse_sharding("lax.ragged_dot_general", out_sharding)
+    if out_sharding is not None:
+        options = (ragged_dot_dimension_numbers, precision, preferred_element_type, group_offset)
+        multiply = lambda x, y, sizes: ragged_dot_general(x, y, sizes, *options)
+        return laid_out(multiply, (lhs, rhs, group_sizes), out_sharding, "lax.ragged_dot_general, out_sharding")
     if group_offset is not None:
         raise ArgumentError("lax.ragged_dot_general group_offset", expected="None", got=group_offset,
                             mend="give all groups")  # fmt: skip

@@ -27,7 +27,6 @@ from phalanx.lax.broadcast import (
     keep,
     move_dim,
     reduce_sum_p,
-    refuse_sharding,
     skip_batch,
     static_dims,
     transpose_p,
@@ -35,6 +34,7 @@ from phalanx.lax.broadcast import (
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
 from phalanx.lax.elementwise import div_p, eq_p, like, mul_p
+from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
@@ -348,7 +348,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable, dimensions: A
       init_values: for each array a value of rank 0 that leaves the others as they are, in the same tree.
       computation: takes two trees of values of rank 0, and gives one.
       dimensions: the dimensions to reduce over.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The reduced arrays, in the same tree.
@@ -363,9 +363,12 @@ def reduce(operands: Any, init_values: Any, computation: Callable, dimensions: A
       >>> lax.reduce(jnp.arange(1, 5), 1, lax.mul, (0,)).tolist()
       24
     """
-    refuse_sharding("lax.reduce", out_sharding)
     flat, tree = tree_flatten(operands)
     flat_inits, init_tree = tree_flatten(init_values)
+    if out_sharding is not None:
+        opened = tree_unflatten(tree, [open_type(x) for x in flat])
+        out = tree_flatten(reduce(opened, init_values, computation, dimensions))[0]
+        return tree_unflatten(tree, [placed(y, out_sharding, "lax.reduce, out_sharding", mesh_of(flat)) for y in out])
     if tree != init_tree:
         raise TraceError(
             "lax.reduce init_values",

@@ -17,7 +17,8 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
-from phalanx.lax.broadcast import dim_names, move_dim, refuse_sharding
+from phalanx.lax.broadcast import dim_names, move_dim
+from phalanx.lax.explicit import placed
 
 
 class RandomAlgorithm(enum.IntEnum):
@@ -139,7 +140,7 @@ def rng_bit_generator(
       shape: the shape of the bits.
       dtype: an unsigned integer type.
       algorithm: the generator; what the default is depends on the backend.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The next state, and the bits.
@@ -154,10 +155,10 @@ def rng_bit_generator(
       >>> state.shape, bits.shape
       ((4,), (3,))
     """
-    refuse_sharding("lax.rng_bit_generator", out_sharding)
-    return rng_bit_generator_p(
+    state, bits = rng_bit_generator_p(
         key, shape=tuple(shape), dtype=dtypes.canonicalize_dtype(dtype), algorithm=int(algorithm)
     )
+    return [state, placed(bits, out_sharding, "lax.rng_bit_generator, out_sharding")]
 
 
 def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:

@@ -28,12 +28,12 @@ from phalanx.lax.broadcast import (
     keep,
     move_dim,
     reduce_sum_p,
-    refuse_sharding,
     skip_batch,
     static_dims,
     static_shape,
     transpose_p,
 )
+from phalanx.lax.explicit import laid_out
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.slicing import one_dim, slice_in_dim, slice_p
 
@@ -459,7 +459,7 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_shardin
       operand: the array.
       new_sizes: the new shape, with as many elements.
       dimensions: the order in which to read the dimensions of `operand`, where that is not the usual one.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `new_sizes`.
@@ -472,7 +472,9 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_shardin
       >>> lax.reshape(jnp.ones((2, 3)), (6,)).shape
       (6,)
     """
-    refuse_sharding("lax.reshape", out_sharding)
+    if out_sharding is not None:
+        change = functools.partial(reshape, new_sizes=new_sizes, dimensions=dimensions)
+        return laid_out(change, (operand,), out_sharding, "lax.reshape, out_sharding")
     shape = static_shape(new_sizes)
     if dimensions is not None and (order := static_dims(dimensions)) != tuple(range(len(order))):
         operand = transpose_p(operand, permutation=order)

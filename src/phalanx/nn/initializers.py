@@ -6,8 +6,9 @@ variance of signals (lecun, glorot, he) are `variance_scaling` with other names.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
+from phalanx.lax.explicit import placed
 
 Axes = int | Sequence[int]
 
@@ -33,7 +35,7 @@ class Initializer(Protocol):
           key: a random key; initializers that draw nothing do not read it.
           shape: the shape of the array.
           dtype: its dtype; that given to the initializer's maker when left out, or the default floating one.
-          out_sharding: must be None.
+          out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
         """
 
 
@@ -51,21 +53,26 @@ def _inexact(where: str, dtype: Any, default: Any) -> Any:
     return dtype
 
 
-def _shape(where: str, shape: Any, out_sharding: Any) -> tuple:
-    if out_sharding is not None:
-        raise ArgumentError(f"{where} out_sharding", expected="None", got=out_sharding,
-                            mend="use lax.with_sharding_constraint on the result")  # fmt: skip
-    return tuple(shape)
+def _laid_out(init: Callable) -> Initializer:
+    """An initializer of (key, shape, dtype) that takes `out_sharding` too."""
+
+    @boundary
+    @functools.wraps(init)
+    def laid(key: Any, shape: Sequence[int], dtype: Any = init.__defaults__[0], out_sharding: Any = None) -> Any:
+        return placed(init(key, tuple(shape), dtype), out_sharding, "initializer, out_sharding")
+
+    return laid
 
 
-def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
+@_laid_out
+def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     """Zeros.
 
     Args:
       key: not read.
       shape: the shape.
       dtype: the dtype.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The array.
@@ -75,17 +82,18 @@ def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any =
       >>> nn.initializers.zeros(None, (2,)).tolist()
       [0.0, 0.0]
     """
-    return lax.full(_shape("nn.initializers.zeros", shape, out_sharding), 0, _dtype(dtype))
+    return lax.full(shape, 0, _dtype(dtype))
 
 
-def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
+@_laid_out
+def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     """Ones.
 
     Args:
       key: not read.
       shape: the shape.
       dtype: the dtype.
-      out_sharding: must be None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The array.
@@ -95,7 +103,7 @@ def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = 
       >>> nn.initializers.ones(None, (2,)).tolist()
       [1.0, 1.0]
     """
-    return lax.full(_shape("nn.initializers.ones", shape, out_sharding), 1, _dtype(dtype))
+    return lax.full(shape, 1, _dtype(dtype))
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
@@ -114,9 +122,9 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
       [7.0, 7.0]
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
-        shape, dtype = _shape("nn.initializers.constant", shape, out_sharding), _dtype(dtype)
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
+        dtype = _dtype(dtype)
         given = lax.convert_element_type(value, dtype)
         ndim = aval_of(given).ndim
         return lax.broadcast_in_dim(given, shape, tuple(range(len(shape) - ndim, len(shape))))
@@ -172,10 +180,10 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.uniform"
-        return _draw(key, _shape(where, shape, out_sharding), _inexact(where, dtype, None), "uniform", 0.0, 1.0, scale)
+        return _draw(key, shape, _inexact(where, dtype, None), "uniform", 0.0, 1.0, scale)
 
     return init
 
@@ -196,10 +204,10 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.normal"
-        return _draw(key, _shape(where, shape, out_sharding), _inexact(where, dtype, None), "normal", 0.0, 0.0, stddev)
+        return _draw(key, shape, _inexact(where, dtype, None), "normal", 0.0, 0.0, stddev)
 
     return init
 
@@ -221,10 +229,10 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
       (2, 3)
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.truncated_normal"
-        shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
+        dtype = _inexact(where, dtype, None)
         return _draw(key, shape, dtype, "truncated_normal", lower, upper, stddev)
 
     return init
@@ -291,10 +299,10 @@ def variance_scaling(
             raise ArgumentError(f"nn.initializers.variance_scaling {name}", expected=" or ".join(map(repr, known)),
                                 got=repr(value), mend="use one of these")  # fmt: skip
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.variance_scaling"
-        shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
+        dtype = _inexact(where, dtype, None)
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         means = (fan_in, fan_out, (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out))
         fan = means[modes.index(mode)]
@@ -391,10 +399,10 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     Source: A. M. Saxe, J. L. McClelland and S. Ganguli (2013), arXiv:1312.6120.
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.orthogonal"
-        shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
+        dtype = _inexact(where, dtype, None)
         if len(shape) < 2:
             raise ShapeError(f"{where} shape", expected="at least 2 dimensions", got=shape,
                              mend="use normal or uniform for vectors")  # fmt: skip
@@ -425,10 +433,10 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     Source: L. Xiao et al. (2018), arXiv:1806.05393.
     """
 
-    @boundary
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype, out_sharding: Any = None) -> Any:
+    @_laid_out
+    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
         where = "nn.initializers.delta_orthogonal"
-        shape, dtype = _shape(where, shape, out_sharding), _inexact(where, dtype, None)
+        dtype = _inexact(where, dtype, None)
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
             raise ShapeError(
                 f"{where} shape",

@@ -16,6 +16,7 @@ from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
 from phalanx.engine.frames import boundaries, boundary
+from phalanx.lax.explicit import laid_out, open_type
 from phalanx.numpy import indexing
 from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
 from phalanx.numpy.operands import (
@@ -94,14 +95,17 @@ class AtIndex:
           indices_are_sorted: a promise that makes reading faster.
           unique_indices: a promise that makes the derivative faster.
           wrap_negative_indices: whether negative indices count from the end.
-          out_sharding: must be None.
+          out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
         Examples:
           >>> jnp.arange(3.0).at[5].get(mode="fill").item()
           nan
         """
         index = self.index if wrap_negative_indices else _unwrapped_index(self.index)
-        return indexing.get(self.array, index, mode, fill_value, indices_are_sorted, unique_indices)
+        read = lambda x, index: indexing.get(x, index, mode, fill_value, indices_are_sorted, unique_indices)
+        if out_sharding is not None:
+            return _laid_out(read, self.array, index, (), out_sharding, "x.at[...].get, out_sharding")
+        return read(self.array, index)
 
     def apply(
         self, func: Callable, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
@@ -117,15 +121,27 @@ class AtIndex:
                       wrap_negative_indices)  # fmt: skip
 
 
+def _laid_out(fun: Callable, x: Any, index: Any, values: tuple, out_sharding: Any, where: str) -> Any:
+    """A read or write by index whose result lies as the user says."""
+    parts = index if isinstance(index, tuple) else (index,)
+    opened = [open_type(i) if hasattr(i, "aval") else i for i in parts]
+    return laid_out(
+        lambda x, *values: fun(x, tuple(opened), *values), (as_array(x), *map(as_array, values)), out_sharding, where
+    )
+
+
 def _method(name: str, how: str, doc: str, example: str, result: str) -> None:
     @boundary
     def method(
         self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
         wrap_negative_indices: bool = True, out_sharding: Any = None,
     ) -> Any:  # fmt: skip
-        return update(
-            self.array, self.index, values, how, mode, indices_are_sorted, unique_indices, wrap_negative_indices
-        )
+        options = (how, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
+        if out_sharding is not None:
+            write = lambda x, index, values: update(x, index, values, *options)
+            where = f"x.at[...].{name}, out_sharding"
+            return _laid_out(write, self.array, self.index, (values,), out_sharding, where)
+        return update(self.array, self.index, values, *options)
 
     method.__name__, method.__qualname__ = name, f"AtIndex.{name}"
     method.__doc__ = doc + _OPTIONS.format(argument="values", what="the values", example=example, result=result)

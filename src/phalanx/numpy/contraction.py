@@ -5,6 +5,7 @@ Built on `lax.dot_general`; sums of products by subscripts are in `einsums.py`.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.lax.explicit import laid_out
 from phalanx.numpy.operands import (
     broadcast_shapes,
     broadcast_to_shape,
@@ -54,7 +56,7 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
       a, b: arrays; a scalar multiplies.
       precision: of the computation, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ShapeError: the sizes of these dimensions differ.
@@ -63,6 +65,9 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
       >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4])).item()
       11
     """
+    if out_sharding is not None:
+        multiply = functools.partial(dot, precision=precision, preferred_element_type=preferred_element_type)
+        return laid_out(multiply, (a, b), out_sharding, "dot, out_sharding")
     x, y, options = _prepared("dot", a, b, preferred_element_type)
     if not x.ndim or not y.ndim:
         out = x * y
@@ -80,7 +85,7 @@ def matmul(
       a, b: arrays of rank 1 or more; a vector counts as a row on the left and as a column on the right.
       precision: of the computation, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ShapeError: an operand is a scalar, or shapes disagree.
@@ -89,6 +94,9 @@ def matmul(
       >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1])).tolist()
       [3, 7]
     """
+    if out_sharding is not None:
+        multiply = functools.partial(matmul, precision=precision, preferred_element_type=preferred_element_type)
+        return laid_out(multiply, (a, b), out_sharding, "matmul, out_sharding")
     x, y, options = _prepared("matmul", a, b, preferred_element_type)
     m, n = x.ndim, y.ndim
     if not m or not n:
@@ -215,7 +223,7 @@ def tensordot(
       axes: how many of the last of `a` and first of `b`; or a pair of axes, or of sequences of them.
       precision: of the computation, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ArgumentError: `axes` is none of these.
@@ -227,11 +235,14 @@ def tensordot(
     """
     if isinstance(axes, tuple | list):
         axes = tuple(tuple(x) if isinstance(x, tuple | list | np.ndarray) else x for x in axes)
-    return _tensordot(a, b, axes, precision=precision, preferred_element_type=preferred_element_type)
+    return _tensordot(a, b, axes, precision, preferred_element_type, out_sharding)
 
 
 @_static
-def _tensordot(a: Any, b: Any, axes: Any, *, precision: Any, preferred_element_type: Any) -> Any:
+def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred_element_type: Any, out_sharding: Any) -> Any:
+    if out_sharding is not None:
+        multiply = lambda x, y: _tensordot(x, y, axes, precision, preferred_element_type, None)
+        return laid_out(multiply, (a, b), out_sharding, "tensordot, out_sharding")
     x, y, options = _prepared("tensordot", a, b, preferred_element_type)
     if isinstance(axes, int):
         if axes > min(x.ndim, y.ndim):

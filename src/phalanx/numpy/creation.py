@@ -46,7 +46,7 @@ def array(
       order: `"K"` or `"C"`; arrays have no other order.
       ndmin: the least rank, reached by leading dimensions of size 1.
       device: a device or sharding to place the array on.
-      out_sharding: a sharding to place the array with.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The array.
@@ -164,7 +164,7 @@ def asarray(
       order: `"K"` or `"C"`.
       copy: True to copy in any case.
       device: a device or sharding to place the array on.
-      out_sharding: a sharding to place the array with.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       The array.
@@ -222,7 +222,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
       shape: an int or a tuple.
       dtype: the dtype, float by default.
       device: a device or sharding to place it on.
-      out_sharding: a sharding to place it with.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Examples:
       >>> jnp.zeros((2, 2)).tolist()
@@ -252,7 +252,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
       fill_value: a scalar, or an array that broadcasts to the shape.
       dtype: the dtype, else that of the value.
       device: a device or sharding to place it on.
-      out_sharding: a sharding to place it with.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Examples:
       >>> jnp.full((2,), 7).tolist()
@@ -283,7 +283,9 @@ def _spread(value: Any, shape: tuple, dtype: Any) -> Any:
     return broadcast_to_shape(value, shape) if np.shape(value) != shape else array(value)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
     """An array with one value everywhere, of the shape and dtype of another.
 
     Args:
@@ -292,6 +294,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
       dtype: another dtype.
       shape: another shape.
       device: where to place it.
+      out_sharding: how the result lies, a sharding or a spec; like `a` over Explicit axes if not given.
 
     Examples:
       >>> jnp.full_like(jnp.arange(3), 9).tolist()
@@ -299,6 +302,9 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     """
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = operand(array(a) if isinstance(a, list | tuple) else a, "full_like")
+    where = device if device is not None else out_sharding
+    if where is None and shape is None and getattr(getattr(a, "aval", None), "sharding", None) is not None:
+        where = a.sharding
     weak = dtype is None and getattr(a, "weak_type", False)
     dtype = a.dtype if dtype is None else dtype
     shape = a.shape if shape is None else canonical_shape(shape, "full_like")
@@ -306,28 +312,28 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
         return lax.full(shape, fill_value, dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         value = placing.filled(shape, fill_value, dtypes.canonicalize_dtype(dtype), weak)
-        return placing.place(value, device)
-    return full(shape, fill_value, dtype, device=device)
+        return placing.place(value, where)
+    return full(shape, fill_value, dtype, device=where)
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Zeros of the shape and dtype of another array; arguments as in `full_like`.
 
     Examples:
       >>> jnp.zeros_like(jnp.arange(3)).tolist()
       [0, 0, 0]
     """
-    return full_like(a, 0, dtype, shape, device=device)
+    return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Ones of the shape and dtype of another array; arguments as in `full_like`.
 
     Examples:
       >>> jnp.ones_like(jnp.arange(3)).tolist()
       [1, 1, 1]
     """
-    return full_like(a, 1, dtype, shape, device=device)
+    return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 empty_like = zeros_like
@@ -344,7 +350,7 @@ def arange(
       step: the distance, 1 by default.
       dtype: the dtype, else that of the arguments.
       device: a device or sharding to place it on.
-      out_sharding: a sharding to place it with.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ConcretizationTypeError: an argument is traced, so that the length is not known.

@@ -15,6 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.lax.explicit import laid_out
 from phalanx.numpy.operands import as_array, cast, operand, result_dtype
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -33,7 +34,7 @@ def einsum(
       optimize: how the order of products is found: `"auto"`, another strategy of opt_einsum, or a path.
       precision: of the products, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ArgumentError: the subscripts are malformed, or do not fit the operands.
@@ -46,6 +47,10 @@ def einsum(
     if type(subscripts) is not str:
         subscripts, operands = _from_lists((subscripts, *operands))
     arrays = [x if hasattr(x, "aval") else operand(x, "einsum") for x in operands]
+    if out_sharding is not None:
+        options = dict(optimize=optimize, precision=precision, preferred_element_type=preferred_element_type)
+        multiply = lambda *xs: einsum(subscripts, *xs, **options)
+        return laid_out(multiply, arrays, out_sharding, "einsum, out_sharding")
     if type(optimize) is not str and not isinstance(optimize, bool):
         optimize = tuple(optimize)
     key = (subscripts, optimize, precision, preferred_element_type, state.context, *[_kind(x) for x in arrays])

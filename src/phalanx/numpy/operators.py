@@ -41,7 +41,7 @@ def _dimensions(args: tuple, name: str) -> tuple:
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Any:
-    return shapes.reshape(self, _dimensions(args, "reshape"), order)
+    return shapes.reshape(self, _dimensions(args, "reshape"), order, out_sharding=out_sharding)
 
 
 def _transpose(self: Any, *args: Any) -> Any:
@@ -94,7 +94,7 @@ def _clip(self: Any, min: Any = None, max: Any = None, **older: Any) -> Any:
 
 
 def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
-    return shapes.ravel(self, order)
+    return shapes.ravel(self, order, out_sharding=out_sharding)
 
 
 def _searchsorted(self: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:

@@ -11,7 +11,9 @@ from phalanx import lax
 from phalanx.core import placement
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
+from phalanx.lax.explicit import placed
 from phalanx.numpy.operands import as_array
+from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 
 
 def place(x: Any, where: Any) -> Any:
@@ -19,9 +21,12 @@ def place(x: Any, where: Any) -> Any:
     if where is None:
         return x
 
+    is_named = isinstance(where, PartitionSpec | NamedSharding)
     if state.trace is not None:
-        return lax.with_sharding_constraint(x, where)
-    if not hasattr(where, "device_set"):
+        return placed(x, where, "out_sharding") if is_named else lax.with_sharding_constraint(x, where)
+    if is_named:
+        where = to_sharding(where, where="out_sharding")
+    elif not hasattr(where, "device_set"):
         where = placement.on_device(where)
     return placement.put(x, where)
 

@@ -5,6 +5,7 @@ Built on `lax`; each is one or two operations. Joining and splitting are in `joi
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.lax.explicit import laid_out
 from phalanx.numpy.creation import array, band_mask
 from phalanx.numpy.operands import (
     broadcast_operands,
@@ -114,7 +116,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
       shape: an int or a tuple; one entry may be -1, to be found from the others.
       order: `"C"`, or `"F"` to let the first index vary fastest.
       copy: ignored, since arrays do not change.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ShapeError: the number of elements differs.
@@ -124,6 +126,9 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
       >>> jnp.reshape(jnp.arange(6), (2, -1)).tolist()
       [[0, 1, 2], [3, 4, 5]]
     """
+    if out_sharding is not None:
+        change = functools.partial(reshape, shape=shape, order=order)
+        return laid_out(change, (operand(a, "reshape"),), out_sharding, "reshape, out_sharding")
     a = operand(a, "reshape")
     new = shape if type(shape) is tuple else canonical_shape(shape, "reshape")
     own = a.shape
@@ -176,7 +181,7 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
       [0.0, 0.0, 0.0, 0.0]
     """
     a = operand(a, "ravel")
-    return reshape(a, (math.prod(a.shape),), "C" if order == "K" else order)
+    return reshape(a, (math.prod(a.shape),), "C" if order == "K" else order, out_sharding=out_sharding)
 
 
 def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
@@ -336,6 +341,8 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Any:
       [[0, 1], [0, 1]]
     """
     x = operand(array, "broadcast_to")
+    if out_sharding is not None:
+        return laid_out(lambda x: broadcast_to(x, shape), (x,), out_sharding, "broadcast_to, out_sharding")
     shape = canonical_shape(shape, "broadcast_to")
     if x.shape == shape:
         return _as_array(x)
@@ -508,7 +515,7 @@ def repeat(
       repeats: how often: a number, or one for each element along the axis.
       axis: the axis; None to ravel first.
       total_repeat_length: the length of the result, needed where `repeats` is traced.
-      out_sharding: a sharding for the result.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Raises:
       ConcretizationTypeError: `repeats` is traced and the length is not given.
@@ -517,9 +524,12 @@ def repeat(
       >>> jnp.repeat(jnp.array([1, 2]), 2).tolist()
       [1, 1, 2, 2]
     """
+    a = operand(a, "repeat")
+    if out_sharding is not None:
+        again = lambda x: repeat(x, repeats, axis, total_repeat_length=total_repeat_length)
+        return laid_out(again, (a,), out_sharding, "repeat, out_sharding")
     if isinstance(repeats, list | tuple):
         repeats = np.asarray(repeats)
-    a = operand(a, "repeat")
     if axis is None:
         a, axis = ravel(a), 0
     a = reshape(a, (1,)) if a.ndim == 0 else a

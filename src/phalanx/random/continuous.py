@@ -60,7 +60,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
       key: a key.
       shape: the shape of the result.
       dtype: a floating or complex dtype; the default floating one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -90,7 +90,7 @@ def truncated_normal(
       upper: the upper bound, which broadcasts to the shape.
       shape: the shape of the result; that of the bounds if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       Numbers strictly between the bounds.
@@ -125,7 +125,7 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
       key: a key.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -152,7 +152,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
       mode: "low" (the default) or "high", which gives the upper tail all its digits from twice the random bits.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -179,7 +179,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
       key: a key.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -207,7 +207,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
       key: a key.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -235,7 +235,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
       key: a key.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -263,7 +263,7 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
       key: a key.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -298,7 +298,7 @@ def double_sided_maxwell(
       scale: the scale, which broadcasts to the shape.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -334,7 +334,7 @@ def weibull_min(
       concentration: c, which broadcasts to the shape.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -364,7 +364,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_shardi
       b: the shape parameter, which broadcasts to the shape.
       shape: the shape of the result; that of `b` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -393,7 +393,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_
       scale: s, which broadcasts to the shape.
       shape: the shape of the result; that of `scale` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -424,7 +424,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_shard
       mean: the mean, which broadcasts to the shape.
       shape: the shape of the result; that of `mean` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -466,7 +466,7 @@ def triangular(
       right: the greatest value, which broadcasts to the shape.
       shape: the shape of the result; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -500,7 +500,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, 
       sigma: the standard deviation of the logarithm, which broadcasts to the shape.
       shape: the shape of the result; that of `sigma` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.

@@ -116,7 +116,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
       lam: the expected count, which broadcasts to the shape.
       shape: the shape of the result; that of `lam` if None.
       dtype: an integer dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`; -1 where `lam` is negative, infinite or NaN.
@@ -156,7 +156,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
       p: the probability of success, which broadcasts to the shape.
       shape: the shape of the result; that of `p` if None.
       dtype: an integer dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -295,7 +295,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, 
       p: the probability, which broadcasts to the shape.
       shape: the shape of the result; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` that holds whole numbers; NaN where n is negative or p no probability.
@@ -328,7 +328,7 @@ def multinomial(
       shape: the shape of the result, `(*batch, k)`; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
       unroll: how many categories are drawn in one step of the loop.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       Whole numbers whose sum over the last dimension is n.
@@ -394,7 +394,7 @@ def categorical(
       shape: the shape of the result, which ends in that of `logits` without `axis`; that one if None.
       replace: whether a category may be drawn several times along the leading dimensions of `shape`.
       mode: "low" (the default) or "high", the resolution of the random numbers.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       Positions along `axis`, an integer array.

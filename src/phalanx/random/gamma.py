@@ -109,7 +109,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
       a: the shape parameter, which broadcasts to the shape; the result is differentiable with respect to it.
       shape: the shape of the result; that of `a` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -138,7 +138,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
       a: the shape parameter, which broadcasts to the shape; the result is differentiable with respect to it.
       shape: the shape of the result; that of `a` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -168,7 +168,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_
       b: the second parameter, which broadcasts to the shape.
       shape: the shape of the result; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -199,7 +199,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
       alpha: the concentrations, float[*batch, n].
       shape: the shape of the batch of vectors, to which that of `alpha` broadcasts; that one if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `(*shape, n)`.
@@ -244,7 +244,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sh
       df: the degrees of freedom, which broadcast to the shape.
       shape: the shape of the result; that of `df` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -279,7 +279,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
       dfden: the degrees of freedom of the denominator, which broadcast to the shape.
       shape: the shape of the result; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -310,7 +310,7 @@ def t(key: Any, df: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
       df: the degrees of freedom, which broadcast to the shape.
       shape: the shape of the result; that of `df` if None.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype`.
@@ -342,7 +342,7 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, 
       p: the power, a number.
       shape: the shape of the result.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -377,7 +377,7 @@ def ball(key: Any, d: int, p: Any = 2.0, shape: Any = (), dtype: Any = None, *, 
       p: the power of the norm, a number.
       shape: the shape of the batch of points.
       dtype: a floating dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `(*shape, d)`.

@@ -18,6 +18,7 @@ from phalanx.core.config import state
 from phalanx.core.dims import is_symbolic
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError
+from phalanx.lax.explicit import placed
 from phalanx.random.generators import Generator, generator_of
 from phalanx.random.primitives import (
     random_bits_p,
@@ -323,7 +324,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
       key: a key.
       shape: the shape of the result.
       dtype: an unsigned dtype; uint32 (uint64 under `enable_x64`) if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -347,4 +348,4 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
         )
     width = dtypes.itemsize_bits(dtype)
     drawn = random_bits_p(typed, width=max(width, 8), shape=static_shape("bits", shape))
-    return lax.convert_element_type(drawn, dtype) if width < 8 else drawn
+    return placed(lax.convert_element_type(drawn, dtype) if width < 8 else drawn, out_sharding)

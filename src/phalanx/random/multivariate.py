@@ -38,7 +38,7 @@ def multivariate_normal(
       shape: the shape of the batch of vectors; that of the parameters if None.
       dtype: a floating dtype; the default one if None.
       method: how the covariance is factored: "cholesky", or "eigh" or "svd", which also take singular ones.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `(*shape, n)`.
@@ -113,7 +113,7 @@ def orthogonal(
       shape: the shape of the batch of matrices.
       dtype: a floating or complex dtype; the default floating one if None.
       m: the number of columns; n if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of shape `(*shape, n, m)`.

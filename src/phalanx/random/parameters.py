@@ -17,6 +17,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.lax.explicit import placed as placed
 from phalanx.random.keys import single_key, static_shape
 from phalanx.random.primitives import random_split_p
 
@@ -122,11 +123,6 @@ def _compiled(fun: Callable, names: tuple, out_sharding: Any) -> Callable:
     from phalanx.spmd import jit
 
     return jit(fun, static_argnames=[n for n in names if n != "out_sharding"], out_shardings=out_sharding)
-
-
-def placed(x: Any, out_sharding: Any) -> Any:
-    """`x`, constrained to a sharding if one is given."""
-    return x if out_sharding is None else lax.with_sharding_constraint(x, out_sharding)
 
 
 def key_of(where: str, key: Any) -> Any:

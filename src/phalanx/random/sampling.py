@@ -70,7 +70,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
       x: an array, or an int n for the numbers from 0 to n - 1.
       axis: the dimension along which elements change places.
       independent: whether each line along `axis` gets an order of its own.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array like `x`.

@@ -59,7 +59,7 @@ def uniform(
       dtype: a floating dtype; the default one if None.
       minval: the least value, which broadcasts to the shape.
       maxval: the bound above, which broadcasts to the shape.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -92,7 +92,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
       minval: the least value, which broadcasts to the shape.
       maxval: the bound above, which broadcasts to the shape; one more than the greatest of `dtype` means all values.
       dtype: an integer dtype; the default one if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`; `minval` where `maxval` is not above it.
@@ -180,7 +180,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
       shape: the shape of the result; that of `p` if None.
       mode: "low" compares p with one random number of its dtype, "high" with one of twice the digits, which tells
         apart probabilities close to 0.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       A boolean array.
@@ -221,7 +221,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
       key: a key.
       shape: the shape of the result.
       dtype: a numeric dtype; the default integer if None.
-      out_sharding: a sharding that the result is constrained to.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array of `dtype` and shape `shape`.

@@ -15,6 +15,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.seat import Seat
+from phalanx.engine.frames import boundary
 from phalanx.sharding.mesh import AxisType
 from phalanx.sharding.shardings import NamedSharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, PartitionSpec
@@ -199,6 +200,7 @@ def explicit_axes(
 def _switching(f: Callable, axes: Any, kind: AxisType, name: str, keyword: str, given: Any) -> Callable:
     """`f` with axes of another type; `given` is for its results, or if they become Explicit, its arguments."""
 
+    @boundary
     @functools.wraps(f)
     def switched(*args: Any, **kwargs: Any) -> Any:
         spec = kwargs.pop(keyword, given)

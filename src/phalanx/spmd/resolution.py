@@ -13,12 +13,12 @@ from phalanx.core import dispatch, placement
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ShardingError
-from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.lowering import physical_aval
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
-from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from phalanx.tree import keystr, tree_flatten_with_path
+from phalanx.sharding import UNSPECIFIED, NamedSharding
+from phalanx.tree import keystr, tree_flatten_with_path, tree_map
 
 
 def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
@@ -49,9 +49,9 @@ def declared_types(avals: Sequence[ShapedArray], args: Any, declared: Any, name:
     Raises:
       ShardingError: an argument's type has another sharding.
     """
-    shardings = prefix_shardings(declared, args, "in_shardings")
-    if not any(shardings):
+    if declared is UNSPECIFIED or declared is None:
         return tuple(avals)
+    shardings = prefix_shardings(declared, tree_map(aval_of, args), "in_shardings")
     out = list(avals)
     for i, (a, s) in enumerate(zip(avals, shardings)):  # keyword arguments follow, about which nothing is declared
         in_type = None if s is None else s.as_type(a.ndim)
@@ -69,7 +69,9 @@ def declared_types(avals: Sequence[ShapedArray], args: Any, declared: Any, name:
 
 def split_as_declared(leaves: Sequence[Any], tree: Any, declared: Any) -> list:
     """A function's results, resharded where `out_shardings` is over Explicit axes."""
-    shardings = prefix_shardings(declared, tree, "out_shardings")
+    if declared is UNSPECIFIED or declared is None:
+        return list(leaves)
+    shardings = prefix_shardings(declared, tree_map(aval_of, tree), "out_shardings")
     return [
         reshard_p(x, sharding=s) if s is not None and s.as_type(aval_of(x).ndim) is not None else x
         for x, s in zip(leaves, shardings, strict=True)
@@ -100,7 +102,7 @@ def resolve(
     """
     wanted = next((s for s in (*declared, *out_declared) if s is not None), None)
     if wanted is None:
-        wanted = _constrained_sharding(program)
+        wanted = dispatch.named_sharding(program)
     if wanted is None:
         devices, committed = dispatch.common_devices(types, names)
         if devices is None:
@@ -121,32 +123,6 @@ def resolve(
         else:
             out.append(_same_or(t.sharding, whole, t.aval))
     return devices, out, committed
-
-
-def _constrained_sharding(program: Jaxpr) -> Any:
-    """A sharding that the program itself names, in a constraint or an inner call."""
-    return program.derive("constrained", lambda: _find_constraint(program))
-
-
-def _find_constraint(program: Jaxpr) -> Any:
-    for eqn in program.eqns:
-        options = eqn.params.get("options")
-        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
-        found = eqn.params["sharding"] if placing else None
-        if found is None and eqn.primitive.name == "jit" and options is not None:
-            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
-        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
-            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
-        if found is None:
-            found = next((s for sub in subprograms(eqn.params) if (s := _constrained_sharding(sub)) is not None), None)
-        if found is not None and not _is_abstract(found):
-            return found
-    return None
-
-
-def _is_abstract(sharding: Any) -> bool:
-    """Whether a sharding names no devices."""
-    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def _whole(devices: tuple, shardings: Sequence[Any]) -> Any:
