@@ -4,7 +4,18 @@ Modules are ordinary Python objects with reference semantics. `graphs` describes
 `functional` takes them apart and puts them together, `rngs` keeps random streams.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.nnx import filters as filters
+from phalanx.nnx.autodiff import DiffState as DiffState
+from phalanx.nnx.autodiff import custom_vjp as custom_vjp
+from phalanx.nnx.autodiff import grad as grad
+from phalanx.nnx.autodiff import value_and_grad as value_and_grad
+from phalanx.nnx.calls import cached_partial as cached_partial
+from phalanx.nnx.calls import checkpoint as checkpoint
+from phalanx.nnx.calls import cond as cond
+from phalanx.nnx.calls import eval_shape as eval_shape
+from phalanx.nnx.calls import remat as remat
+from phalanx.nnx.calls import switch as switch
 from phalanx.nnx.filters import All as All
 from phalanx.nnx.filters import AnyOf as AnyOf
 from phalanx.nnx.filters import Everything as Everything
@@ -33,6 +44,12 @@ from phalanx.nnx.functional import update as update
 from phalanx.nnx.functional import variables as variables
 from phalanx.nnx.functional import view as view
 from phalanx.nnx.graphs import GraphDef as GraphDef
+from phalanx.nnx.jitting import jit as jit
+from phalanx.nnx.loops import fori_loop as fori_loop
+from phalanx.nnx.loops import scan as scan
+from phalanx.nnx.loops import while_loop as while_loop
+from phalanx.nnx.mapping import pmap as pmap
+from phalanx.nnx.mapping import vmap as vmap
 from phalanx.nnx.module import Module as Module
 from phalanx.nnx.objects import Data as Data
 from phalanx.nnx.objects import Dict as Dict
@@ -52,6 +69,9 @@ from phalanx.nnx.partitioning import with_partitioning as with_partitioning
 from phalanx.nnx.placing import logical_axis_rules as logical_axis_rules
 from phalanx.nnx.placing import use_eager_sharding as use_eager_sharding
 from phalanx.nnx.placing import using_eager_sharding as using_eager_sharding
+from phalanx.nnx.prefixes import Carry as Carry
+from phalanx.nnx.prefixes import StateAxes as StateAxes
+from phalanx.nnx.prefixes import StateSharding as StateSharding
 from phalanx.nnx.rngs import MissingStreamError as MissingStreamError
 from phalanx.nnx.rngs import RngCount as RngCount
 from phalanx.nnx.rngs import RngKey as RngKey
@@ -94,3 +114,5 @@ Pytree = Object
 Static = StaticHint
 filterlib = filters
 pure = as_pure
+
+_guard(globals())

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphs import Graph, GraphDef, build, build_from_leaves, graph_of
+from phalanx.nnx.graphs import Graph, GraphDef, build, build_from_leaves, graph_of, read
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
 from phalanx.nnx.states import Path, State, _grouped, path_text, to_flat_state
@@ -215,9 +215,8 @@ def _set_leaf(node: Any, refs: dict, path: Path, leaf: Any) -> None:
     """Set an array that stands in no variable, or a new variable."""
     if path in refs:
         holder, key = refs[path]
-        holder = node if holder is None else holder
-        old = holder.__dict__[key] if isinstance(holder, Object) else holder[key]
-        _check_shape(path, old, leaf)
+        holder = node if type(holder) is int else holder
+        _check_shape(path, read(holder, key), leaf)
     elif isinstance(leaf, Variable):
         holder, key = _at(node, path[:-1]), path[-1]
     else:

@@ -96,10 +96,15 @@ class GraphDef:
     Interned: two graphs of the same structure have the same `GraphDef`. A pytree without leaves.
     """
 
-    __slots__ = ("__weakref__", "_paths", "root")
+    __slots__ = ("__weakref__", "_counts", "_defs", "_has_nests", "_has_refs", "_paths", "root", "sources")
 
     root: Any
+    sources: list | None  # where the variables of the first such graph were made, for messages
     _paths: Any
+    _defs: Any
+    _counts: Any
+    _has_nests: bool | None
+    _has_refs: bool | None
     _interned: weakref.WeakValueDictionary[Any, GraphDef] = weakref.WeakValueDictionary()
 
     def __new__(cls, root: Any) -> GraphDef:
@@ -107,7 +112,7 @@ class GraphDef:
         if found is None:
             found = object.__new__(cls)
             found.root = root
-            found._paths = None
+            found._paths = found._defs = found._counts = found._has_nests = found._has_refs = found.sources = None
             found = cls._interned.setdefault(root, found)
         return found
 
@@ -118,6 +123,44 @@ class GraphDef:
             self._paths = ([], [])
             _collect(self.root, (), *self._paths)
         return self._paths
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether this is the structure of several roots, or of one that is no object, each at its number."""
+        return self.root[0] == "nest"
+
+    @property
+    def counts(self) -> list[int]:
+        """For each root how many variables were first met in it."""
+        if self._counts is None:
+            if not self.is_joint:
+                self._counts = [len(self.paths[0])]
+            else:
+                self._counts = [0] * len(self.root.children)
+                for path in self.paths[0]:
+                    self._counts[path[0]] += 1
+        return self._counts
+
+    @property
+    def has_nests(self) -> bool:
+        """Whether it holds pytrees that might change without anybody noticing."""
+        if self._has_nests is None:
+            self._has_nests = _has(self.root, lambda n: n[0] == "nest" and n.structure is not tuple)
+        return self._has_nests
+
+    @property
+    def has_refs(self) -> bool:
+        """Whether anything in it is shared."""
+        if self._has_refs is None:
+            self._has_refs = _has(self.root, lambda n: n[0] == "ref")
+        return self._has_refs
+
+    @property
+    def variable_defs(self) -> list[VariableDef]:
+        """The definitions of the variables, in order."""
+        if self._defs is None:
+            self._defs = list(_variable_defs(self.root))
+        return self._defs
 
     @property
     def num_leaves(self) -> int:
@@ -146,6 +189,13 @@ class GraphDef:
 register_static(GraphDef)
 
 
+def _has(node: Any, test: Any) -> bool:
+    """Whether a definition, or one inside it, is as asked."""
+    if test(node):
+        return True
+    return node[0] in ("object", "container", "nest") and any(_has(c, test) for c in node.children)
+
+
 def _collect(node: Any, path: Path, variables: list, arrays: list) -> None:
     if node is LEAF or node == LEAF:
         arrays.append(path)
@@ -161,15 +211,16 @@ class Graph:
 
     definition: the structure.
     variables, paths: each variable once, in order, and where it was first met.
-    refs, ref_paths: arrays that stand in no variable, as (holder, key), and where they are; the holder is None for the
-      root, which a graph must not keep alive.
+    refs, ref_paths: arrays that stand in no variable, as (holder, key), and where they are; a root, which a graph must
+      not keep alive, is given by its number.
+    groups: for each root, those of the variables and of the refs that were first met in it.
     nodes, versions: all that has a version but the root, and the versions at the time of the walk.
     lists, dicts, nests: plain containers, which nobody watches, with what they held.
     joints: what others remember about this graph together with further ones.
     """
 
     __slots__ = (
-        "definition", "dicts", "joints", "lists", "nests", "nodes", "paths", "ref_paths", "refs",
+        "definition", "dicts", "groups", "joints", "lists", "nests", "nodes", "paths", "ref_paths", "refs",
         "root_version", "time", "variables", "versions",
     )  # fmt: skip
 
@@ -186,6 +237,7 @@ class Graph:
     dicts: list[tuple]
     nests: list[tuple]
     joints: dict[Any, Any]
+    groups: list[tuple[list, list]]
 
     def is_fresh(self, root: Any) -> bool:
         """Whether the structure is still the one that was walked."""
@@ -206,18 +258,19 @@ class Graph:
                 return False
         return True
 
-    def arrays(self, root: Any) -> list:
+    def arrays(self, *roots: Any) -> list:
         """The arrays that stand in no variable."""
-        return [_read(root if holder is None else holder, key) for holder, key in self.refs]
+        return [read(roots[holder] if type(holder) is int else holder, key) for holder, key in self.refs]
 
-    def entries(self, root: Any) -> Iterator[tuple[Path, Any]]:
+    def entries(self, *roots: Any) -> Iterator[tuple[Path, Any]]:
         """Every variable and every other array with its path."""
         yield from zip(self.paths, self.variables)
         if self.refs:
-            yield from zip(self.ref_paths, self.arrays(root))
+            yield from zip(self.ref_paths, self.arrays(*roots))
 
 
-def _read(holder: Any, key: Any) -> Any:
+def read(holder: Any, key: Any) -> Any:
+    """What an object or a container holds under a name or an index."""
     return holder.__dict__[key] if isinstance(holder, Object) else holder[key]
 
 
@@ -330,23 +383,37 @@ class Walk:
         self.ref_paths.append(path)
         return LEAF
 
-    def finish(self, root: Any, definition: Any) -> Graph:
-        """What was found, as a graph whose root is this one."""
+    def finish(self, roots: Sequence[Any], definition: Any, starts: Any = None) -> Graph:
+        """What was found, as a graph with these roots."""
         graph = Graph()
         graph.time = clock.time
         for node in self.nodes:
             if not node._watched:
                 _blank(node, "_watched", True)
-        graph.nodes = [n for n in self.nodes if n is not root]
+        numbers = {id(root): n for n, root in enumerate(roots)}
+        graph.nodes = [n for n in self.nodes if id(n) not in numbers]
         graph.versions = [n._version for n in graph.nodes]
-        graph.root_version = getattr(root, "_version", 0)
+        graph.root_version = getattr(roots[0], "_version", 0) if roots else 0
         graph.definition = GraphDef(definition)
+        if graph.definition.sources is None:
+            graph.definition.sources = [v._source for v in self.variables]
         graph.variables, graph.paths = self.variables, self.paths
-        graph.refs = [(None if holder is root else holder, key) for holder, key in self.refs]
+        graph.refs = [(numbers.get(id(holder), holder), key) for holder, key in self.refs]
         graph.ref_paths = self.ref_paths
         graph.lists, graph.dicts, graph.nests = self.lists, self.dicts, self.nests
+        graph.groups = [(graph.variables, graph.refs)] if starts is None else _grouped(graph, starts)
         graph.joints = {}
         return graph
+
+
+def _grouped(graph: Graph, starts: list[tuple[int, int]]) -> list[tuple[list, list]]:
+    """The variables and the refs of each root, given where each root's begin."""
+    ends = [*starts[1:], (len(graph.variables), len(graph.refs))]
+    return (
+        [(graph.variables[v:v_end], graph.refs[r:r_end]) for (v, r), (v_end, r_end) in zip(starts, ends, strict=True)]
+        if starts
+        else []
+    )
 
 
 def _one_level(x: Any) -> Any:
@@ -368,12 +435,39 @@ def graph_of(node: Any) -> Graph:
     """The graph of an object or of a tree of objects; that of an object is kept on it while its structure stays."""
     if not isinstance(node, Object):
         walk = Walk()
-        return walk.finish(node, walk.visit(node, (), [node], 0))
+        return walk.finish((node,), walk.visit(node, (), [node], 0))
     graph = node._graph
     if graph is None or not graph.is_fresh(node):
         walk = Walk()
-        graph = walk.finish(node, walk._object(node, ()))
+        graph = walk.finish((node,), walk._object(node, ()))
         _blank(node, "_graph", graph)
+    return graph
+
+
+_MOST_JOINTS = 8
+
+
+def joint_graph(roots: Sequence[Any]) -> Graph:
+    """The graph of several roots, what they share numbered once; kept on the first while the structures stay."""
+    if len(roots) == 1 and isinstance(roots[0], Object):
+        return graph_of(roots[0])
+    keyed = bool(roots) and all(isinstance(r, Object) for r in roots)
+    if keyed:
+        first, *rest = map(graph_of, roots)
+        found = first.joints.get(tuple(rest))
+        if found is not None:
+            return found
+    walk = Walk()
+    definitions, starts = [], []
+    for n, root in enumerate(roots):
+        starts.append((len(walk.variables), len(walk.refs)))
+        definitions.append(walk.visit(root, (n,), roots, n))
+    keys = tuple(range(len(roots)))
+    graph = walk.finish(roots, NestDef("nest", tuple, keys, tuple(definitions)), starts)
+    if keyed:
+        if len(first.joints) >= _MOST_JOINTS:
+            first.joints.clear()
+        first.joints[tuple(rest)] = graph
     return graph
 
 
@@ -475,19 +569,20 @@ def build_from_leaves(definition: GraphDef, leaf_at: Any, where: str, copy: bool
             got=f"further ones at {', '.join(spare[:5])}{', ...' if len(spare) > 5 else ''}",
             mend="pass the states of this graph only",
         )
-    defs = iter(variable_defs(definition.root))
-    variables = [_as_variable(next(defs), leaf_at[p], copy) for p in variable_paths]
+    variables = [
+        _as_variable(d, leaf_at[p], copy) for d, p in zip(definition.variable_defs, variable_paths, strict=True)
+    ]
     arrays = [leaf_at[p] for p in array_paths]
     return build(definition.root, iter(variables), iter(arrays), {}, {})
 
 
-def variable_defs(node: Any) -> Iterator[VariableDef]:
+def _variable_defs(node: Any) -> Iterator[VariableDef]:
     """The definitions of the variables, in order."""
     if node[0] == "variable":
         yield node
     elif node[0] in ("object", "container", "nest"):
         for child in node.children:
-            yield from variable_defs(child)
+            yield from _variable_defs(child)
 
 
 def _as_variable(node: VariableDef, leaf: Any, copy: bool) -> Variable:

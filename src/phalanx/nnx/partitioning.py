@@ -15,14 +15,13 @@ from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.trace import Tracer
 from phalanx.nnx.functional import merge, split
+from phalanx.nnx.mapping import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.objects import Object
 from phalanx.nnx.placing import spec_of, using_eager_sharding
 from phalanx.nnx.variables import HOOKS, MISSING, Variable, VariableMetadata
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd import jit
 from phalanx.tree import tree_map
-
-PARTITION_NAME = "partition_name"
 
 
 def _is_variable(x: Any) -> bool:

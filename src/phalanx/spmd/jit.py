@@ -130,16 +130,24 @@ class Jit:
             traced = self._traced(call)
             out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
+        entry = self._entry(call)
+        out = entry(call.leaves)
+        if state.context.debug_nans or state.context.debug_infs:
+            self._check(out, args, kwargs)
+        return entry.unflatten(out)
+
+    def entry(self, args: tuple, kwargs: dict) -> _Entry:
+        """What runs for these arguments, compiled if need be; for rooms that build their own hot path on it."""
+        return self._entry(self._signature.split(args, kwargs))
+
+    def _entry(self, call: Any) -> _Entry:
         types = tuple([concrete_type(x) for x in call.leaves])
         key = (call.key, types, state.context)
         entry = self._calls.get(key)
         if entry is None:
             explain_miss(self._name, call, types, state.context, self._calls)
             entry = self._calls[key] = self._prepare(call, types)
-        out = entry(call.leaves)
-        if state.context.debug_nans or state.context.debug_infs:
-            self._check(out, args, kwargs)
-        return entry.unflatten(out)
+        return entry
 
     def _check(self, out: list, args: tuple, kwargs: dict) -> None:
         """Under `debug_nans`, find the operation that made a bad value by running the function without `jit`."""

@@ -1,0 +1,389 @@
+"""Derivatives of functions of modules: `grad`, `value_and_grad`, `custom_vjp`.
+
+The variables that are meant by a filter (parameters, unless another is given) are differentiated; gradients come back
+as states with the same paths and kinds. Builds on `phalanx.value_and_grad` and `phalanx.custom_vjp` by lifting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx import transforms
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
+from phalanx.core.source import code_position
+from phalanx.nnx.filters import Filter, to_predicate
+from phalanx.nnx.functional import state
+from phalanx.nnx.lifting import ROOTS, Inside, Lifted, Outputs, Parts, Shadow, bring_back, gather, shadow_paths
+from phalanx.nnx.objects import Object
+from phalanx.nnx.states import State, path_text, to_flat_state
+from phalanx.nnx.variables import MISSING, Param, Variable
+
+
+@dataclasses.dataclass(frozen=True)
+class DiffState:
+    """An argument of a differentiated function, and which of its variables are meant.
+
+    Args:
+      argnum: the number of the argument.
+      filter: the variables to differentiate with respect to.
+    """
+
+    argnum: int
+    filter: Filter
+
+
+class _Chosen:
+    """What of a call's arguments is differentiated.
+
+    Args:
+      where: the transformation, for messages.
+      parts: the arguments, as `(args, kwargs)`.
+      argnums: the option: a number, a `DiffState`, or a sequence of them.
+    """
+
+    def __init__(self, where: str, parts: Parts, argnums: Any):
+        sizes = [t.num_leaves for t in parts.tree.children()[0].children()]
+        self.is_single = isinstance(argnums, int | DiffState)
+        self.wanted = [argnums] if self.is_single else list(argnums)
+        self.parts = parts
+        argument_of = [n for n, size in enumerate(sizes) for _ in range(size)]
+        filters = {}
+        for wanted in self.wanted:
+            number = wanted.argnum if isinstance(wanted, DiffState) else wanted
+            if not -len(sizes) <= number < len(sizes):
+                raise ArgumentError(
+                    f"{where}, argnums",
+                    expected=f"positions below {len(sizes)}, the number of positional arguments",
+                    got=repr(argnums),
+                    mend="pass the differentiated arguments by position, or change argnums",
+                )
+            filters[number % len(sizes)] = wanted.filter if isinstance(wanted, DiffState) else None
+        self.numbers = list(filters)
+        self.argument_of = argument_of
+        roots = [n for n, x in zip(argument_of, parts.leaves) if isinstance(x, ROOTS)]
+        roots += [len(sizes)] * (len(parts.roots) - len(roots))
+        self.values = []
+        for (root, path), box in zip(parts.paths(), parts.boxes(), strict=True):
+            number = roots[root]
+            self.values.append(number in filters and _is_meant(filters[number], parts.roots[root], path, box))
+        self.leaves = [i for i, n in enumerate(argument_of) if n in filters and not isinstance(parts.leaves[i], ROOTS)]
+        for number, filter in filters.items():
+            held = [m for (root, _), m in zip(parts.paths(), self.values) if roots[root] == number]
+            if filter is not None and not any(held):
+                raise ArgumentError(
+                    f"{where}, argument {number}",
+                    expected=f"variables that {to_predicate(filter)!r} means",
+                    got="none",
+                    mend="correct the filter of DiffState",
+                )
+
+    def inputs(self) -> list:
+        """The differentiated values."""
+        own = [v for v, chosen in zip(self.parts.values(), self.values, strict=True) if chosen]
+        return [*own, *(self.parts.leaves[i] for i in self.leaves)]
+
+    def filled(self, inputs: Sequence[Any]) -> Any:
+        """The arguments with shadows for modules, and these values where they are differentiated."""
+        parts, given = self.parts, iter(inputs)
+        values = [next(given) if chosen else v for v, chosen in zip(parts.values(), self.values, strict=True)]
+        leaves = list(parts.leaves)
+        for i in self.leaves:
+            leaves[i] = next(given)
+        return Parts(leaves, parts.tree, parts.roots, parts.graph).shadowed(values)
+
+    def gradients(self, bars: Sequence[Any]) -> Any:
+        """The gradients in the structure of the arguments, states in the place of modules."""
+        parts, given = self.parts, iter(bars)
+        held: dict[int, list] = {}
+        for (root, path), box, chosen in zip(parts.paths(), parts.boxes(), self.values, strict=True):
+            if chosen:
+                bar = next(given)
+                held.setdefault(root, []).append((path, box.copy(bar) if isinstance(box, Variable) else bar))
+        leaves = dict(zip(self.leaves, given))
+        numbers = iter(range(len(parts.roots)))
+        filled = [
+            _gradient_of(x, held.get(next(numbers), [])) if isinstance(x, ROOTS) else leaves.get(i)
+            for i, x in enumerate(parts.leaves)
+        ]
+        arguments = parts.tree.unflatten(filled)[0]
+        out = tuple(arguments[n] for n in self.numbers)
+        return out[0] if self.is_single else out
+
+
+def _is_meant(filter: Filter, root: Any, path: Any, box: Any) -> bool:
+    if filter is None:
+        # Of a module its parameters; a variable, or an array in a state, was given to be differentiated.
+        return isinstance(box, Param) if isinstance(root, Object) else True
+    return to_predicate(filter)(path, box)
+
+
+def _gradient_of(root: Any, bars: list) -> Any:
+    return State.from_flat_path(bars) if isinstance(root, Object) else bars[0][1] if bars else None
+
+
+class _Loss:
+    """The function that is differentiated: from the chosen values to the loss, with all outputs on the side."""
+
+    def __init__(self, fun: Callable, chosen: _Chosen, has_aux: bool):
+        self._fun, self._chosen, self._has_aux = fun, chosen, has_aux
+        self.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        self.__wrapped__ = fun
+
+    def __call__(self, inputs: list) -> tuple[Any, Outputs]:
+        inside = Inside(self._chosen.filled(inputs))
+        own, named = inside.args
+        out = self._fun(*own, **named)
+        loss = out
+        if self._has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise ArgumentTypeError(
+                    f"the result of {code_position(self._fun)}",
+                    expected="a pair (result, aux), since has_aux=True",
+                    got=type(out).__name__,
+                    mend="return (result, aux), or drop has_aux",
+                )
+            loss = out[0]
+        return loss.value if isinstance(loss, Variable) else loss, inside.outputs(out)
+
+
+def value_and_grad(
+    f: Any = MISSING,
+    *,
+    argnums: int | DiffState | Sequence[int | DiffState] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function that gives both the value and the gradient of a scalar function of modules.
+
+    Args:
+      f: a function whose result is a scalar (with `has_aux`, a pair of that and anything). Left out, a decorator is
+        given.
+      argnums: the argument, or arguments, to differentiate with respect to; of a module its `Param`s, or what the
+        filter of a `DiffState` means.
+      has_aux: whether `f` returns `(result, aux)`.
+      holomorphic, allow_int: as in `phalanx.value_and_grad`.
+      reduce_axes, graph, graph_updates: taken for compatibility.
+
+    Returns:
+      A function that returns `(value, gradient)`; for a module the gradient is a `State` of variables of the same
+      kinds. Changes that `f` makes to modules are made to the caller's.
+
+    Raises:
+      ArgumentError: the filter of a `DiffState` means nothing.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(3.0)
+      >>> value, bar = nnx.value_and_grad(lambda w: w * w)(w)
+      >>> float(value), float(bar.value)
+      (9.0, 6.0)
+    """
+    if f is MISSING:
+        return functools.partial(
+            value_and_grad, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
+        )
+
+    @functools.wraps(f)
+    def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
+        parts = gather((args, kwargs))
+        chosen = _Chosen("grad", parts, argnums)
+        differentiated = transforms.value_and_grad(
+            _Loss(f, chosen, has_aux), has_aux=True, holomorphic=holomorphic, allow_int=allow_int
+        )
+        (_, outputs), bars = differentiated(chosen.inputs())
+        return bring_back(parts, outputs), chosen.gradients(bars)
+
+    return value_and_gradient
+
+
+def grad(
+    f: Any = MISSING,
+    *,
+    argnums: int | DiffState | Sequence[int | DiffState] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function that gives the gradient of a scalar function of modules.
+
+    Args:
+      f, argnums, has_aux, holomorphic, allow_int: as in `value_and_grad`.
+      reduce_axes, graph, graph_updates: taken for compatibility.
+
+    Returns:
+      A function that returns the gradient, or `(gradient, aux)` if `has_aux`.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> model = nnx.Dict(w=nnx.Param(jnp.array(2.0)), n=nnx.Cache(jnp.array(5.0)))
+      >>> float(nnx.grad(lambda w, n: w * w * n)(model.w, model.n).value)
+      20.0
+    """
+    if f is MISSING:
+        return functools.partial(grad, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
+    both = value_and_grad(f, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
+
+    @functools.wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, bar = both(*args, **kwargs)
+        return (bar, value[1]) if has_aux else bar
+
+    return gradient
+
+
+class custom_vjp:
+    """A function of modules with its own reverse derivative.
+
+    `fwd(*args) -> (result, residuals)`, where residuals may hold modules, and
+    `bwd(residuals, (inputs_bar, result_bar)) -> cotangents`: `inputs_bar` has for each module the state of cotangents
+    of its variables' new values (None for other arguments), and a cotangent is a state for a module, an array for an
+    array.
+
+    Args:
+      fun: the function.
+      nondiff_argnums: arguments without derivative, passed first to `bwd`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> @nnx.custom_vjp
+      ... def square(w):
+      ...     return w * w
+      >>> def bwd(w, bars):
+      ...     return (w.replace(10 * bars[1]),)
+      >>> square.defvjp(lambda w: (square(w), w), bwd)
+      >>> float(nnx.grad(square)(nnx.Param(3.0)).value)
+      10.0
+    """
+
+    def __init__(
+        self,
+        fun: Any = MISSING,
+        *,
+        nondiff_argnums: Sequence[int] = (),
+        graph: bool | None = None,
+        graph_updates: bool | None = None,
+    ):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = tuple(nondiff_argnums)
+        self._fwd: Callable | None = None
+        self._bwd: Callable | None = None
+
+    def __new__(cls, fun: Any = MISSING, **options: Any) -> Any:
+        if fun is MISSING:
+            return functools.partial(cls, **options)
+        return object.__new__(cls)
+
+    def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False) -> None:
+        """Set the rules."""
+        self._fwd, self._bwd = fwd, bwd
+
+    def __call__(self, *args: Any) -> Any:
+        if self._fwd is None or self._bwd is None:
+            raise TraceError(
+                f"call of {code_position(self.fun)}",
+                expected="a custom_vjp function with rules",
+                got="none",
+                mend="define them with defvjp",
+            )
+        static = {n % len(args): args[n] for n in self.nondiff_argnums}
+        dynamic = tuple(x for i, x in enumerate(args) if i not in static)
+        parts = gather((dynamic, {}))
+        shadows = parts.shadowed()[0]
+        lifted = transforms.custom_vjp(Lifted(functools.partial(_with_static, self.fun, static), every=True))
+        lifted.defvjp(
+            functools.partial(self._forward, static), functools.partial(self._backward, list(static.values()), shadows)
+        )
+        return bring_back(parts, lifted(*shadows))
+
+    def _forward(self, static: dict, *shadows: Any) -> tuple:
+        inside = Inside((shadows, {}))
+        result = _with_static(self._fwd, static, *inside.args[0])
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise ArgumentTypeError(
+                f"fwd rule of {code_position(self.fun)}",
+                expected="a pair (result, residuals)",
+                got=repr(result),
+                mend="return (result, residuals)",
+            )
+        return inside.outputs(result[0], every=True), gather(result[1]).shadowed()
+
+    def _backward(self, static: list, shadows: tuple, residuals: Any, bars: Outputs) -> tuple:
+        outcome, values = bars.outcome, list(bars.values)
+        out_bar = outcome.tree.unflatten(
+            [values[i] for i in _leaf_numbers(outcome)]  # modules in the result have no cotangent of their own
+        )
+        of_variable = {o.number: x for o, x in zip(outcome.origins, values, strict=True) if o.kind == "variable"}
+        inputs_bar = tuple(_bar_state(s, of_variable) for s in shadows)
+        result = self._bwd(*static, Inside(residuals).args, (inputs_bar, out_bar))
+        where = f"bwd rule of {code_position(self.fun)}"
+        if not isinstance(result, tuple | list) or len(result) != len(shadows):
+            raise TreeError(
+                where,
+                expected=f"a tuple of {len(shadows)} cotangents, one for each differentiable argument",
+                got=f"{type(result).__name__} of {len(result)}" if isinstance(result, tuple) else repr(result),
+                mend="return a tuple with a cotangent (or None) for each argument",
+            )
+        return tuple(_as_shadow(where, s, x) for s, x in zip(shadows, result, strict=True))
+
+
+def _leaf_numbers(outcome: Any) -> list[int]:
+    numbers, n = [], 0
+    for is_node in outcome.is_node:
+        numbers.append(-1 if is_node else n)
+        n += not is_node
+    return numbers
+
+
+def _with_static(fun: Any, static: dict[int, Any], *dynamic: Any) -> Any:
+    given = iter(dynamic)
+    count = len(static) + len(dynamic)
+    return fun(*(static[i] if i in static else next(given) for i in range(count)))
+
+
+def _bar_state(argument: Any, of_variable: dict[int, Any]) -> Any:
+    """For a module the state of cotangents of its variables' new values; None for an array."""
+    if type(argument) is not Shadow:
+        return None
+    definition, paths = argument.definition, shadow_paths(argument)
+    start = sum(definition.counts[: argument.number])
+    count = definition.counts[argument.number]
+    pairs = [
+        (path, definition.variable_defs[i].type.from_metadata(of_variable[i], {}))
+        for i, path in zip(range(start, start + count), paths)
+    ]
+    return pairs[0][1] if len(pairs) == 1 and pairs[0][0] == () else State.from_flat_path(pairs)
+
+
+def _as_shadow(where: str, argument: Any, bar: Any) -> Any:
+    """A cotangent as `phalanx.custom_vjp` wants it: in the structure of the shadow."""
+    if type(argument) is not Shadow or bar is None:
+        return bar
+    paths = shadow_paths(argument)
+    if isinstance(bar, Variable):
+        given: Any = {(): bar}
+    elif isinstance(bar, Object):
+        given = to_flat_state(state(bar))
+    else:
+        given = to_flat_state(bar)
+    unknown = [path_text(p) for p in given.keys() if p not in paths]
+    if unknown:
+        raise TreeError(
+            where,
+            expected="a state with paths of the module",
+            got=f"one with {', '.join(unknown)}",
+            mend="fill in the state that bwd is given for the module",
+        )
+    bars = [given.get(p) for p in paths]
+    return Shadow(argument.definition, argument.number, [x.raw_value if isinstance(x, Variable) else x for x in bars])

@@ -1,0 +1,181 @@
+"""Transformations that only change how a function of modules is called: `remat`, `eval_shape`, `cond`, `switch`.
+
+Each is the ordinary transformation of the lifted function. Branches give back the values of all variables, so that
+their results agree; none may change a structure unless all change it alike.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx import lax, spmd, transforms
+from phalanx.core.aval import ShapeDtypeStruct, aval_of
+from phalanx.nnx.functional import map as map_graph
+from phalanx.nnx.lifting import Lifted, body_for, bring_back, gather
+from phalanx.nnx.objects import is_array
+from phalanx.nnx.variables import MISSING, Variable
+from phalanx.tree import tree_flatten, tree_map
+
+
+def remat(
+    f: Any = MISSING,
+    *,
+    prevent_cse: bool = True,
+    static_argnums: int | tuple[int, ...] = (),
+    policy: Callable | None = None,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function of modules whose inner values are not kept for differentiation but computed again.
+
+    Args:
+      f: the function. Left out, a decorator is given.
+      prevent_cse, static_argnums, policy: as in `phalanx.checkpoint`.
+      graph, graph_updates: taken for compatibility.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> float(nnx.grad(nnx.remat(lambda w: w * w))(nnx.Param(3.0)).value)
+      6.0
+    """
+    if f is MISSING:
+        return functools.partial(remat, prevent_cse=prevent_cse, static_argnums=static_argnums, policy=policy)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(f)
+    def rematerialized(*args: Any, **kwargs: Any) -> Any:
+        fixed = {n % len(args): args[n] for n in numbers}
+        dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
+
+        def call(*own: Any, **named: Any) -> Any:
+            given = iter(own)
+            return f(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named)
+
+        parts = gather((dynamic, kwargs))
+        own, named = parts.shadowed()
+        lifted = transforms.checkpoint(Lifted(functools.wraps(f)(call)), prevent_cse=prevent_cse, policy=policy)
+        return bring_back(parts, lifted(*own, **named))
+
+    return rematerialized
+
+
+checkpoint = remat
+
+
+def eval_shape(
+    f: Callable, *args: Any, graph: bool | None = None, graph_updates: bool | None = None, **kwargs: Any
+) -> Any:
+    """What a function of modules gives, as types, without computing anything; modules hold types, too.
+
+    Args:
+      f: the function.
+      *args, **kwargs: its arguments; they are not changed.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.eval_shape(lambda: nnx.Param(jnp.zeros((1000, 1000))))
+      Param(value=ShapeDtypeStruct(shape=(1000, 1000), dtype=float32))
+    """
+    parts = gather(map_graph(lambda path, x: tree_map(_type_of, x), _arrays_only((args, kwargs))))
+    own, named = parts.shadowed()
+    return bring_back(parts, spmd.eval_shape(Lifted(f), *own, **named))
+
+
+def _arrays_only(tree: Any) -> Any:
+    """The arguments with their scalars as arrays' types, so that the walk takes them for leaves."""
+    leaves, structure = tree_flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
+    return structure.unflatten([x if isinstance(x, Variable) else _type_of(x) for x in leaves])
+
+
+def _type_of(x: Any) -> Any:
+    if isinstance(x, ShapeDtypeStruct):
+        return x
+    if not is_array(x) and not isinstance(x, int | float | complex):
+        return x
+    aval = aval_of(x)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _branch(fun: Callable) -> Lifted:
+    return body_for(fun, "branch", lambda call: Lifted(call, every=True))
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable,
+    false_fun: Callable,
+    *operands: Any,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Call one of two functions of modules, chosen when the program runs.
+
+    Args:
+      pred: a boolean or numeric scalar.
+      true_fun, false_fun: functions of the operands, with results of the same structure and types.
+      *operands: their arguments.
+      graph, graph_updates: taken for compatibility.
+
+    Returns:
+      The result of the chosen function; the changes it makes to modules are made to the caller's.
+
+    Raises:
+      TreeError: the results differ in structure, or only one function changes a module's structure.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> n = nnx.Variable(jnp.array(1.0))
+      >>> nnx.cond(True, lambda n: n.set_value(n + 1), lambda n: None, n)
+      >>> float(n.value)
+      2.0
+    """
+    parts = gather((operands, {}))
+    own, _ = parts.shadowed()
+    return bring_back(parts, lax.cond(_plain(pred), _branch(true_fun), _branch(false_fun), *own))
+
+
+def switch(
+    index: Any,
+    branches: Sequence[Callable],
+    *operands: Any,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Call one of several functions of modules, chosen by number when the program runs.
+
+    Args:
+      index: an integer scalar, clamped to the number of branches.
+      branches: functions of the operands, with results of the same structure and types.
+      *operands: their arguments.
+      graph, graph_updates: taken for compatibility.
+
+    Returns:
+      The result of the chosen function; the changes it makes to modules are made to the caller's.
+
+    Raises:
+      TreeError: the results differ in structure, or only some functions change a module's structure.
+    """
+    parts = gather((operands, {}))
+    own, _ = parts.shadowed()
+    return bring_back(parts, lax.switch(_plain(index), [_branch(f) for f in branches], *own))
+
+
+def _plain(x: Any) -> Any:
+    return x.value if isinstance(x, Variable) else x
+
+
+def cached_partial(
+    f: Callable, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
+) -> Callable:
+    """A function with its first arguments given; since unchanged modules are never walked again, that is all it takes.
+
+    Args:
+      f: the function.
+      *cached_args: its first arguments.
+      graph, graph_updates: taken for compatibility.
+    """
+    return functools.partial(f, *cached_args)

@@ -1,0 +1,324 @@
+"""`nnx.jit`: functions of modules compiled as a whole, and their stages.
+
+The hot path looks at each argument once: a module whose structure is the one of last time gives its variables from the
+cached graph, their types and the structure make the key, and the program runs on their buffers; only variables that the
+program changes are written. Everything else goes through `phalanx.jit` of the lifted function, whose arguments are
+shadows and whose outputs say what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core import dispatch
+from phalanx.core.array import Array
+from phalanx.core.config import state
+from phalanx.core.dispatch import brought, concrete_type, explain_failure
+from phalanx.engine.frames import as_boundary, boundary, hide_frames
+from phalanx.engine.pytree import flatten
+from phalanx.nnx.graphs import Graph, joint_graph, read
+from phalanx.nnx.lifting import Lifted, Outputs, Parts, bring_back, gather, is_root
+from phalanx.nnx.objects import Object
+from phalanx.nnx.prefixes import InputPrefix, output_specs
+from phalanx.nnx.stages import Traced
+from phalanx.nnx.variables import Variable
+from phalanx.spmd import jit as plain_jit
+from phalanx.spmd.arguments import Signature
+
+_type_of, _buffer_of, _value_of = map(operator.attrgetter, ("_type", "_buffer", "_value"))
+_NO_MODULES = joint_graph(())
+
+
+class _Opaque:
+    """A static argument, hidden from the walk."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def _hit(call: dispatch.Call, outputs: Outputs) -> tuple:
+    """What a call that hits the cache has to do."""
+    outcome = outputs.outcome
+    return call.moves, call.run, call.handlers, call.out_types, outcome.changed, outcome.num_out, outcome.tree.unflatten
+
+
+class LiftedJit:
+    """What is behind a compiled function of modules.
+
+    Args:
+      fun: the function.
+      options: those of `phalanx.jit`; the shardings are prefixes that may hold `StateSharding`.
+    """
+
+    def __init__(self, fun: Callable, options: dict):
+        self._fun = fun
+        self._in_shardings = options.pop("in_shardings")
+        self._out_shardings = options.pop("out_shardings")
+        self._options = options
+        self._statics = Signature(fun, options["static_argnums"], options["static_argnames"], None, None)
+        self._calls: dict[tuple, tuple] = {}
+        self._inner: dict[Any, Any] = {}
+
+    def function(self) -> Callable:  # noqa: C901 - the hot path stands in one piece
+        """The callable that users hold."""
+        calls, slowly, is_plain, wrap = self._calls, self._call, self._statics.is_plain, Array
+        last: tuple = ((), None, None, ())
+
+        @functools.wraps(self._fun)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            nonlocal last
+            try:
+                found = collected(args, kwargs) if is_plain and state.trace is None else None
+                if found is None:
+                    return slowly(args, kwargs)
+                key, inputs, variables = found
+                try:
+                    types = [*map(_type_of, inputs)]
+                except AttributeError:  # some data is on the host
+                    types = [*map(concrete_type, inputs)]
+                # Most calls are like the one before, and comparing with that one costs less than a look-up.
+                if key != last[1] or types != last[0] or state.context is not last[2]:
+                    hit = calls.get((key, tuple(types), state.context))
+                    if hit is None:
+                        return slowly(args, kwargs, key, tuple(types))
+                    last = types, key, state.context, hit
+                moves, run, handlers, out_types, changed, num_out, unflatten = last[3]
+                if moves:
+                    inputs = brought(inputs, moves)
+                try:
+                    results = run([*map(_buffer_of, inputs)]).consume_with_handlers(handlers)
+                except Exception as error:
+                    explain_failure(error, inputs)
+                    raise
+                if not changed:
+                    return unflatten(map(wrap, results, out_types))
+                out = [*map(wrap, results, out_types)]
+                for i, x in zip(changed, out[num_out:]):
+                    variables[i]._value = x
+                return unflatten(out[:num_out])
+            except Exception as error:
+                hide_frames(error)
+                raise
+
+        def forget() -> None:
+            nonlocal last
+            last = ((), None, None, ())
+
+        self._forget_last = forget
+        for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
+            setattr(compiled, name, boundary(getattr(self, name)))
+        compiled._jit = self  # type: ignore[attr-defined]
+        return as_boundary(compiled)
+
+    def _gather(self, args: tuple, kwargs: dict) -> tuple[Parts, tuple, dict]:
+        """The arguments taken apart, and as the inner function takes them."""
+        numbers, names = self._statics.static_argnums, self._statics.static_argnames
+        if not self._statics.is_plain:
+            args = tuple([_Opaque(x) if i in numbers else x for i, x in enumerate(args)])
+            kwargs = {k: _Opaque(x) if k in names else x for k, x in kwargs.items()}
+        parts = gather((args, kwargs))
+        own, named = parts.shadowed()
+        if not self._statics.is_plain:
+            own = tuple([x.value if type(x) is _Opaque else x for x in own])
+            named = {k: x.value if type(x) is _Opaque else x for k, x in named.items()}
+        return parts, own, named
+
+    def _call(self, args: tuple, kwargs: dict, key: Any = None, types: Any = None) -> Any:
+        """Every call that is not a plain hit."""
+        parts, own, named = self._gather(args, kwargs)
+        inner = self._inner_for(parts)
+        outputs = inner(*own, **named)
+        if state.trace is None and self._statics.is_plain and not state.context.disable_jit:
+            if key is None and (found := collected(args, kwargs)) is not None:  # the graphs were made just now
+                key, types = found[0], tuple(map(concrete_type, found[1]))
+            call = inner._jit.entry(own, named)
+            if key is not None and call.is_plain and outputs.outcome.rebuild is None:
+                self._calls[key, types, state.context] = _hit(call, outputs)
+        return bring_back(parts, outputs)
+
+    def _inner_for(self, parts: Parts) -> Any:
+        """The compiled function of shadows: one for all, or one for each structure where shardings depend on it."""
+        if self._in_shardings is None and self._out_shardings is None:
+            if None not in self._inner:
+                self._inner[None] = plain_jit(Lifted(self._fun), **self._options)
+            return self._inner[None]
+        key = parts.graph.definition, parts.tree
+        if key not in self._inner:
+            inputs = InputPrefix("jit, in_shardings", self._in_shardings, parts)
+            shardings = inputs.shadowed(parts)[0] if self._in_shardings is not None else None
+            function = _Placed(self._fun, self._out_shardings, inputs)
+            self._inner[key] = plain_jit(
+                function, in_shardings=shardings, out_shardings=function.out_shardings, **self._options
+            )
+        return self._inner[key]
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for arguments of these types: the first stage."""
+        parts, own, named = self._gather(args, kwargs)
+        return Traced(self._inner_for(parts).trace(*own, **named), self)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace and lower for arguments of these types: the second stage."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The types of the results, modules in them as states, without compiling."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget all programs of this function."""
+        self._forget_last()
+        self._calls.clear()
+        self._inner.clear()
+
+    def _cache_size(self) -> int:
+        return sum(f._cache_size() for f in self._inner.values())
+
+
+class _Placed(Lifted):
+    """A lifted function that says where its outputs are to be once it knows what they are.
+
+    Args:
+      fun: the user's function.
+      prefix: the user's `out_shardings`.
+      inputs: the user's `in_shardings`, spread over the arguments.
+    """
+
+    def __init__(self, fun: Callable, prefix: Any, inputs: InputPrefix):
+        super().__init__(fun)
+        self._prefix, self._inputs = prefix, inputs
+        # Filled at each trace, and read by `jit` right after it.
+        self.out_shardings = Outputs(None, [])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
+        outputs = super().__call__(*args, **kwargs)
+        self.out_shardings.outcome = outputs.outcome
+        self.out_shardings.values = output_specs("jit, out_shardings", self._prefix, outputs.outcome, self._inputs)
+        return outputs
+
+
+def collected(args: tuple, kwargs: dict) -> tuple[tuple, list, Sequence[Variable]] | None:
+    """The key of a call's structure, its arrays in the program's order, and the variables of its modules.
+
+    None where a structure has to be walked first, or an argument holds modules or variables in a pytree.
+    """
+    given = args
+    kinds: list[Any] = []
+    if kwargs:
+        names = sorted(kwargs)
+        given = (*args, *[kwargs[name] for name in names])
+        kinds += names
+    graphs: list[Graph] = []
+    for x in given:
+        if type(x) is Array:
+            kinds.append(None)
+        elif isinstance(x, Object):
+            graph = x._graph
+            if graph is None or not graph.is_fresh(x):
+                return None
+            graphs.append(graph)
+            kinds.append(graph)
+        else:
+            leaves, tree = flatten(x, is_root)
+            if any(map(is_root, leaves)):
+                return None
+            kinds.append((tree, leaves))
+    joint = None
+    if len(graphs) == 1:
+        joint = graphs[0]
+    elif graphs:
+        joint = graphs[0].joints.get(tuple(graphs[1:]))
+        if joint is None:
+            return None
+    return _keyed(given, kinds, len(kwargs), joint)
+
+
+def _keyed(given: tuple, kinds: list, num_names: int, joint: Graph | None) -> tuple[tuple, list, Sequence[Variable]]:
+    """The key, the arrays and the variables of a call of which each argument's kind is known."""
+    if joint is None:
+        joint = _NO_MODULES
+    inputs: list[Any] = []
+    key: list[Any] = [joint.definition, len(given), *kinds[:num_names]]
+    groups = iter(joint.groups)
+    for x, kind in zip(given, kinds[num_names:]):
+        if kind is None:
+            inputs.append(x)
+            key.append(None)
+        elif type(kind) is tuple:
+            inputs += kind[1]
+            key.append(kind[0])
+        else:
+            variables, refs = next(groups)
+            inputs += map(_value_of, variables)
+            key.append(Object)
+            if refs:
+                roots = [r for r in given if isinstance(r, Object)]
+                inputs += [read(roots[h] if type(h) is int else h, k) for h, k in refs]
+    return tuple(key), inputs, joint.variables
+
+
+def jit(
+    fun: Callable | None = None,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict | None = None,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Compile a function of modules as a whole; changes it makes to them are made to the caller's.
+
+    Args:
+      fun: a function of modules, arrays and pytrees of them. Left out, `jit` gives a decorator.
+      in_shardings, out_shardings: as in `phalanx.jit`; where a module stands, a sharding for all its variables or a
+        `StateSharding`. Changed variables are placed as they came in.
+      static_argnums, static_argnames, donate_argnums, donate_argnames: as in `phalanx.jit`.
+      keep_unused, device, backend, inline, compiler_options: as in `phalanx.jit`.
+      graph, graph_updates: taken for compatibility; sharing and changes of structure are always kept.
+
+    Returns:
+      The compiled function, with the stages `trace`, `lower` and `eval_shape` as methods.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> class Counter(nnx.Module):
+      ...     def __init__(self):
+      ...         self.n = nnx.BatchStat(jnp.array(0))
+      >>> @nnx.jit
+      ... def count(counter, by):
+      ...     counter.n.value += by
+      >>> counter = Counter()
+      >>> count(counter, 2)
+      >>> int(counter.n.value)
+      2
+    """
+    options = dict(
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        compiler_options=compiler_options,
+    )
+    if fun is None:
+        return lambda f: jit(f, **options)
+    return LiftedJit(fun, options).function()
