@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from phalanx import ad_checkpoint as ad_checkpoint
     from phalanx import core as core
     from phalanx import custom_batching as custom_batching
+    from phalanx import custom_derivatives as custom_derivatives
     from phalanx import debug as debug
+    from phalanx import dtypes as dtypes
     from phalanx import engine as engine
+    from phalanx import errors as errors
     from phalanx import experimental as experimental
     from phalanx import export as export
     from phalanx import interpreters as interpreters
@@ -27,12 +30,13 @@ if TYPE_CHECKING:
     from phalanx import random as random
     from phalanx import sharding as sharding
     from phalanx import spmd as spmd
+    from phalanx import stages as stages
+    from phalanx import test_util as test_util
     from phalanx import testing as testing
     from phalanx import transforms as transforms
     from phalanx import tree as tree
     from phalanx import tree_util as tree_util
-    from phalanx.core import dtypes as dtypes
-    from phalanx.core import errors as errors
+    from phalanx import typing as typing
     from phalanx.core.array import Array as Array
     from phalanx.core.array import Shard as Shard
     from phalanx.core.array import block_until_ready as block_until_ready
@@ -91,7 +95,6 @@ if TYPE_CHECKING:
     from phalanx.spmd import make_jaxpr as make_jaxpr
     from phalanx.spmd import pjit as pjit
     from phalanx.spmd import shard_map as shard_map
-    from phalanx.spmd import stages as stages
     from phalanx.transforms import checkpoint as checkpoint
     from phalanx.transforms import checkpoint_policies as checkpoint_policies
     from phalanx.transforms import closure_convert as closure_convert
@@ -119,7 +122,10 @@ _MODULES = {
             "core",
             "ad_checkpoint",
             "custom_batching",
+            "custom_derivatives",
             "debug",
+            "dtypes",
+            "errors",
             "experimental",
             "export",
             "engine",
@@ -132,15 +138,15 @@ _MODULES = {
             "random",
             "sharding",
             "spmd",
+            "stages",
+            "test_util",
             "testing",
             "transforms",
             "tree",
             "tree_util",
+            "typing",
         )
-    },
-    "dtypes": "phalanx.core.dtypes",
-    "errors": "phalanx.core.errors",
-    "stages": "phalanx.spmd.stages",
+    }
 }
 
 _NAMES = {

@@ -5,5 +5,7 @@ from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name
 from phalanx.transforms.remat import checkpoint_policies as checkpoint_policies
 from phalanx.transforms.remat import remat as remat
+from phalanx.transforms.residuals import print_saved_residuals as print_saved_residuals
+from phalanx.transforms.residuals import saved_residuals as saved_residuals
 
 _guard(globals())

@@ -59,6 +59,24 @@ def test_the_names_given_to_type_checkers_are_those_of_the_table():
     assert modules == phalanx._MODULES
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from phalanx.custom_derivatives import SymbolicZero, custom_jvp",
+        "from phalanx.dtypes import bfloat16, issubdtype, prng_key",
+        "from phalanx.errors import ConcretizationTypeError, JaxRuntimeError, ShardingError",
+        "from phalanx.experimental import host_callback, io_callback, mesh_utils",
+        "from phalanx.experimental.global_device_array import GlobalDeviceArray",
+        "from phalanx.interpreters import pxla",
+        "from phalanx.stages import Compiled, Lowered, Traced, Wrapped",
+        "from phalanx.test_util import check_grads",
+        "from phalanx.typing import ArrayLike, DTypeLike",
+    ],
+)
+def test_programs_of_the_field_find_their_imports(statement):
+    exec(statement, {})
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"^module 'phalanx' has no attribute 'jitt'$"):
         phalanx.jitt

@@ -1,0 +1,78 @@
+"""Residuals: what differentiation keeps from the forward pass for the backward one, shown to the user.
+
+Builds on `linearization`, which decides; `ad_checkpoint.print_saved_residuals` shows what a `checkpoint` policy saves.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal
+from phalanx.core.source import code_position, summary
+from phalanx.core.trace import stage
+from phalanx.transforms.linearization import linearize_program
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
+    """What the derivative of a function keeps from computing its value.
+
+    Args:
+      fun: a function of arrays or pytrees of them.
+      args, kwargs: its arguments, or `ShapeDtypeStruct`s like them.
+
+    Returns:
+      The type of each value, and where it is from.
+    """
+    leaves, tree = tree_flatten((args, kwargs))
+
+    def flat(*xs: Any) -> list:
+        call_args, call_kwargs = tree_unflatten(tree, xs)
+        return tree_flatten(fun(*call_args, **call_kwargs))[0]
+
+    program = stage(flat, [aval_of(x) for x in leaves], code_position(fun))
+    halves = linearize_program(program, [True] * len(leaves))
+    primal = halves.primal
+    paths = [keystr(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+    origin = {v: f"the argument {_argument(path)}" for v, path in zip(primal.invars, paths, strict=True)}
+    computed = iter(primal.outvars[len(program.outvars) :])
+    kept = [next(computed) if f is None else primal.invars[f] for f in halves.forwarded]
+    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in dict.fromkeys(kept)]
+
+
+def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
+    """Print what the derivative of a function keeps from computing its value, one line for each array.
+
+    Args:
+      fun: a function of arrays or pytrees of them.
+      args, kwargs: its arguments, or `ShapeDtypeStruct`s like them.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> print_saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
+      ~f32[] from the argument args[0]
+    """
+    for aval, origin in saved_residuals(fun, *args, **kwargs):
+        sys.stdout.write(f"{aval.str_short()} from {origin}\n")
+
+
+def _argument(path: str) -> str:
+    """The path of an argument among (args, kwargs), as it is called there."""
+    return f"args{path[3:]}" if path.startswith("[0]") else path[3:].replace("['", "", 1).replace("']", "", 1)
+
+
+def _origin(program: Jaxpr, value: Any) -> str:
+    if type(value) is Literal:
+        return f"the constant {value.value}"
+    if value in program.constvars:
+        return "a constant"
+    eqn = next(eqn for eqn in program.eqns if value in eqn.outvars)
+    return f"{_operation(eqn)} at {summary(eqn.source)}"
+
+
+def _operation(eqn: Eqn) -> str:
+    name = eqn.params.get("name")
+    return f"{name!r}, a name given" if eqn.primitive.name == "name" else eqn.primitive.name

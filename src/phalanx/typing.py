@@ -1,0 +1,21 @@
+"""Types for annotations: what functions of `phalanx.numpy` take as an array and as an element type."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from phalanx.core.array import Array
+
+
+class SupportsDType(Protocol):
+    """Anything with a `dtype`, which stands for that element type."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+
+
+ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.bool_ | np.number[Any] | bool | int | float | complex
+DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | SupportsDType
