@@ -12,7 +12,7 @@ from tests.lax.cases import Case
 
 import phalanx
 from phalanx.core.aval import aval_of
-from phalanx.core.primitive import REQUIRED, Undefined, result_of
+from phalanx.core.primitive import REQUIRED, Roles, Undefined, result_of
 from phalanx.transforms.numerical import check_grads
 
 COMBINE = {
@@ -144,16 +144,42 @@ def check_roles(case: Case) -> None:
             _check_split(case, roles, name, sizes[name], whole)
 
 
-def _check_split(case: Case, roles: Any, name: Any, size: int, whole: list) -> None:
+def check_program_roles(fun: Any, args: Sequence[np.ndarray]) -> Any:
+    """The same for a primitive that holds a program: `fun` is one call of it, and is traced anew for the pieces.
+
+    Returns:
+      The roles.
+    """
+    program = phalanx.make_jaxpr(fun)(*args)
+    eqn = program.eqns[-1]
+    assert eqn.primitive.holds_program and list(eqn.outvars) == list(program.outvars), "one call and nothing after it"
+    roles = eqn.primitive.roles(*[v.aval for v in eqn.invars], **eqn.params)
+    whole = [np.asarray(y) for y in phalanx.tree.leaves(fun(*args))]
+    names = [roles.operands[eqn.invars.index(v)] if v in eqn.invars else () for v in program.invars]
+    # What is no argument, a scalar or a constant, is not split.
+    fixed = {n for v, ns in zip(eqn.invars, roles.operands, strict=True) if v not in program.invars for n in ns}
+    sizes = {n: size for ns, a in zip(names, args, strict=True) for n, size in zip(ns, np.shape(a), strict=False)}
+    inner = Case(eqn.primitive, tuple(args), {}, name=eqn.primitive.name)
+    local = Roles(names, roles.results, roles.reduced, roles.whole)
+    for name in sizes.keys() - roles.whole - fixed:
+        if sizes[name] >= 2:
+            _check_split(inner, local, name, sizes[name], whole, lambda *xs: phalanx.tree.leaves(fun(*xs)))
+    return roles
+
+
+def _check_split(case: Case, roles: Any, name: Any, size: int, whole: list, fun: Any = None) -> None:
     pieces = []
     for start, stop in ((0, size // 2), (size // 2, size)):
         args = [
             a[tuple(slice(start, stop) if n == name else slice(None) for n in names)] if name in names else a
             for a, names in zip(case.args, roles.operands, strict=True)
         ]
-        params = localized(case.params, roles, name, stop - start)
-        out = case.primitive(*args, **params)
-        pieces.append([np.asarray(y) for y in (out if case.primitive.multiple else [out])])
+        if fun is None:
+            params = localized(case.params, roles, name, stop - start)
+            out = case.primitive(*args, **params)
+            pieces.append([np.asarray(y) for y in (out if case.primitive.multiple else [out])])
+        else:
+            pieces.append([np.asarray(y) for y in fun(*args)])
     for i, names in enumerate(roles.results):
         if name in names:
             joined = np.concatenate([p[i] for p in pieces], names.index(name))

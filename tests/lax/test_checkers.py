@@ -12,6 +12,7 @@ from phalanx import lax
 from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names
+from phalanx.spmd.primitive import jit_p
 from phalanx.transforms.numerical import check_grads
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]])
@@ -103,6 +104,13 @@ def test_a_wrong_role_is_found():
     primitive = type("BrokenRoles", (type(lax.cumsum_p),), {"name": "test_broken_roles", "roles": roles})()
     with pytest.raises(AssertionError, match="split along 'd0'"):
         laws.check_roles(Case(primitive, (X,), {"dim": 0, "reverse": False}))
+
+
+def test_a_wrong_role_of_a_program_is_found(monkeypatch):
+    roles = lambda self, x, **_: Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+    monkeypatch.setattr(type(jit_p), "roles", roles)
+    with pytest.raises(AssertionError, match="split along 'd0'"):
+        laws.check_program_roles(phalanx.jit(lambda x: lax.cumsum(x)), [X])
 
 
 def test_a_lost_dimension_is_found():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.lax import laws, structured_cases
 from tests.lax.cases import CASES, with_law
 from tests.lax.recorded import equations
 
 import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.primitive import registry
+from phalanx.custom_batching import custom_vmap
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +31,100 @@ def test_pieces_along_a_role_of_structured_operations_make_the_whole(call):
     for case in equations(call.flat(), call.args, call.name):
         laws.check_result(case)
         laws.check_roles(case)
+
+
+def numbers(*shape):
+    return np.random.RandomState(sum(shape)).uniform(0.1, 1.0, shape)
+
+
+def with_rule(kind):
+    """A function with a rule of its own, of the given kind."""
+    fun = kind(lambda x, w: jnp.tanh(x @ w))
+    if kind is phalanx.custom_jvp:
+        fun.defjvps(None, None)
+    elif kind is phalanx.custom_vjp:
+        fun.defvjp(lambda x, w: (fun(x, w), None), lambda _, g: (g, g))
+    elif kind is custom_vmap:
+        fun.def_vmap(lambda size, mapped, x, w: (jnp.tanh(x @ w), True))
+    return fun
+
+
+X, W, XS, INDEX = numbers(4, 6), numbers(6, 8), numbers(3, 4, 6), np.int32(1)
+
+# One call of each primitive that holds a program, its arguments, and what its roles print as.
+CALLS = {
+    "jit": (phalanx.jit(lambda x, w: jnp.tanh(x @ w)), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "jit of a sum": (
+        phalanx.jit(lambda x, w: jnp.sum((x @ w) ** 2, 1)), (X, W), "[(0, 1), (1, 2)], [(0,)], reduced={2: 'sum'}, whole={1}"
+    ),
+    "jit of a product": (phalanx.jit(lambda x, w: -(x @ w).T), (X, W), "[(0, 1), (1, 2)], [(2, 0)], reduced={1: 'sum'}, whole=set()"),
+    "jit of two results": (phalanx.jit(lambda x: (x * 2, x.max(0))), (X,), "[(0, 1)], [(0, 1), (1,)], reduced={0: 'max'}, whole=set()"),
+    "jit of a part and a whole": (
+        phalanx.jit(lambda x, b: (x.sum(0), b * 2)), (X, numbers(6)), "[(0, 1), (2,)], [(1,), (2,)], reduced={}, whole={0}"
+    ),
+    "jit of a mean": (phalanx.jit(lambda x: x.mean(0)), (X,), "[(0, 1)], [(1,)], reduced={}, whole={0}"),
+    "jit with its transpose": (phalanx.jit(lambda x: x + x.T), (numbers(4, 4),), "[(0, 0)], [(0, 0)], reduced={}, whole={0}"),
+    "jit of what broadcasts": (phalanx.jit(lambda x: x + lax.iota(np.float32, 6)), (X,), "[(0, 1)], [(0, 1)], reduced={}, whole={1}"),
+    "jit with an unread argument": (phalanx.jit(lambda x, w: 2 * x), (X, W), "[(0, 1), (2, 3)], [(0, 1)], reduced={}, whole=set()"),
+    "jit in jit": (
+        phalanx.jit(lambda x, w: phalanx.jit(jnp.dot)(x, w) * 2), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"
+    ),
+    "checkpoint": (phalanx.checkpoint(lambda x, w: x @ w), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
+    "custom_jvp_call": (with_rule(phalanx.custom_jvp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "custom_vjp_call": (with_rule(phalanx.custom_vjp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "custom_vmap_call": (with_rule(custom_vmap), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "composite": (
+        lax.composite(lambda x, w: jnp.tanh(x @ w), "my.layer"), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"
+    ),
+    "cond": (
+        lambda i, x: lax.cond(i, jnp.sin, lambda x: x.cumsum(0), x), (INDEX, X), "[(), (0, 1)], [(0, 1)], reduced={}, whole={0}"
+    ),
+    "cond of sums": (
+        lambda i, x: lax.switch(i, [lambda x: x.sum(0), lambda x: (2 * x).sum(0)], x), (INDEX, X),
+        "[(), (0, 1)], [(1,)], reduced={0: 'sum'}, whole=set()",
+    ),
+    "cond of a sum and a maximum": (
+        lambda i, x: lax.switch(i, [lambda x: x.sum(0), lambda x: x.max(0)], x), (INDEX, X),
+        "[(), (0, 1)], [(1,)], reduced={}, whole={0}",
+    ),
+    "cond that reads different operands": (
+        lambda i, x, y: lax.switch(i, [lambda x, y: x, lambda x, y: y.sum(0)], x, y), (INDEX, X, XS),
+        "[(), (0, 1), (2, 0, 1)], [(0, 1)], reduced={}, whole={2}",
+    ),
+    "while": (
+        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x)), (X,),
+        "[(), (0, 1)], [(), (0, 1)], reduced={}, whole=set()",
+    ),
+    "while any": (
+        lambda x: lax.while_loop(lambda c: (c > 0).any(), lambda c: c - 1, x), (X,), "[(0, 1)], [(0, 1)], reduced={}, whole={0, 1}"
+    ),
+    "scan": (
+        lambda h, xs: lax.scan(lambda h, x: (h + x, (h * x).sum(1)), h, xs), (X, XS),
+        "[(0, 1), (2, 0, 1)], [(0, 1), (3, 0)], reduced={1: 'sum'}, whole={2, 3}",
+    ),
+    "scan with a sum in the carry": (
+        lambda h, xs: lax.scan(lambda h, x: (h + x.sum(0), x), h, xs), (numbers(6), XS),
+        "[(0,), (1, 2, 0)], [(0,), (3, 4, 0)], reduced={}, whole={1, 2, 3, 4}",
+    ),
+    "scan that mixes its carry": (
+        lambda w, h, xs: lax.scan(lambda h, x: (jnp.tanh(h @ w) + x, h), h, xs), (numbers(6, 6), X, XS),
+        "[(0, 1), (2, 1), (3, 2, 1)], [(2, 1), (4, 2, 5)], reduced={}, whole={0, 1, 3, 4, 5}",
+    ),
+    "custom_linear_solve": (
+        lambda a, c, b: lax.custom_linear_solve(lambda x: a * x, b, lambda matvec, b: b / c), (X[0], X[0], X[0]),
+        "[(0,), (0,), (0,)], [(0,)], reduced={}, whole=set()",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_pieces_along_a_role_of_a_program_make_the_whole(name):
+    fun, args, wanted = CALLS[name]
+    roles = laws.check_program_roles(fun, args)
+    assert str(roles) == f"Roles({wanted})"
+
+
+def test_every_primitive_that_holds_a_program_is_called():
+    holders = {n for n, p in registry.items() if p.holds_program and type(p).__module__.startswith("phalanx.")}
+    # Known by its transpose only; takes its roles from its reduction, not its program; the per-device view of a mesh.
+    assert holders - {"custom_linear", "reduce", "shard_map"} <= set(CALLS)

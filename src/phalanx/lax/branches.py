@@ -17,7 +17,8 @@ from phalanx.core.aval import ShapedArray, aval_of, token_aval
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import NotWritten, Primitive, joint_varying
+from phalanx.core.primitive import Primitive, Roles, joint_varying
+from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped, varies
@@ -42,7 +43,12 @@ class Cond(Primitive, name="cond", multiple=True):
     holds_program = True
     says_shardings = True
     batch = None
-    roles = NotWritten("issue 6: the roles of a choice are those of its branches; the solver walks into them")
+
+    def roles(self, index: Any, *avals: Any, branches: tuple) -> Roles:
+        count = len(avals) + 1
+        reads, gives = range(1, count), range(count, count + len(branches[0].outvars))
+        parts = [(program_roles(b), reads, gives) for b in branches]
+        return joined_roles([index, *avals], branches[0].out_avals, parts)
 
     def result(self, index: Any, *avals: Any, branches: tuple) -> list:
         return branches[0].out_avals

@@ -14,7 +14,8 @@ from phalanx.core.effects import Effects
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.lowering import attribute, emit_function
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.roles import program_roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import ir
@@ -31,7 +32,9 @@ class Composite(Primitive, name="composite", multiple=True):
 
     holds_program = True
     batch = None
-    roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
+
+    def roles(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Roles:
+        return program_roles(jaxpr)
 
     def result(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> list:
         return jaxpr.out_avals

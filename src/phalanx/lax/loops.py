@@ -19,7 +19,8 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
 from phalanx.core.explicit import num_parts, with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import NotWritten, Primitive, joint_varying
+from phalanx.core.primitive import Primitive, Roles, joint_varying
+from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, conform_all, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.core.varying import retyped, settled_loop, varies, widened
@@ -40,8 +41,6 @@ from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
-
-_ROLES = NotWritten("issue 6: the roles of a loop are those of its body; the solver walks into it")
 
 
 def fixpoint(carry: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]) -> tuple[Any, list[bool]]:
@@ -84,7 +83,18 @@ class Scan(Primitive, name="scan", multiple=True):
     holds_program = True
     says_shardings = True
     batch = None
-    roles = _ROLES
+
+    def roles(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> Roles:
+        body, carry = program_roles(jaxpr), layout.num_carry
+        consts = layout.num_consts
+        once = object()  # the iterations, one after the other
+        operands = [(once, *n) if i >= consts + carry else n for i, n in enumerate(body.operands)]
+        results = [(once, *n) if i >= carry else n for i, n in enumerate(body.results)]
+        stacked = Roles(operands, results, body.reduced, {*body.whole, once})
+        count = len(operands)
+        part = (stacked, range(count), range(count, count + len(results)))
+        carried = [(consts + i, count + i) for i in range(carry)]
+        return joined_roles(avals, self.result(jaxpr=jaxpr, layout=layout), [part], carried=carried)
 
     def result(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> list:
         carry, ys = jaxpr.out_avals[: layout.num_carry], jaxpr.out_avals[layout.num_carry :]
@@ -600,7 +610,17 @@ class While(Primitive, name="while", multiple=True):
     holds_program = True
     says_shardings = True
     batch = None
-    roles = _ROLES
+
+    def roles(self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> Roles:
+        sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
+        in_cond, in_body, carry = groups_of(range(len(avals)), sizes)
+        asked = program_roles(cond)
+        condition = Roles(asked.operands, [], asked.reduced, asked.whole)  # nothing comes out of it
+        after = range(len(avals), len(avals) + len(carry))
+        parts = [(condition, [*in_cond, *carry], []), (program_roles(body), [*in_body, *carry], after)]
+        # How often it runs must not depend on the piece, and a carry that is a part would be read as if it were whole.
+        carried = list(zip(carry, after))
+        return joined_roles(avals, body.out_avals, parts, carried=carried, reduces=False)
 
     def result(self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> list:
         return body.out_avals

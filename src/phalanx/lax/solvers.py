@@ -14,7 +14,8 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import NotWritten, Primitive, joint_varying
+from phalanx.core.primitive import Primitive, Roles, joint_varying
+from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
@@ -24,8 +25,6 @@ from phalanx.transforms.custom import custom_jvp
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
-_ROLES = NotWritten("issue 6: the roles of a call are those of its programs; the solver walks into them")
-
 
 class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     """The solution x of `matvec(x) = b`: (*constants of the four programs, *b) -> x, and what `solve` adds."""
@@ -33,7 +32,12 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     holds_program = True
     says_shardings = True
     batch = None
-    roles = _ROLES
+
+    def roles(self, *avals: Any, matvec: Jaxpr, solve: Jaxpr, sizes: tuple, **_: Any) -> Roles:
+        in_matvec, _, in_solve, _, b = groups_of(range(len(avals)), sizes)
+        x = range(len(avals), len(avals) + len(solve.outvars))
+        parts = [(program_roles(solve), [*in_solve, *b], x), (program_roles(matvec), [*in_matvec, *x[: len(b)]], b)]
+        return joined_roles(avals, solve.out_avals, parts)
 
     def result(self, *avals: Any, matvec: Jaxpr, solve: Jaxpr, **_: Any) -> list:
         axes = joint_varying(avals)

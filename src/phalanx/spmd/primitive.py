@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from phalanx.core import dispatch
 from phalanx.core.effects import Effects
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.roles import program_roles
 from phalanx.core.tangent import Zero, conform_all, is_linear
 from phalanx.core.varying import settled_call
 from phalanx.lax.constraint import constrain
@@ -79,7 +80,8 @@ class JitCall(Primitive, name="jit", multiple=True):
     def effects(self, *avals: Any, jaxpr: Jaxpr, name: str, options: Options) -> Effects:
         return jaxpr.effects
 
-    roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
+    def roles(self, *avals: Any, jaxpr: Jaxpr, name: str, options: Options) -> Roles:
+        return program_roles(jaxpr)
 
     def run(self, *args: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         types = tuple([dispatch.concrete_type(x) for x in args])

@@ -18,7 +18,8 @@ from phalanx.core.config import state
 from phalanx.core.effects import Effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import NotWritten, Primitive, Undefined
+from phalanx.core.primitive import Primitive, Roles, Undefined
+from phalanx.core.roles import program_roles
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
@@ -26,8 +27,6 @@ from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
-
-_ROLES = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
 
 
 class SymbolicZero:
@@ -68,7 +67,9 @@ class _CustomCall(Primitive):
     says_shardings = True
     settle = settled_call("fun")
     batch = None
-    roles = _ROLES
+
+    def roles(self, *avals: Any, fun: Jaxpr, **rules: Any) -> Roles:
+        return program_roles(fun)
 
     def result(self, *avals: Any, fun: Any, **rules: Any) -> list:
         return fun.out_avals
@@ -279,7 +280,7 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
 
     holds_program = True
     says_shardings = True
-    roles = _ROLES
+    roles = Undefined("what it does to tangents is known by its transpose only")
     batch = None
     lower = Undefined("a custom_vjp function has no forward derivative; use custom_jvp, or reverse mode (grad, vjp)")
     jvp = Undefined(

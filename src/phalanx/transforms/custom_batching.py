@@ -15,7 +15,8 @@ from phalanx.core.config import state
 from phalanx.core.effects import Effects
 from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.roles import program_roles
 from phalanx.core.seat import Seat
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
@@ -38,7 +39,9 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
     says_shardings = True
     settle = settled_call("fun")
     batch = None
-    roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
+
+    def roles(self, *avals: Any, fun: Jaxpr, **_: Any) -> Roles:
+        return program_roles(fun)
 
     def result(self, *avals: Any, fun: Jaxpr, rule: Callable, num_consts: int) -> list:
         return fun.out_avals

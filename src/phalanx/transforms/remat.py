@@ -16,7 +16,8 @@ from phalanx.core.config import state
 from phalanx.core.effects import Effects
 from phalanx.core.errors import ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import LINEAR, NotWritten, Primitive, Roles
+from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.roles import program_roles
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
@@ -151,7 +152,9 @@ class Remat(Primitive, name="checkpoint", multiple=True):
     says_shardings = True
     settle = settled_call("jaxpr")
     batch = None
-    roles = NotWritten("issue 6: the roles of a call are those of its program; the solver walks into it")
+
+    def roles(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Roles:
+        return program_roles(jaxpr)
 
     def result(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> list:
         return jaxpr.out_avals
