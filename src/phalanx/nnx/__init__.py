@@ -49,6 +49,7 @@ from phalanx.nnx.loops import fori_loop as fori_loop
 from phalanx.nnx.loops import scan as scan
 from phalanx.nnx.loops import while_loop as while_loop
 from phalanx.nnx.mapping import pmap as pmap
+from phalanx.nnx.mapping import shard_map as shard_map
 from phalanx.nnx.mapping import vmap as vmap
 from phalanx.nnx.module import Module as Module
 from phalanx.nnx.objects import Data as Data

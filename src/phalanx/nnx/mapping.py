@@ -1,4 +1,4 @@
-"""Functions of one example as functions of many: `vmap` and `pmap`, and the metadata of the axis they add.
+"""Functions of one share as functions of the whole: `vmap`, `pmap` and `shard_map`; the metadata of the axis they add.
 
 Each variable is mapped as `in_axes` says of its module; new values go back along the same dimension, and variables made
 inside by the prefix of the module they were made in. The names of a variable's dimensions lose the mapped one inside
@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import phalanx
-from phalanx import transforms
+from phalanx import spmd, transforms
 from phalanx.core.errors import RuleError
 from phalanx.nnx.lifting import Inside, Lifted, Outputs, Parts, bring_back, gather
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.variables import MISSING, SHARDING_KEYS
+from phalanx.sharding import PartitionSpec
 
 PARTITION_NAME = "partition_name"
 
@@ -198,3 +199,62 @@ def pmap(
             mend="use nnx.vmap with spmd_axis_name inside nnx.jit, or nnx.shard_map",
         )
     return _mapped(functools.partial(phalanx.pmap, **options), "pmap", f, in_axes, out_axes, transform_metadata)
+
+
+def shard_map(
+    f: Any = MISSING,
+    *,
+    mesh: Any = None,
+    in_specs: Any,
+    out_specs: Any,
+    axis_names: Any = (),
+    check_vma: bool = True,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function of one device's pieces, modules of pieces among its arguments, as a function of whole modules.
+
+    Args:
+      f: the function. Left out, a decorator is given.
+      mesh, axis_names, check_vma: as in `phalanx.shard_map`.
+      in_specs: as in `phalanx.shard_map`; where a module stands, a spec for all its variables or a `StateSharding`, by
+        filter or by exact state.
+      out_specs: the same for the result; changed variables go back as they came in.
+      graph, graph_updates: taken for compatibility.
+
+    Returns:
+      The function of whole arrays and modules; changes to modules are made to the caller's.
+
+    Raises:
+      ShardingError: a spec does not fit, or a variable that is the same everywhere gets different values.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import PartitionSpec as P
+      >>> mesh = phalanx.make_mesh((1,), ("data",))
+      >>> @nnx.shard_map(mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
+      ... def scale(w, x):
+      ...     return w * x
+      >>> scale(nnx.Param(jnp.array(2.0)), jnp.arange(3.0)).tolist()
+      [0.0, 2.0, 4.0]
+    """
+    options: dict[str, Any] = dict(mesh=mesh, axis_names=axis_names, check_vma=check_vma)
+    if f is MISSING:
+        return functools.partial(shard_map, in_specs=in_specs, out_specs=out_specs, **options)
+    known: dict[Any, Callable] = {}  # one for each structure, so that its program is found again
+
+    @functools.wraps(f)
+    def sharded(*args: Any, **kwargs: Any) -> Any:
+        parts = gather((args, kwargs))
+        key = parts.graph.definition, parts.tree
+        if key not in known:
+            inputs = InputPrefix("shard_map, in_specs", in_specs, parts, default=PartitionSpec())
+            function = _Mapped(f, "shard_map, out_specs", out_specs, inputs, Axes({}))
+            known[key] = spmd.shard_map(
+                function, in_specs=inputs.shadowed(parts)[0], out_specs=function.out_axes, **options
+            )
+        own, named = parts.shadowed()
+        return bring_back(parts, known[key](*own, **named))
+
+    return sharded
