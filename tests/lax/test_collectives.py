@@ -342,7 +342,7 @@ def test_ragged_all_to_all_places_what_each_member_sends():
     [
         ((X[0], X[0, 0], *[np.zeros(N, int)] * 4), ShapeError,
          "lax.ragged_all_to_all: expected an operand and an output of at least one dimension that differ in the first one "
-         "only, got f32[4,4,6] and f32[4,6].\n  To mend: convert or reshape one of them."),
+         "only, got f32[3,4,8] and f32[4,8].\n  To mend: convert or reshape one of them."),
         ((X[0], X[0], *[np.zeros(N, int)] * 3, np.zeros(2, int)), ShapeError,
          "lax.ragged_all_to_all recv_sizes: expected one number for each of the 4 members, got i32[2].\n"
          "  To mend: give a vector of 4."),

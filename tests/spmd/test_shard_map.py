@@ -1,6 +1,7 @@
 """`shard_map`: specs, the per-device view, nesting, transformations, and its errors."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.checker import check_jaxpr
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, TraceError, TreeError, UnboundAxisError
+from phalanx.core.lowering import lower_program
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
 
@@ -105,6 +107,43 @@ def test_values_closed_over_are_the_same_for_all(over):
     np.testing.assert_allclose(phalanx.grad(g)(w), A.sum(0))
     np.testing.assert_allclose(phalanx.vmap(g)(jnp.eye(4)), A.sum(0))
     np.testing.assert_allclose(phalanx.jit(phalanx.jacfwd(g))(w), A.sum(0))
+
+
+def test_an_abstract_mesh_takes_the_devices_of_the_arguments(mesh):
+    abstract = phalanx.sharding.AbstractMesh((4, 2), ("x", "y"))
+    f = phalanx.shard_map(lambda v: lax.psum(v, "x"), mesh=abstract, in_specs=P("x", "y"), out_specs=P(None, "y"))
+    placed = phalanx.device_put(A, NamedSharding(mesh, P("x")))
+    np.testing.assert_allclose(phalanx.jit(f)(placed), A.reshape(4, 2, 4).sum(0))
+    assert error(ShardingError, f, A) == (
+        "shard_map: expected a mesh of devices to run on, got AbstractMesh('x': 4, 'y': 2).\n"
+        "  To mend: make one with phalanx.make_mesh; an AbstractMesh will do under jit, with arguments on as many devices."
+    )
+
+
+def test_tracing_and_lowering_do_not_grow_with_the_mesh():
+    """The same operations for 8, 64 and 512 devices, in which nothing but numbers differs."""
+
+    def step(params, x):
+        def loss(params):
+            hidden = lax.psum(jnp.tanh(x @ params[0]) @ params[1], "model") * lax.axis_index("data")
+            return lax.pmean((hidden**2).mean(), "data")
+
+        value, grads = phalanx.value_and_grad(loss)(params)
+        return value, [p - 0.1 * g for p, g in zip(params, grads, strict=True)]
+
+    texts = []
+    for data, model in ((4, 2), (16, 4), (64, 8)):
+        mesh = phalanx.sharding.AbstractMesh((data, model), ("data", "model"))
+        weights = [P(None, "model"), P("model")]
+        f = phalanx.shard_map(step, mesh=mesh, in_specs=(weights, P("data")), out_specs=(P(), weights))
+        shapes = [(16, 8 * model), (8 * model, 16)], (4 * data, 16)
+        struct = lambda s: phalanx.ShapeDtypeStruct(s, "float32")
+        program = phalanx.make_jaxpr(f)([struct(s) for s in shapes[0]], struct(shapes[1]))
+        check_jaxpr(program)
+        module = lower_program(program, "cpu", num_partitions=mesh.size)
+        texts.append(re.sub(r"dense<.*?>|\d+|\[[\[\], ]*\]", "", str(module.module)))
+    assert texts[0] == texts[1] == texts[2]
+    assert texts[0].count("all_reduce") == 4  # two of the program's own, and one for each weight
 
 
 def test_axes_of_one_device_need_no_check():
@@ -468,6 +507,24 @@ def test_other_misuse(mesh, over):
         "lax.psum axis_name: expected the name of an axis in scope ('x', 'y'), got 'z'.\n"
         "  To mend: call the function under vmap(..., axis_name='z'), or use a name in scope."
     )
+    for misuse, text in {
+        lambda v: lax.psum_scatter(v, "x", axis_index_groups=[[0], [1, 2, 3]], tiled=True):
+            "lax.psum_scatter axis_index_groups: expected groups of one size, since the shape of the result depends on it, "
+            "got sizes 1, 3.\n  To mend: divide the axis evenly.",
+        lambda v: lax.psum(v, "x", axis_index_groups=[[0, 1], [1, 2, 3]]):
+            "lax.psum axis_index_groups: expected groups that hold each of the 4 positions along the axis once, got "
+            "[[0, 1], [1, 2, 3]].\n  To mend: put each position into one group.",
+        lambda v: lax.ppermute(v, "x", [(0, 1), (0, 2)]):
+            "lax.ppermute perm: expected pairs of different sources and different destinations in [0, 4), got "
+            "[(0, 1), (0, 2)].\n  To mend: send from each position once and to each position once.",
+        lambda v: lax.all_to_all(v, "x", 0, 0):
+            "lax.all_to_all: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{x}.\n"
+            "  To mend: pad or reshape the operand, or give tiled=True to send more than one slice.",
+        lambda v: lax.pcast(v, "x", to="reduced"):
+            "lax.pcast to: expected 'varying', got 'reduced'.\n"
+            "  To mend: use psum, pmean or all_gather_invariant to get a value that all devices share.",
+    }.items():  # fmt: skip
+        assert error(ValueError, over(misuse, in_specs=P("x"), out_specs=P("x")), A) == text
     assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
         "lax.psum axis_name: expected different names, got ('x', 'x').\n  To mend: name each axis once."
     )

@@ -31,13 +31,15 @@ class Manual:
     def __init__(self, mesh: Mesh | AbstractMesh, axes: frozenset, devices: Sequence[Any] | None):
         self.mesh, self.axes = mesh, axes
         numbers = np.arange(mesh.size, dtype=np.int64)
-        if devices is not None and isinstance(mesh, Mesh) and tuple(devices) != mesh.flat_devices:
+        self.is_in_order = devices is None or isinstance(mesh, AbstractMesh) or tuple(devices) == mesh.flat_devices
+        if not self.is_in_order:
             place = {device: number for number, device in enumerate(devices)}
             numbers = np.array([place[device] for device in mesh.flat_devices], np.int64)
         self.numbers = numbers.reshape(mesh.axis_sizes)  # of the partitions, by position in the mesh
         # Where the partitioner keeps some axes it knows no number of a partition: the place of this device along a
         # manual axis is then an operand, i32[1].
         self.places: dict[Any, Any] = {}
+        self.replicas: dict[tuple, Replicas] = {}  # found already, by axes and groups
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Manual) and self._key() == other._key()
@@ -70,6 +72,7 @@ class Replicas:
 
     def __init__(self, groups: np.ndarray):
         self.groups = groups
+        self.attribute = ir.DenseElementsAttr.get(groups)
 
     @classmethod
     def of(cls, ctx: Any, name: str, axes: tuple, groups: tuple | None) -> Replicas:
@@ -78,12 +81,16 @@ class Replicas:
         Raises:
           UnboundAxisError: the program that is being emitted does not run under a `shard_map` over these axes.
         """
-        rows = _manual(ctx, name, axes).groups(axes)
-        if groups is None:
-            return cls(rows)
-        longest = max(map(len, groups))
-        parts = [[*row[list(g)], *[-1] * (longest - len(g))] for row in rows for g in groups]
-        return cls(np.array(parts, np.int64))
+        manual = _manual(ctx, name, axes)
+        found = manual.replicas.get((axes, groups))
+        if found is None:
+            rows = manual.groups(axes)
+            if groups is not None:
+                longest = max(map(len, groups))
+                parts = [[*row[list(g)], *[-1] * (longest - len(g))] for row in rows for g in groups]
+                rows = np.array(parts, np.int64)
+            found = manual.replicas[axes, groups] = cls(rows)
+        return found
 
     @property
     def count(self) -> int:
@@ -92,7 +99,7 @@ class Replicas:
 
     def _attributes(self, ctx: Any) -> dict:
         return {
-            "replica_groups": ir.DenseElementsAttr.get(self.groups),
+            "replica_groups": self.attribute,
             "channel_handle": _channel(ctx),
             "use_global_device_ids": ir.UnitAttr.get(),
         }
@@ -149,7 +156,7 @@ class Replicas:
                     "split_dimension": _i64(split),
                     "concat_dimension": _i64(split),
                     "split_count": _i64(self.count),
-                    "replica_groups": ir.DenseElementsAttr.get(self.groups),
+                    "replica_groups": self.attribute,
                     "channel_handle": _channel(ctx),
                 },
             ).results[0]
@@ -182,12 +189,14 @@ def place_of_device(ctx: Any, name: str, axis: Any) -> Any:
         return ctx.constant(np.int32(0), scalar)
     if not manual.is_whole:
         return _reshape(manual.places[axis], [])
-    places = np.empty(manual.mesh.size, np.int32)
-    places[manual.numbers.reshape(-1)] = np.indices(manual.mesh.axis_sizes)[dim].reshape(-1)
     number = hlo.convert(ctx.type(scalar), hlo.partition_id())
-    table = ctx.constant(places)
-    piece = hlo.dynamic_slice(table, [number], [1])
-    return _reshape(piece, [])
+    sizes = manual.mesh.axis_sizes
+    if manual.is_in_order:
+        along = hlo.divide(number, ctx.constant(np.int32(math.prod(sizes[dim + 1 :])), scalar))
+        return hlo.remainder(along, ctx.constant(np.int32(sizes[dim]), scalar))
+    places = np.empty(manual.mesh.size, np.int32)
+    places[manual.numbers.reshape(-1)] = np.indices(sizes)[dim].reshape(-1)
+    return _reshape(hlo.dynamic_slice(ctx.constant(places), [number], [1]), [])
 
 
 def _manual(ctx: Any, name: str, axes: tuple) -> Manual:

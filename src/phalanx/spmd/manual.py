@@ -367,7 +367,8 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> d
             "shard_map",
             expected="a mesh of devices to run on",
             got=mesh,
-            mend="make one with phalanx.make_mesh; an AbstractMesh is enough for tracing and lowering only",
+            mend="make one with phalanx.make_mesh; an AbstractMesh will do under jit, with arguments on as many "
+            "devices",
         )
     program = stage(lambda *xs: primitive(*xs, jaxpr=jaxpr, **layout), [t.aval for t in types], jaxpr.debug_name)
     ins = []
