@@ -231,6 +231,36 @@ def test_one_inside_another_over_other_axes(over):
     np.testing.assert_allclose(with_names(A), A.reshape(4, 2, 2, 2).sum((0, 2)))
 
 
+# --- Explicit axes ---
+
+
+def test_types_over_explicit_axes_tell_the_specs_and_are_told_by_them():
+    explicit = phalanx.sharding.AxisType.Explicit
+    mesh = phalanx.make_mesh((4, 2), ("x", "y"), axis_types=(explicit, explicit))
+    a = phalanx.device_put(A, NamedSharding(mesh, P("x", "y")))
+    seen = []
+
+    def f(v):
+        seen.append(v.aval.str_short())
+        return lax.psum(2 * v, "x")
+
+    with phalanx.sharding.use_mesh(mesh):
+        whole = phalanx.jit(phalanx.shard_map(f, out_specs=P(None, "y")))(a)
+        part = phalanx.jit(phalanx.shard_map(f, in_specs=P("x"), out_specs=P(), axis_names={"x"}))(a)
+        grad = phalanx.grad(lambda a: (phalanx.shard_map(f, out_specs=P(None, "y"))(a) ** 2).sum())(a)
+        message = error(ShardingError, phalanx.shard_map(f, out_specs=P()), {"a": A})
+    assert seen[:2] == ["f32[2,2]{x,y}", "f32[2,4@y]{x}"]
+    assert [y.aval.str_short() for y in (whole, part, grad)] == ["f32[2,4@y]", "f32[2,4@y]", "f32[8@x,4@y]"]
+    for y in (whole, part):
+        np.testing.assert_allclose(y, 2 * A.reshape(4, 2, 4).sum(0))
+    np.testing.assert_allclose(grad, np.tile(8 * A.reshape(4, 2, 4).sum(0), (4, 1)))
+    assert message == (
+        "shard_map of f, in_specs[0]['a']: expected a spec, or an array whose type says how it is split over Explicit "
+        "axes, got f32[8,4].\n"
+        "  To mend: give in_specs, or make the axes of the mesh Explicit and reshard the argument."
+    )
+
+
 # --- transformations ---
 
 
@@ -492,7 +522,7 @@ def test_results_that_vary_are_refused_by_name(over):
 def test_other_misuse(mesh, over):
     assert error(ArgumentError, lambda: phalanx.shard_map(lambda v: v, mesh=mesh, in_specs=P())) == (
         "shard_map, argument out_specs: expected specs, got None.\n"
-        "  To mend: give a PartitionSpec for each, PartitionSpec() for one that is whole everywhere."
+        "  To mend: give a PartitionSpec for each result, PartitionSpec() for one that is the same everywhere."
     )
     inside = over(
         lambda v: over(lambda u: u, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(v),

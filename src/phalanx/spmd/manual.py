@@ -21,6 +21,7 @@ from phalanx.core.aval import ShapedArray, token_aval
 from phalanx.core.config import state, state_extra
 from phalanx.core.effects import Effects
 from phalanx.core.errors import ShardingError
+from phalanx.core.explicit import with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, named_axes, run_program
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import NotWritten, Primitive
@@ -64,8 +65,12 @@ class View(NamedTuple):
         """A block in which collectives know the manual axes, and constraints the mesh."""
         outer = [axis for axis in state.context.axes or () if axis[0] not in self.manual]
         own = [(name, size, self.check) for name, size in self.mesh.shape.items() if name in self.manual]
-        mesh = self.mesh.with_axis_types(dict.fromkeys(self.manual, AxisType.Manual))
-        return state_extra(mesh=mesh, axes=(*outer, *own))
+        return state_extra(mesh=self.inner_mesh, axes=(*outer, *own))
+
+    @property
+    def inner_mesh(self) -> Any:
+        """The mesh as it is inside."""
+        return self.mesh.with_axis_types(dict.fromkeys(self.manual, AxisType.Manual))
 
     def parts(self, axes: Any) -> int:
         """Into how many pieces these axes split a dimension."""
@@ -75,12 +80,22 @@ class View(NamedTuple):
         """The type of one device's piece."""
         shape = tuple(n // self.parts(axes) for n, axes in zip(aval.shape, spec.padded(aval.ndim), strict=True))
         piece = aval.with_shape(shape)
+        mesh = self.inner_mesh.abstract_mesh
+        if mesh.explicit_axes and aval.sharding is not None:
+            kept = [tuple(a for a in axes if a not in self.manual) for axes in aval.sharding.spec.dims]
+            piece = with_axes(piece, mesh, kept)
         return piece.with_varying(piece.varying.union(spec.axes)) if self.check else piece
 
     def leaving(self, piece: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of the array of which each device has a piece."""
         shape = tuple(n * self.parts(axes) for n, axes in zip(piece.shape, spec.padded(piece.ndim), strict=True))
-        return piece.with_shape(shape).with_varying(piece.varying - self.manual)
+        whole = piece.with_shape(shape).with_varying(piece.varying - self.manual)
+        mesh = self.mesh.abstract_mesh
+        if not mesh.explicit_axes:
+            return whole
+        inside = piece.sharding.spec.dims if piece.sharding is not None else ((),) * piece.ndim
+        split = zip(spec.padded(piece.ndim), inside, strict=True)
+        return with_axes(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
 
     def spec_of_residual(self, piece: ShapedArray) -> PartitionSpec:
         """How a value inside leaves for a later part of the program: along a new dimension, if devices differ in it."""

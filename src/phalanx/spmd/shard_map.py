@@ -40,7 +40,8 @@ def shard_map(
       f: a function of arrays or pytrees of them. Left out, `shard_map` gives a decorator.
       mesh: the mesh; that in context if left out.
       in_specs: for each argument, as a prefix of their trees, a `PartitionSpec` that says which mesh axes split which
-        dimension. Every device gets the whole of a dimension that no axis splits.
+        dimension. Every device gets the whole of a dimension that no axis splits. Over Explicit axes it may be left
+        out: the types of the arguments say how they are split.
       out_specs: the same for the result: pieces are joined along the axes that are named, and must be the same on all
         devices along the others.
       axis_names: the axes of the mesh that `f` sees; the partitioner keeps the others. All of them if empty.
@@ -75,14 +76,13 @@ def shard_map(
         return lambda fun: shard_map(fun, **options)
     if not callable(f):
         raise ArgumentTypeError("shard_map, argument f", expected="a function", got=repr(f), mend="pass a function")
-    for what, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
-        if specs is None:
-            raise ArgumentError(
-                f"shard_map, argument {what}",
-                expected="specs",
-                got="None",
-                mend="give a PartitionSpec for each, PartitionSpec() for one that is whole everywhere",
-            )
+    if out_specs is None:
+        raise ArgumentError(
+            "shard_map, argument out_specs",
+            expected="specs",
+            got="None",
+            mend="give a PartitionSpec for each result, PartitionSpec() for one that is the same everywhere",
+        )
     mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
     return functools.wraps(f)(lambda *args, **kwargs: mapped(args, kwargs))
 
@@ -187,6 +187,8 @@ class _Mapped:
         if is_input and not isinstance(prefix, tuple):
             prefix = tuple(prefix) if isinstance(prefix, list) else prefix
         where = f"shard_map of {self.name}, {what}"
+        if is_input and prefix is None:
+            return tuple(_spec_in_type(where, a, view, i, tree) for i, a in enumerate(avals))
         flat = broadcast_prefix(prefix, full, what=where, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
         count = len(tree_flatten(tree[1])[0]) if is_input else 0
         flat = [*flat, *[WHOLE] * count]
@@ -217,6 +219,19 @@ class _Mapped:
 
 def _names(axes: Any) -> str:
     return ", ".join(map(repr, axes)) or "none"
+
+
+def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, call: Any) -> PartitionSpec:
+    """How the type of an argument says that it is split over the manual axes."""
+    if aval.sharding is None:
+        path = tree_flatten_with_path(call)[0][i][0]
+        raise ShardingError(
+            f"{where}{keystr(path[1:])}",
+            expected="a spec, or an array whose type says how it is split over Explicit axes",
+            got=aval.str_short(),
+            mend="give in_specs, or make the axes of the mesh Explicit and reshard the argument",
+        )
+    return PartitionSpec.of_dims([tuple(a for a in axes if a in view.manual) for axes in aval.sharding.spec.dims])
 
 
 def _checked(spec: Any, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:
