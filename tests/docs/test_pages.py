@@ -1,16 +1,34 @@
-"""The code on the pages runs: each page's blocks, in order, in one namespace."""
+"""The code on the pages runs, each page's blocks in order in one namespace, and prints what stands behind it."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+import phalanx
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", re.DOTALL)
+
+
+def run(text: str, name: str, capsys) -> None:
+    namespace: dict = {}
+    for code, wanted in BLOCK.findall(text):
+        exec(compile(code, name, "exec"), namespace)
+        phalanx.effects_barrier()
+        printed = capsys.readouterr().out
+        if wanted:
+            assert printed.rstrip() == wanted.rstrip(), code
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_code_of_a_page_runs(page, capsys):
-    namespace: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
-        exec(compile(block, str(page), "exec"), namespace)
+    run(page.read_text(), str(page), capsys)
+
+
+def test_another_output_is_noticed(capsys):
+    page = "```python\nprint(1)\n```\n```text\n{}\n```\n"
+    run(page.format(1), "page", capsys)
+    with pytest.raises(AssertionError):
+        run(page.format(2), "page", capsys)
