@@ -150,6 +150,7 @@ from phalanx.numpy.mapping import apply_over_axes as apply_over_axes
 from phalanx.numpy.mapping import frompyfunc as frompyfunc
 from phalanx.numpy.mapping import piecewise as piecewise
 from phalanx.numpy.mapping import select as select
+from phalanx.numpy.mapping import ufunc as ufunc
 from phalanx.numpy.mapping import vectorize as vectorize
 from phalanx.numpy.mapping import where as where
 from phalanx.numpy.operands import broadcast_shapes as broadcast_shapes

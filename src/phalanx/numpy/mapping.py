@@ -354,3 +354,29 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: Any = None) 
     if nin == 2:
         equip(ufunc, identity, None, None)
     return ufunc
+
+
+class _Recognising(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return callable(x) and hasattr(x, "nin") and hasattr(x, "nout") and not isinstance(x, np.ufunc)
+
+
+class ufunc(metaclass=_Recognising):
+    """A function of elements that broadcasts; `jnp.add` and its kin are such, and a call makes one as `frompyfunc` does.
+
+    Binary ones have the methods `reduce`, `accumulate`, `outer`, `at` and `reduceat`.
+
+    Args:
+      func: the function of scalars.
+      nin, nout: number of its arguments and results.
+      identity: its neutral element, if it has one.
+
+    Examples:
+      >>> isinstance(jnp.add, jnp.ufunc), isinstance(jnp.sum, jnp.ufunc)
+      (True, False)
+      >>> jnp.ufunc(lambda x, y: x * y, 2, 1, identity=1).reduce(jnp.arange(1, 5)).item()
+      24
+    """
+
+    def __new__(cls, func: Callable, /, nin: int, nout: int, *, identity: Any = None) -> Any:
+        return frompyfunc(func, nin, nout, identity=identity)
