@@ -70,7 +70,7 @@ def test_a_vain_donation_is_a_warning_that_names_the_argument():
     with pytest.warns(UserWarning) as caught:
         f({"a": jnp.zeros((3,))}, jnp.zeros((5,)))
     assert [str(w.message) for w in caught] == [
-        "<lambda>: donated, but no result has their shape and dtype to reuse their buffers: x: f32[5].\n"
+        "<lambda>: donated, but no result of the same shape, dtype and placement takes their buffers: x: f32[5].\n"
         "  To mend: leave these arguments out of donate_argnums."
     ]
     assert caught[0].filename == __file__
@@ -81,3 +81,29 @@ def test_an_unused_donation_takes_no_result_from_another():
     x = jnp.zeros((3,))
     f(jnp.zeros((3,)), x)
     assert x.is_deleted()
+
+
+def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():
+    mesh = phalanx.make_mesh((4,), ("x",))
+    split, whole = phalanx.NamedSharding(mesh, phalanx.P("x")), phalanx.NamedSharding(mesh, phalanx.P())
+    a, b = phalanx.device_put(jnp.ones((8, 4)), split), phalanx.device_put(jnp.ones((8, 4)), whole)
+    swapped = phalanx.jit(lambda x, y: (x + 1, y * 2), donate_argnums=(0, 1), out_shardings=(whole, split))
+    swapped(a, b)  # each takes the other's place, without a warning
+    assert a.is_deleted() and b.is_deleted()
+    gathered = phalanx.jit(lambda x: x + 1, donate_argnums=0, out_shardings=whole)
+    with pytest.warns(UserWarning) as caught:
+        gathered.lower(phalanx.device_put(jnp.ones((8, 4)), split)).compile()
+    assert [str(w.message) for w in caught] == [
+        "<lambda>: donated, but no result of the same shape, dtype and placement takes their buffers: x: f32[8,4] as "
+        "PartitionSpec('x').\n  To mend: leave these arguments out of donate_argnums."
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_a_miss_inside_another_function_is_explained(caplog):
+    inner = phalanx.jit(lambda x: x * 2)
+    with phalanx.explain_cache_misses(True):
+        phalanx.jit(lambda x: inner(x) + inner(x[:2]).sum())(jnp.zeros((3,)))
+    assert [r.getMessage() for r in caplog.records] == [
+        "<lambda> is traced or compiled again; the nearest known call differs in x: shape (2,), known is (3,)"
+    ]

@@ -5,7 +5,8 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
+from phalanx.experimental.layout import Format, Layout
 from phalanx.sharding import NamedSharding, P
 
 X = np.ones((4, 4), np.float32)
@@ -24,11 +25,11 @@ def test_stages_show_types_and_trees():
     assert traced.out_info["y"].shape == (4, 4) and traced.out_info["n"].dtype == np.float32
     assert traced.args_info[0][0]["a"].donated and not traced.args_info[1]["scale"].donated
     assert traced.donate_argnums == (0, 1)
-    with pytest.warns(UserWarning, match=r"donated, but no result .*: x\['b'\]: f32\[4\]\."):
-        lowered = traced.lower()
+    lowered = traced.lower()
     assert "stablehlo.sine" in lowered.as_text() and "HloModule" in lowered.as_text("hlo")
     assert lowered.in_tree == traced.in_tree and lowered.out_tree == traced.out_tree
-    compiled = lowered.compile()
+    with pytest.warns(UserWarning, match=r"donated, but no result .*: x\['b'\]: f32\[4\]\."):
+        compiled = lowered.compile()
     assert compiled.memory_analysis().argument_size_in_bytes > 0
     assert compiled.cost_analysis()["flops"] > 0
     assert "fusion" in compiled.as_text() or "ENTRY" in compiled.as_text()
@@ -70,11 +71,45 @@ def test_calling_with_other_arguments_lists_the_differences():
         "f32[4,4]; x['b'] is i32[4], compiled for f32[4].\n"
         "  To mend: convert the arguments, or call the jit function, which compiles anew."
     )
-    with pytest.raises(TreeError, match="call of compiled f: expected arguments of structure"):
-        compiled({"a": X}, scale=1.0)
+    with pytest.raises(TreeError) as e:
+        compiled({"a": X}, scale=1.0, more=2)
+    assert str(e.value) == (
+        "call of compiled f: expected arguments of the structure it was compiled for, got args[0] is a dict with keys "
+        "['a'], compiled for a dict with keys ['a', 'b']; kwargs is a dict with keys ['more', 'scale'], compiled for a "
+        "dict with keys ['scale'].\n  To mend: call it with the arguments it was compiled for, or call the jit function."
+    )
     with pytest.raises(TraceError) as e:
         phalanx.grad(lambda v: compiled({"a": v, "b": v[0]}, scale=1.0)["n"])(X)
     assert "inside a transformation call the jit function, not its compiled stage" in str(e.value)
+
+
+def test_a_compiled_stage_keeps_its_static_arguments():
+    compiled = phalanx.jit(lambda x, n: x * n, static_argnums=1).lower(X, 3).compile()
+    np.testing.assert_array_equal(compiled(X), X * 3)
+    np.testing.assert_array_equal(compiled(X, 3), X * 3)
+    with pytest.raises(ArgumentTypeError, match="got static argument n is 4, compiled for 3"):
+        compiled(X, 4)
+
+
+def test_formats_say_how_and_where_arguments_and_results_lie():
+    mesh = phalanx.make_mesh((4,), ("x",))
+    sharding = NamedSharding(mesh, P("x"))
+    usual = Format(Layout((0, 1), ()), sharding)
+    compiled = phalanx.jit(lambda x, unread: x + 1).lower(phalanx.device_put(X, sharding), 1.0).compile()
+    (of_x, of_unread), named = compiled.input_formats
+    assert of_x == usual and named == {}
+    assert of_unread.layout is None
+    assert compiled.output_formats == usual
+    assert compiled.out_info.sharding == sharding
+    y = compiled(phalanx.device_put(X, of_x), 1.0)
+    assert y.format == usual
+    with pytest.raises(ArgumentError) as e:
+        phalanx.device_put(X, Format(Layout((1, 0)), sharding))
+    assert str(e.value) == (
+        "device_put, device: expected a layout that is left to the compiler, or the usual one, row by row, got "
+        "Layout(major_to_minor=(1, 0), tiling=None, sub_byte_element_size_in_bits=0).\n"
+        "  To mend: leave the layout out; transpose the array where another order matters."
+    )
 
 
 def test_make_jaxpr_and_eval_shape():

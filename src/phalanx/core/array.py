@@ -152,6 +152,11 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
         """The piece on this process's device number `index`."""
         return self.addressable_shards[index].data
 
+    @property
+    def format(self) -> Any:
+        """How and where the elements lie: a `Format`, layout and sharding."""
+        return placement.format_of(self._live(), self.sharding)
+
     # Life
 
     def _live(self) -> Any:

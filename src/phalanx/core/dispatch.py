@@ -227,6 +227,22 @@ class CompiledProgram:
             run = _completing(run, lowered.kept, lowered.constants)
         self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run)
 
+    @property
+    def parameters(self) -> list[int]:
+        """The numbers of the inputs that are parameters of the program, in its order; they follow the constants."""
+        lowered = self.lowered
+        return list(range(len(lowered.in_shardings))) if lowered.kept is None else list(lowered.kept)
+
+    def reused(self) -> set[int]:
+        """The numbers of the inputs whose buffers the compiler found a use for."""
+        count, numbers = len(self.lowered.constants), self.parameters
+        return {numbers[p - count] for p in compiler.aliased_parameters(self.executable) if p >= count}
+
+    def layouts(self) -> tuple[dict[int, Any], list]:
+        """How the parameters lie in memory, by the numbers of the inputs, and how the results do."""
+        ins, outs = compiler.executable_layouts(self.executable)
+        return dict(zip(self.parameters, ins[len(self.lowered.constants) :], strict=True)), outs
+
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
         if self.has_effects:

@@ -19,6 +19,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.seat import Seat
 from phalanx.engine import buffers, client
 from phalanx.sharding import SingleDeviceSharding
+from phalanx.sharding.layout import Format, Layout
 
 # move(array, type): an array that is spread over devices, brought to another sharding.
 mover = Seat(taken_by="phalanx.spmd.reshard")
@@ -148,7 +149,13 @@ def copy(x: Array) -> Array:
     return Array(copied, x._type)
 
 
+def format_of(buffer: Any, sharding: Any) -> Format:
+    """How and where a buffer lies."""
+    return Format(Layout.of_engine(buffers.layout(buffer)), sharding)
+
+
 class _Placement:
+    format_of = staticmethod(format_of)
     single_device_type = staticmethod(single_device_type)
     from_host = staticmethod(from_host)
     copy = staticmethod(copy)

@@ -132,6 +132,11 @@ def live(client: Any) -> list[tuple[Buffer, Any, bool]]:
     return [(b, b._sharding, b._committed) for b in client.live_arrays() if not b.is_deleted()]
 
 
+def layout(buffer: Buffer) -> Any:
+    """How the elements of each piece lie in memory, as jaxlib's `PjRtLayout`."""
+    return buffer._pjrt_layout
+
+
 def with_sharding(buffer: Buffer, aval: Any, sharding: Any) -> Buffer:
     """Give the same data under another aval and sharding that mean the same pieces on the same devices."""
     return buffer._rewrap_with_aval_and_sharding(aval, sharding)

@@ -178,6 +178,24 @@ def _hlo_shardings(protos: list[Any] | None) -> list[Any] | None:
     return None if protos is None else [runtime.HloSharding.from_proto(proto) for proto in protos]
 
 
+def executable_layouts(executable: LoadedExecutable) -> tuple[list[Any], list[Any]]:
+    """Give the layouts of the parameters and of the results, as jaxlib's `PjRtLayout`s."""
+    return executable.get_parameter_layouts(), executable.get_output_layouts()
+
+
+_ALIAS = re.compile(r"\}: \((\d+), ")
+
+
+def aliased_parameters(executable: LoadedExecutable) -> set[int]:
+    """Give the numbers of the parameters whose buffers the compiled program uses for results.
+
+    Only the printed module tells, whose first line has `input_output_alias={ {0}: (2, {}, may-alias) }`.
+    """
+    header = executable.hlo_modules()[0].to_string().partition("\n")[0]
+    _, _, aliases = header.partition("input_output_alias={ ")
+    return set(map(int, _ALIAS.findall(aliases.partition(" }, ")[0])))
+
+
 def hlo_text(executable: LoadedExecutable) -> str:
     """Print the compiled program: HLO after all passes, as it runs on one device."""
     return "\n\n".join(module.to_string() for module in executable.hlo_modules())

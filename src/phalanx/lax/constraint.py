@@ -25,6 +25,7 @@ from phalanx.sharding import (
     sdy_sharding,
     to_sharding,
 )
+from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -145,7 +146,7 @@ def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool =
     """For each leaf of `tree` the sharding that a prefix tree gives it.
 
     Args:
-      shardings: a prefix of `tree` whose leaves are shardings, devices, specs over the mesh in force, None or
+      shardings: a prefix of `tree` whose leaves are shardings, formats, devices, specs over the mesh in force, None or
         UNSPECIFIED. A list in it may stand for a tuple.
       tree: the values.
       what: what the prefix is called, for messages.
@@ -162,6 +163,8 @@ def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool =
     flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
     out: list[Sharding | None] = []
     for i, s in enumerate(flat):
+        if isinstance(s, Format):
+            s = s.placed(f"{what}{_path(tree, i)}")
         if s is UNSPECIFIED:
             s = None
         elif hasattr(s, "device_kind"):

@@ -161,15 +161,16 @@ class Jit:
     def _prepare(self, call: Any, types: tuple) -> _Entry:
         traced = self._traced(call)
         lowered = traced.lower_for(types)
-        with logged("Compiling", self._name, traced.program.in_avals):
-            compiled = lowered.program.compile(self._options["compiler_options"])
-        return _Entry(compiled, dispatch.moves(types, lowered.program), traced.out_tree)
+        compiled = lowered.compile()
+        return _Entry(compiled.program, dispatch.moves(types, lowered.program), traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
         avals = tuple([aval_of(x) for x in call.leaves])
         key = (call.key, avals, state.context)
         traced = self._traces.get(key)
         if traced is None:
+            if state.trace is not None:  # A call that runs has been explained by its types and placements.
+                explain_miss(self._name, call, avals, state.context, self._traces)
             traced = self._trace(call, avals)
             if not traced.is_open:
                 self._traces[key] = traced

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray
@@ -79,35 +78,40 @@ def _parts(key: Any) -> tuple:
 
 
 def _type_difference(new: Any, old: Any) -> str:
-    a, b = new.aval, old.aval
+    a, b = getattr(new, "aval", new), getattr(old, "aval", old)  # inside a trace there is no placement
     for field in ("shape", "dtype", "weak_type"):
         if getattr(a, field) != getattr(b, field):
             return f"{field} {getattr(a, field)}, known is {getattr(b, field)}"
-    if new.sharding != old.sharding:
+    if a is new or new.sharding != old.sharding:
         return f"sharding {new.sharding}, known is {old.sharding}"
     return f"committed {new.committed}, known is {old.committed}"
 
 
-def warn_of_vain_donations(name: str, call: CallArguments, program: Any, donated: Iterable[int], kept: Any) -> None:
-    """Warn of donated arguments that no result can take the place of: none has their shape and dtype."""
-    free = Counter((v.aval.shape, v.aval.dtype) for v in program.outvars)
-    vain = []
-    for i in donated:
-        if kept is not None and i not in kept:  # It is no parameter of the program, and is not given away.
-            continue
-        aval: ShapedArray = program.invars[i].aval
-        kind = (aval.shape, aval.dtype)
-        if free[kind] > 0:
-            free[kind] -= 1
-        else:
-            vain.append(f"{call.path(i)}: {aval.str_short()}")
+def warn_of_vain_donations(name: str, call: CallArguments, avals: Sequence[ShapedArray], program: Any) -> None:
+    """Warn of donated arguments whose buffers the compiler found no use for.
+
+    Args:
+      name: the function.
+      call: the arguments it was traced for.
+      avals: their types.
+      program: what it was compiled to.
+    """
+    # An argument that nothing reads is no parameter of the program, and is not given away.
+    given = set(program.lowered.donated).intersection(program.parameters)
+    vain = sorted(given - program.reused()) if given else []
     if vain:
+        shown = ", ".join(f"{call.path(i)}: {_placed(avals[i], program.lowered.in_shardings[i])}" for i in vain)
         warnings.warn(
-            f"{name}: donated, but no result has their shape and dtype to reuse their buffers: {', '.join(vain)}.\n"
+            f"{name}: donated, but no result of the same shape, dtype and placement takes their buffers: {shown}.\n"
             "  To mend: leave these arguments out of donate_argnums.",
             UserWarning,
             stacklevel=_user_level(),
         )
+
+
+def _placed(aval: ShapedArray, sharding: Any) -> str:
+    spec = getattr(sharding, "spec", None)
+    return aval.str_short() + (f" as {spec}" if spec is not None and spec.dims else "")
 
 
 def _user_level() -> int:

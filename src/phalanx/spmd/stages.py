@@ -18,11 +18,12 @@ from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import compiler, stablehlo
 from phalanx.engine.frames import boundaries
+from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
 from phalanx.spmd.resolution import prefix_shardings, resolve
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten, treedef_children
 
 
 class ArgInfo:
@@ -161,8 +162,6 @@ class Traced:
                 name=self.fun_name,
                 committed=committed,
             )
-        if self.donate_argnums:
-            warn_of_vain_donations(self.fun_name, self._call, self.program, self.donate_argnums, program.kept)
         return Lowered(self, program)
 
     def __repr__(self) -> str:
@@ -204,10 +203,12 @@ class Lowered:
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
         """Compile: the third stage."""
-        options = (self._traced._settings["compiler_options"] or {}) | (compiler_options or {})
-        with logged("Compiling", self._traced.fun_name, self._traced.program.in_avals):
+        traced = self._traced
+        options = (traced._settings["compiler_options"] or {}) | (compiler_options or {})
+        with logged("Compiling", traced.fun_name, traced.program.in_avals):
             program = self.program.compile(options)
-        return Compiled(self._traced, program)
+        warn_of_vain_donations(traced.fun_name, traced._call, traced.program.in_avals, program)
+        return Compiled(traced, program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text, in the dialect "stablehlo" (default) or "hlo"."""
@@ -254,11 +255,32 @@ class Compiled:
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
     args_info = property(lambda self: self._traced.args_info)
-    out_info = property(lambda self: self._traced.out_info)
     in_avals = property(lambda self: self._traced.in_avals)
     out_avals = property(lambda self: self._traced.program.out_avals)
     donate_argnums = property(lambda self: self._traced.donate_argnums)
     effects = property(lambda self: self._traced.effects)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results and where they lie, as the function returns them."""
+        shapes = [
+            ShapeDtypeStruct(t.aval.shape, t.aval.dtype, sharding=t.sharding, weak_type=t.aval.weak_type)
+            for t in self.program.out_types
+        ]
+        return tree_unflatten(self.out_tree, shapes)
+
+    @property
+    def input_formats(self) -> Any:
+        """How and where the arguments lie, as `(args, kwargs)`; what the program does not read has no layout."""
+        found = {i: Layout.of_engine(layout) for i, layout in self.program.layouts()[0].items()}
+        formats = [Format(found.get(i), s) for i, s in enumerate(self.program.lowered.in_shardings)]
+        return tree_unflatten(self.in_tree, formats)
+
+    @property
+    def output_formats(self) -> Any:
+        """How and where the results lie."""
+        pairs = zip(self.program.layouts()[1], self.program.out_types, strict=True)
+        return tree_unflatten(self.out_tree, [Format(Layout.of_engine(layout), t.sharding) for layout, t in pairs])
 
     @property
     def input_shardings(self) -> Any:
@@ -303,8 +325,8 @@ class Compiled:
         if call.tree != self.in_tree:
             raise TreeError(
                 f"call of compiled {traced.fun_name}",
-                expected=f"arguments of structure {self.in_tree}",
-                got=str(call.tree),
+                expected="arguments of the structure it was compiled for",
+                got=_tree_differences(self.in_tree, call.tree),
                 mend="call it with the arguments it was compiled for, or call the jit function",
             )
         self._check(call)
@@ -320,7 +342,13 @@ class Compiled:
         return tree_unflatten(self.out_tree, out)
 
     def _check(self, call: CallArguments) -> None:
-        differences = []
+        known = dict(self._traced._call.statics)
+        differences = [
+            f"static argument {where if isinstance(where, str) else call.signature.name_of(where)} is {static!r}, "
+            f"compiled for {known.get(where, 'none')!r}"
+            for where, static in call.statics
+            if known.get(where) != static
+        ]
         for i, (x, aval, s) in enumerate(
             zip(call.leaves, self._traced.program.in_avals, self.program.lowered.in_shardings, strict=True)
         ):
@@ -346,3 +374,10 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self._traced.fun_name})"
+
+
+def _tree_differences(known: Any, given: Any) -> str:
+    """In what the arguments `(args, kwargs)` of a call differ in structure from those that are known."""
+    pairs = zip(("args", "kwargs"), treedef_children(known), treedef_children(given), strict=True)
+    errors = [e for what, a, b in pairs for e in equality_errors(a, b, what=what)]
+    return "; ".join(f"{e.where} is {e.got}, compiled for {e.expected}" for e in errors)
