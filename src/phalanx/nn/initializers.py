@@ -251,9 +251,10 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
         )  # fmt: skip
     ndim = len(shape)
     ins, outs, batch = (_axes(a, ndim) for a in (in_axis, out_axis, batch_axis))
-    sizes = [math.prod(shape[a] for a in axes) for axes in (ins, outs)]
-    field = math.prod(n for a, n in enumerate(shape) if a not in ins | outs | batch)
-    return sizes[0] * field, sizes[1] * field
+    num_in, num_out, num_batch = (math.prod(shape[a] for a in axes) for axes in (ins, outs, batch))
+    # A quotient, since an embedding counts one dimension as both inputs and outputs.
+    field = math.prod(shape) / (num_in * num_out * num_batch)
+    return num_in * field, num_out * field
 
 
 # Cut off at 2 standard deviations, normal numbers have these ones (real; complex, by size).

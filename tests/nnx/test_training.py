@@ -1,0 +1,299 @@
+"""Optimisers of modules, metrics, and the drawings of models."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import nnx, optim
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
+from phalanx.nnx import drawing
+from phalanx.sharding import Mesh, set_mesh
+
+X = np.random.default_rng(0).normal(size=(8, 3)).astype("f")
+
+
+def gradients(model, wrt=nnx.Param):
+    graphdef, params, rest = nnx.split(model, wrt, ...)
+    return phalanx.grad(lambda p: (nnx.merge(graphdef, p, rest)(X) ** 2).mean())(params)
+
+
+def pure(state):
+    return phalanx.tree.map(lambda v: v.value, state, is_leaf=lambda v: isinstance(v, nnx.Variable))
+
+
+# --- Optimizer ---
+
+
+def test_an_optimizer_does_what_its_transformation_does():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    tx = optim.chain(optim.clip_by_global_norm(0.1), optim.adamw(0.01))
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    params = pure(nnx.state(model))
+    state = tx.init(params)
+    for _ in range(3):
+        grads = gradients(model)
+        updates, state = tx.update(pure(grads), state, params)
+        params = optim.apply_updates(params, updates)
+        optimizer.update(model, grads)
+        phalanx.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), pure(nnx.state(model)), params)
+    assert int(optimizer.step.value) == 3
+
+
+def test_only_the_chosen_variables_change():
+    model = nnx.LoRALinear(3, 4, lora_rank=2, rngs=nnx.Rngs(0))
+    kernel = model.kernel.value
+    optimizer = nnx.Optimizer(model, optim.sgd(0.1), wrt=nnx.LoRAParam)
+    optimizer.update(model, gradients(model, nnx.LoRAParam))
+    assert model.kernel.value is kernel
+    assert float(jnp.abs(model.lora.lora_b.value).max()) > 0
+
+
+def test_the_state_lies_in_variables_like_the_parameters():
+    mesh = Mesh(np.array(phalanx.devices()).reshape(4, 2), ("data", "model"))
+    with set_mesh(mesh):
+        model = nnx.Linear(16, 32, kernel_metadata={"out_sharding": (None, "model")}, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optim.adam(0.1), wrt=nnx.Param)
+    moment, count = optimizer.opt_state[0].mu.kernel, optimizer.opt_state[0].count
+    assert type(moment) is nnx.OptVariable and type(count) is nnx.OptArray
+    assert moment.out_sharding == (None, "model")
+    assert moment.value.sharding.is_equivalent_to(model.kernel.value.sharding, 2)
+    factored = nnx.Optimizer(model, optim.adafactor(0.1, min_dim_size_to_factor=4), wrt=nnx.Param)
+    assert not factored.opt_state[0].v_row.kernel.has_metadata("out_sharding")
+
+
+def test_an_optimizer_can_be_split_and_merged():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optim.adam(0.1), wrt=nnx.Param)
+    graphdef, state = nnx.split((model, optimizer))
+
+    @phalanx.jit
+    def step(state):
+        model, optimizer = nnx.merge(graphdef, state)
+        optimizer.update(model, gradients(model))
+        return nnx.state((model, optimizer))
+
+    nnx.update((model, optimizer), step(state))
+    assert int(optimizer.step.value) == 1 and int(optimizer.opt_state[0].count.value) == 1
+
+
+def test_labels_by_path_choose_transformations():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    label = lambda params: phalanx.tree.map_with_path(lambda path, x: path[-1].key, params)
+    tx = optim.partition({"kernel": optim.sgd(1.0), "bias": optim.set_to_zero()}, label)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    bias, kernel = model.bias.value, model.kernel.value
+    optimizer.update(model, gradients(model))
+    assert np.array_equal(model.bias.value, bias) and not np.array_equal(model.kernel.value, kernel)
+
+
+def test_a_model_and_its_optimizer_in_one():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    state = nnx.ModelAndOptimizer(model, optim.sgd(0.1))
+    before = model.kernel.value
+    state.update(gradients(model))
+    assert state.model is model and not np.array_equal(model.kernel.value, before)
+
+
+def fails(error, message, fun):
+    with pytest.raises(error) as caught:
+        fun()
+    assert str(caught.value) == message
+
+
+def test_what_an_optimizer_refuses():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    fails(
+        ArgumentTypeError,
+        "nnx.Optimizer, argument wrt: expected which variables it changes, got nothing.\n"
+        "  To mend: pass wrt=nnx.Param.",
+        lambda: nnx.Optimizer(model, optim.sgd(0.1)),
+    )
+    optimizer = nnx.Optimizer(model, optim.sgd(0.1), wrt=nnx.Param)
+    fails(
+        TreeError,
+        "nnx.Optimizer.update, argument grads, kernel: expected a gradient, got none.\n  To mend: differentiate with "
+        "respect to the same variables, as in nnx.grad(f, argnums=nnx.DiffState(0, wrt)).",
+        lambda: optimizer.update(model, nnx.State({"bias": jnp.ones(4)})),
+    )
+    fails(
+        TreeError,
+        "nnx.Optimizer.update, argument grads, bias: expected shape (4,), got shape (5,).\n"
+        "  To mend: pass the gradients of this model.",
+        lambda: optimizer.update(model, nnx.state(nnx.Linear(3, 5, rngs=nnx.Rngs(0)))),
+    )
+
+
+# --- metrics ---
+
+
+def test_averages_over_batches_and_masks():
+    loss = nnx.metrics.Average("loss")
+    assert np.isnan(loss.compute())
+    loss.update(loss=jnp.array([1.0, 2.0, 30.0]), mask=np.array([True, True, False]), other=3)
+    loss.update(loss=6.0)
+    assert float(loss.compute()) == 3.0
+    loss.reset()
+    assert np.isnan(loss.compute())
+
+
+def test_welford_is_the_statistics_of_all_values():
+    values = np.random.default_rng(0).normal(1e4, 1.0, size=90).astype("f")
+    metric = nnx.metrics.Welford()
+    for part in np.split(values, 3):
+        metric.update(values=part)
+    got = metric.compute()
+    np.testing.assert_allclose(got.mean, values.mean(dtype="d"), rtol=1e-6)
+    np.testing.assert_allclose(got.standard_deviation, values.std(dtype="d"), rtol=1e-3)
+    np.testing.assert_allclose(got.standard_error_of_mean, values.std(dtype="d") / 90**0.5, rtol=1e-3)
+
+
+def test_accuracy_of_two_and_of_more_classes():
+    accuracy = nnx.metrics.Accuracy()
+    accuracy.update(logits=jnp.eye(3), labels=np.array([0, 1, 1]), mask=np.array([True, True, False]))
+    assert float(accuracy.compute()) == 1.0
+    binary = nnx.metrics.Accuracy(threshold=0.5)
+    binary.update(logits=np.array([0.2, 0.7, 0.9]), labels=np.array([0, 1, 0]))
+    np.testing.assert_allclose(binary.compute(), 2 / 3)
+
+
+def test_metrics_advance_inside_a_compiled_function():
+    metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
+    graphdef, state = metrics.split()
+
+    @phalanx.jit
+    def step(state):
+        metrics = nnx.merge(graphdef, state)
+        metrics.update(logits=jnp.eye(2), labels=jnp.array([0, 0]), loss=jnp.array([1.0, 2.0]))
+        return nnx.state(metrics)
+
+    nnx.update(metrics, step(step(state)))
+    assert {k: float(v) for k, v in metrics.compute().items()} == {"accuracy": 0.5, "loss": 1.5}
+    assert int(metrics.loss.count.value) == 4
+    metrics.reset()
+    assert np.isnan(metrics.compute()["loss"])
+
+
+def test_metrics_that_are_refused():
+    fails(
+        ArgumentTypeError,
+        "nnx.metrics.Average.update: expected the keyword argument 'values', got ['loss'].\n"
+        "  To mend: pass it, or make the metric with the name that you pass: nnx.metrics.Average('name').",
+        lambda: nnx.metrics.Average().update(loss=1.0),
+    )
+    fails(
+        ShapeError,
+        "nnx.metrics.Accuracy.update: expected logits of the labels' shape, and classes as the last dimension, got "
+        "logits of shape (3, 3), labels of shape (3, 3).\n  To mend: pass classes by number, not as one-hot vectors.",
+        lambda: nnx.metrics.Accuracy().update(logits=jnp.eye(3), labels=jnp.eye(3, dtype=int)),
+    )
+    fails(
+        DTypeError,
+        "nnx.metrics.Accuracy.update, argument labels: expected integers, got float32.\n  To mend: convert them.",
+        lambda: nnx.metrics.Accuracy().update(logits=jnp.eye(3), labels=jnp.ones(3)),
+    )
+    fails(
+        ArgumentError,
+        "nnx.MultiMetric: expected names that are not those of its methods, got update.\n"
+        "  To mend: choose another name.",
+        lambda: nnx.MultiMetric(update=nnx.metrics.Average()),
+    )
+    fails(
+        ArgumentTypeError,
+        "nnx.MultiMetric, argument loss: expected a metric, got 3 of type int.\n  To mend: pass nnx.metrics.Average().",
+        lambda: nnx.MultiMetric(loss=3),
+    )
+
+
+# --- drawings ---
+
+
+class Model(nnx.Module):
+    def __init__(self, rngs):
+        self.first = nnx.Linear(3, 4, rngs=rngs)
+        self.norm = nnx.BatchNorm(4, rngs=rngs)
+        self.blocks = [nnx.Linear(4, 4, rngs=rngs) for _ in range(2)]
+        self.tied = self.blocks[0]
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x, scale=1.0):
+        x = self.norm(self.first(x))
+        for block in self.blocks:
+            x = block(x)
+        return {"y": self.dropout(x) * scale}
+
+
+def cells(table):
+    rows = [[c.strip() for c in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    return {row[0]: row for row in rows if row[0] or row[1]}
+
+
+def test_a_table_shows_what_goes_in_and_out_and_the_variables():
+    pytest.importorskip("rich")
+    model = Model(nnx.Rngs(0))
+    mean = model.norm.mean.value
+    table = nnx.tabulate(model, jnp.ones((5, 3)), scale=2.0)
+    rows = cells(table)
+    assert list(rows) == ["", "first", "norm", "blocks/0", "blocks/1", "dropout"]
+    assert rows["first"][:4] == ["first", "Linear", "float32[5,3]", "float32[5,4]"]
+    assert rows[""][3:6] == ["y: float32[5,4]", "8 (32 B)", "64 (256 B)"]
+    assert "kernel: float32[3,4]" in table and "16 (64 B)" in table and "Total Parameters: 74" in table
+    assert model.norm.mean.value is mean and "noted" not in repr(vars(nnx.Linear)["__call__"])
+
+
+def test_a_table_of_outer_modules_with_their_operations():
+    pytest.importorskip("rich")
+    rows = cells(
+        nnx.tabulate(Model(nnx.Rngs(0)), jnp.ones((5, 3)), depth=1, compute_flops=True, compute_vjp_flops=True)
+    )
+    assert list(rows) == ["", "first", "norm", "dropout"]
+    forward, both = int(rows["first"][4]), int(rows["first"][5])
+    assert forward >= 2 * 5 * 3 * 4 and both >= 2 * forward
+
+
+def test_a_table_of_another_method():
+    pytest.importorskip("rich")
+    rows = cells(nnx.tabulate(nnx.Embed(7, 3, rngs=nnx.Rngs(0)), jnp.ones((2, 3)), method="attend"))
+    assert rows[""][1:4] == ["Embed", "float32[2,3]", "float32[2,7]"]
+    fails(
+        ArgumentError,
+        "nnx.tabulate, argument method: expected a method of Linear, got 'attend'.\n"
+        "  To mend: name the method that is called.",
+        lambda: nnx.tabulate(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), method="attend"),
+    )
+
+
+def test_a_model_is_drawn_as_a_tree(capsys, monkeypatch):
+    model = Model(nnx.Rngs(0))
+    nnx.display(model)
+    tree = capsys.readouterr().out
+    assert "kernel: Param float32[3, 4]" in tree and "rate: float 0.1" in tree
+    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    nnx.display(model, nnx.state(model.first))
+    plain = capsys.readouterr().out
+    assert plain.splitlines()[:3] == ["Model", "  first: Linear", "    kernel: Param float32[3, 4]"]
+    assert plain.splitlines()[-2:] == ["  bias: Param float32[4]", "  kernel: Param float32[3, 4]"]
+
+
+def test_a_model_in_a_notebook_is_html_that_folds(monkeypatch):
+    shown = []
+    shell = type("Shell", (), {"kernel": object()})()
+    notebook = type(sys)("IPython")
+    notebook.get_ipython = lambda: shell
+    face = type(sys)("IPython.display")
+    face.HTML, face.display = str, shown.append
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", face)
+    model = nnx.Sequential(nnx.Linear(3, 4, rngs=nnx.Rngs(0)), lambda x: x < 3)
+    nnx.display(model)
+    (page,) = shown
+    assert page.startswith("<details") and "&lt;lambda&gt;" in page and "<code>float32[3, 4]</code>" in page
+    assert page.count("<details") == page.count("</details>")
+
+
+def test_drawing_ends_where_a_graph_is_a_circle():
+    module = nnx.Module()
+    module.itself = module
+    assert list(drawing._lines(drawing.drawn(module))) == ["Module", "  itself: Module ..."]
