@@ -77,7 +77,7 @@ class Jit:
                 try:
                     types = [*map(_type_of, leaves)]
                 except AttributeError:  # some data is on the host
-                    types = [*map(concrete_type, leaves)]
+                    types = [] if state.context.disable_jit else [*map(concrete_type, leaves)]
                 # Most calls are like the one before, and comparing with that one costs less than a look-up.
                 known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
                 if types != known_types or state.context is not context or tree != known_tree:
