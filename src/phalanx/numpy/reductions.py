@@ -64,6 +64,18 @@ def masked(x: Any, where: Any, fill: Any, name: str) -> Any:
     return lax.select_n_p(broadcast_to_shape(mask, shape), scalar_of(fill, x.dtype), x)
 
 
+def apart(axis: Any) -> tuple[Any, tuple]:
+    """The dimensions of `axis`, and the names of axes among them, which belong to a `vmap`, an `xmap` or a mesh."""
+    if isinstance(axis, str):
+        return (), (axis,)
+    if isinstance(axis, tuple | list) and (names := tuple(a for a in axis if isinstance(a, str))):
+        return tuple(a for a in axis if not isinstance(a, str)), names
+    return axis, ()
+
+
+_OVER_NAMES = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
+
+
 def _reduce(
     name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any, op: Callable,
     neutral: Callable, combine: Callable | None, promote: bool = False,
@@ -83,10 +95,12 @@ def _reduce(
     if combine is not None and is_half(result) and name in ("sum", "prod"):
         x = cast(x, _FLOAT32)
     x = masked(x, where, neutral(x.dtype), name)
+    axis, names = apart(axis) if name in _OVER_NAMES else (axis, ())
     axes = canonical_axes(axis, x.ndim, name)
     if initial is None and name in ("max", "min"):
         _refuse_empty(name, x.shape, axes)
     y = op(x, axes) if axes else (as_array(x))
+    y = _OVER_NAMES[name](y, names) if names else y
     if keepdims and axes:
         y = with_dims(y, x.shape, axes)
     if initial is not None:
@@ -277,13 +291,14 @@ def mean(
     """
     refuse_out(out, "mean")
     x = operand(a, "mean")
+    axis, names = apart(axis)
     axes = canonical_axes(axis, x.ndim, "mean")
     compute, result = _inexact_result(x, dtype, "mean")
     weak = getattr(x, "weak_type", False) and dtype is None
     x = cast(x, compute, weak) if x.dtype != compute else x
     n = _counted(where, x.shape, axes, compute, keepdims, "mean")
     total = sum(x, axis=axes, keepdims=keepdims, where=where)
-    y = total / n
+    y = lax.psum(total, names) / lax.psum(n, names) if names else total / n
     return y if y.dtype == result else cast(y, result)
 
 

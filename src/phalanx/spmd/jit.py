@@ -26,7 +26,7 @@ from phalanx.engine import client
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.sharding import UNSPECIFIED
-from phalanx.spmd.arguments import Signature
+from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
 from phalanx.spmd.resolution import declared_types, split_as_declared
@@ -177,21 +177,26 @@ class Jit:
         return traced
 
     def _trace(self, call: Any, avals: tuple) -> Traced:
+        fun, options = self._plan(call)
         trees: list = []
 
         def flat(*tracers: Any) -> list:
             args, kwargs = call.rebuild(tracers)
-            out = self._fun(*args, **kwargs)
+            out = fun(*args, **kwargs)
             leaves, tree = tree_flatten(out)
             check_outputs(leaves, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
             trees.append(tree)
-            return split_as_declared(leaves, out, self._options["out_shardings"])
+            return split_as_declared(leaves, out, options["out_shardings"])
 
         args, kwargs = call.dynamic()
-        avals = declared_types(avals, args, self._options["in_shardings"], self._name)
+        avals = declared_types(avals, args, options["in_shardings"], self._name)
         with logged("Tracing", self._name, avals):
             program = stage(flat, avals, self._name)
-        return Traced(self._fun, program, call, trees[0], self._options, self._signature)
+        return Traced(self._fun, program, call, trees[0], options, self._signature)
+
+    def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        """What is traced for a call, and the options that it is compiled under."""
+        return self._fun, self._options
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of these types (arrays or `ShapeDtypeStruct`s): the first stage."""

@@ -259,12 +259,7 @@ def vmap(
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
-        in_dims = _input_dims(in_axes, args, kwargs)
-        size = _mapped_size(leaves, in_dims, axis_size, (args, kwargs))
-        in_dims = [
-            _canonical_dim(d, np.ndim(x), lambda i=i: f"vmap, in_axes for argument{_leaf_path((args, kwargs), i)}")
-            for i, (d, x) in enumerate(zip(in_dims, leaves, strict=True))
-        ]
+        in_dims, size = mapped_inputs("vmap", in_axes, args, kwargs, axis_size)
         trees: list = []
 
         def flat_fun(*xs: Any) -> list:
@@ -295,9 +290,32 @@ def _leaf_path(tree: Any, i: int) -> str:
     return keystr(path)
 
 
-def _input_dims(in_axes: Any, args: tuple, kwargs: dict) -> list:
-    dims_in = broadcast_prefix(in_axes, args, what="vmap, in_axes", is_leaf=lambda x: x is None)
-    return [*dims_in, *([0] * len(tree_flatten(kwargs)[0]))]
+def mapped_inputs(
+    where: str, in_axes: Any, args: tuple, kwargs: dict, axis_size: int | None = None
+) -> tuple[list[int | None], Any]:
+    """The mapped dimension of each leaf of the arguments, or None, and the size that all have in common.
+
+    Args:
+      where: the transformation that asks, for messages.
+      in_axes: a prefix of `args`; arguments by keyword are mapped over their first dimension.
+      args, kwargs: the arguments.
+      axis_size: the size, where the caller gave it.
+
+    Raises:
+      TreeError: `in_axes` is no prefix.
+      AxisError: a dimension does not exist.
+      ArgumentError: there is no mapped dimension, or there are ones of different sizes.
+    """
+    whole = (args, kwargs)
+    leaves = tree_flatten(whole)[0]
+    given = broadcast_prefix(in_axes, args, what=f"{where}, in_axes", is_leaf=lambda x: x is None)
+    given = [*given, *([0] * len(tree_flatten(kwargs)[0]))]
+    size = _mapped_size(where, leaves, given, axis_size, whole)
+    in_dims = [
+        _canonical_dim(d, np.ndim(x), lambda i=i: f"{where}, in_axes for argument{_leaf_path(whole, i)}")
+        for i, (d, x) in enumerate(zip(given, leaves, strict=True))
+    ]
+    return in_dims, size
 
 
 def _output_dims(out_axes: Any, out: Any) -> list:
@@ -321,7 +339,9 @@ def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
     return d % ndim
 
 
-def _mapped_size(leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any) -> Any:
+def _mapped_size(
+    where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any
+) -> Any:
     sizes: dict[Any, int] = {}
     for i, (x, d) in enumerate(zip(leaves, in_dims, strict=True)):
         if isinstance(d, int) and -np.ndim(x) <= d < np.ndim(x):
@@ -333,17 +353,17 @@ def _mapped_size(leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int |
             f"{size} ({'axis_size' if i < 0 else 'argument' + _leaf_path(tree, i)})" for size, i in sizes.items()
         )
         raise ArgumentError(
-            "vmap",
+            where,
             expected="mapped dimensions of one size",
             got=shown,
             mend="make the sizes agree, or give None in in_axes for arguments that are not mapped",
         )
     if not sizes and any(isinstance(d, int) for d in in_dims):
         i = next(i for i, d in enumerate(in_dims) if isinstance(d, int))
-        _canonical_dim(in_dims[i], np.ndim(leaves[i]), lambda: f"vmap, in_axes for argument{_leaf_path(tree, i)}")
+        _canonical_dim(in_dims[i], np.ndim(leaves[i]), lambda: f"{where}, in_axes for argument{_leaf_path(tree, i)}")
     if not sizes:
         raise ArgumentError(
-            "vmap",
+            where,
             expected="at least one argument to map over",
             got="in_axes that are all None",
             mend="give a dimension for one argument, or axis_size",

@@ -1,0 +1,5 @@
+"""`phalanx.experimental.maps`: the names by which older programs import meshes and `xmap`."""
+
+from phalanx.sharding import Mesh as Mesh
+from phalanx.spmd.xmap import SerialLoop as SerialLoop
+from phalanx.spmd.xmap import xmap as xmap

@@ -1,0 +1,354 @@
+"""`pmap` and `soft_pmap`: one instance of a function for each row of its arguments, the rows spread over devices.
+
+`pmap` is a compiled function (`Jit`) whose program is a `shard_map` over a mesh with an axis for the rows, so that a call
+which hits the cache costs what a call of `jit` costs. Which mesh depends on the number of rows, and is settled when a
+program is traced. A `pmap` inside another one takes an axis of the outer one's mesh: where tracing meets one that needs an
+axis which is not there, the outer program is traced again over a larger mesh. `soft_pmap` is a compiled `vmap` over a
+named axis that a mesh splits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.array import ArrayType
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.source import code_position
+from phalanx.engine import client
+from phalanx.lax import squeeze, with_sharding_constraint
+from phalanx.numpy import expand_dims, moveaxis
+from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec
+from phalanx.spmd.arguments import CallArguments, Signature
+from phalanx.spmd.jit import Jit
+from phalanx.spmd.shard_map import shard_map
+from phalanx.transforms.batching import mapped_inputs, vmap
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
+
+WHOLE = PartitionSpec()
+
+
+class _Wants(BaseException):
+    """What is inside a `pmap` needs these axes, names and sizes, in its mesh; no `except Exception` of a user stops it."""
+
+    def __init__(self, *axes: tuple[Any, int]):
+        super().__init__(*axes)
+        self.axes = axes
+
+
+class _Outermost(threading.local):
+    """The axes that the mesh of the outermost `pmap` being traced has beside its own; None where none is traced."""
+
+    axes: list[tuple[Any, int]] | None = None
+
+
+_outermost = _Outermost()
+
+
+class Rows(Jit):
+    """A compiled function of rows: what `pmap` and `soft_pmap` share.
+
+    Args:
+      what: the name of the transformation, for messages.
+      fun: the function of one row.
+      axis_name: the name that collectives use, or None.
+      in_axes, out_axes: as in `vmap`.
+      axis_size: the number of rows, where it is given.
+      devices: those to use, in order; None for all of this process.
+      signature, options: as `Jit` takes them.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        fun: Callable,
+        axis_name: Any,
+        in_axes: Any,
+        out_axes: Any,
+        axis_size: int | None,
+        devices: Sequence[Any] | None,
+        signature: Signature,
+        options: dict,
+    ):
+        super().__init__(fun, signature, options)
+        self._what = f"{what} of {self._name}"
+        self._axis_name = axis_name
+        static = signature.static_argnums
+        is_listed = isinstance(in_axes, tuple | list)
+        self._in_axes = tuple(a for i, a in enumerate(in_axes) if i not in static) if is_listed else in_axes
+        self._out_axes = out_axes
+        self._axis_size = axis_size
+        self._devices = devices
+
+    def _call(self, args: tuple, kwargs: dict) -> Any:
+        if state.context.disable_jit:
+            return self._vectorised()(*args, **kwargs)
+        return super()._call(args, kwargs)
+
+    def _prepare(self, call: CallArguments, types: tuple) -> Any:
+        # Rows go to their devices from wherever an argument is.
+        return super()._prepare(call, tuple([ArrayType(t.aval, t.sharding, False) for t in types]))
+
+    def _available(self) -> list:
+        return list(client.local_devices() if self._devices is None else self._devices)
+
+    def _inputs(self, call: CallArguments) -> tuple[list, int]:
+        """The mapped dimension of each leaf, or None, and the number of rows."""
+        return mapped_inputs(self._what, self._in_axes, *call.dynamic(), self._axis_size)
+
+    def _vectorised(self, spmd_axis_name: Any = None) -> Callable:
+        """The function as a `vmap`, which means the same on any devices."""
+
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            call = self._signature.split(args, kwargs)
+
+            def row(*dynamic: Any, **named: Any) -> Any:
+                new_args, new_kwargs = call.rebuild(tree_flatten((dynamic, named))[0])
+                return self._fun(*new_args, **new_kwargs)
+
+            dynamic, named = call.dynamic()
+            mapped = vmap(row, self._in_axes, self._out_axes, self._axis_name, self._axis_size, spmd_axis_name)
+            return mapped(*dynamic, **named)
+
+        return whole
+
+    def _placed(self, call: CallArguments, specs: Sequence[Any], mesh: Mesh) -> dict:
+        """The options, with the shardings of the positional arguments."""
+        args, _ = tree_unflatten(call.tree, [NamedSharding(mesh, spec) for spec in specs])
+        return {**self._options, "in_shardings": args}
+
+    def __repr__(self) -> str:
+        return f"<{self._what.partition(' ')[0]} of {code_position(self._fun)}>"
+
+
+def _split(dim: int | None, axis: Any) -> PartitionSpec:
+    """The spec of an array that a mesh axis splits along a dimension."""
+    return WHOLE if dim is None else PartitionSpec(*[None] * dim, axis)
+
+
+def make_mesh(devices: Sequence[Any], axes: Sequence[tuple[Any, int]]) -> Mesh:
+    """A mesh of the first devices with axes of these names and sizes."""
+    names, sizes = zip(*axes, strict=True)
+    return Mesh(np.array(devices[: math.prod(sizes)], dtype=object).reshape(sizes), names)
+
+
+class PMap(Rows):
+    """A `shard_map` over as many devices as there are rows."""
+
+    def _trace(self, call: CallArguments, avals: tuple) -> Any:
+        if _outermost.axes is not None:
+            return super()._trace(call, avals)
+        _outermost.axes = []
+        try:
+            while True:
+                try:
+                    return super()._trace(call, avals)
+                except _Wants as wanted:
+                    _outermost.axes.extend(wanted.axes)
+        finally:
+            _outermost.axes = None
+
+    def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        dims, size = self._inputs(call)
+        outer = state.context.mesh
+        is_inner = outer is not None and outer.manual_axes
+        # An inner one without a name has the same at each tracing.
+        name = self._axis_name or f"pmap_{len(outer.manual_axes) if is_inner else 0}"
+        if is_inner:
+            return self._inside(outer, dims, name, size), self._options
+        available = self._available()
+        if size > len(available):
+            raise _too_few(self._what, size, len(available))
+        mesh = make_mesh(available, [(name, size), *(_outermost.axes or ())])
+        return self._over(mesh, name, dims), self._placed(call, [_split(d, name) for d in dims], mesh)
+
+    def _inside(self, mesh: Any, dims: Sequence[Any], name: Any, size: int) -> Callable:
+        """What is traced where devices run by themselves already."""
+        if name in mesh.manual_axes or mesh.shape.get(name, size) != size or _outermost.axes is None:
+            return self._vectorised()  # An axis of this name is taken, or the mesh is the user's: nothing can be added.
+        return self._over(wanted_axes(self._what, [(name, size)]), name, dims)
+
+    def _over(self, mesh: Any, name: Any, dims: Sequence[Any]) -> Callable:
+        """The function of whole arrays, each device of the axis running one row."""
+
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            call = self._signature.split(args, kwargs)
+            found: list = []
+
+            def row(*pieces: Any) -> tuple[list, list]:
+                xs = [x if d is None else squeeze(x, (d,)) for x, d in zip(pieces, dims, strict=True)]
+                new_args, new_kwargs = call.rebuild(xs)
+                out = self._fun(*new_args, **new_kwargs)
+                leaves, tree = tree_flatten(out)
+                where = f"{self._what}, out_axes"
+                out_dims = broadcast_prefix(self._out_axes, out, what=where, is_leaf=lambda x: x is None)
+                found[:] = [(tree, out_dims)]
+                rows = [expand_dims(x, 0) for x, d in zip(leaves, out_dims, strict=True) if d is not None]
+                return rows, [x for x, d in zip(leaves, out_dims, strict=True) if d is None]
+
+            specs = tuple(_split(d, name) for d in dims)
+            # As under vmap, each device differentiates for itself, whatever it has in common with the others.
+            view = dict(mesh=mesh, axis_names={name}, check_vma=False)
+            rows, shared = shard_map(row, in_specs=specs, out_specs=(PartitionSpec(name), WHOLE), **view)(*call.leaves)
+            ((tree, out_dims),) = found
+            left = {True: iter(shared), False: iter(rows)}
+            out = [next(left[True]) if d is None else moveaxis(next(left[False]), 0, d) for d in out_dims]
+            return tree_unflatten(tree, out)
+
+        return whole
+
+
+def wanted_axes(what: str, axes: Sequence[tuple[Any, int]]) -> Any:
+    """The mesh of the `pmap` around, which has these axes, or is given them as its program is traced again.
+
+    Args:
+      what: who wants them, for messages.
+      axes: names and sizes.
+
+    Raises:
+      ArgumentError: there are too few devices, or no `pmap` is around.
+    """
+    mesh = state.context.mesh
+    missing = [(name, size) for name, size in axes if mesh.shape.get(name) != size]
+    if not missing:
+        return mesh
+    if _outermost.axes is None:
+        raise ArgumentError(
+            what,
+            expected="a pmap around it, or none of the per-device view",
+            got=f"a shard_map over {mesh}",
+            mend="give the mesh of the shard_map one more axis, and use lax.with_sharding_constraint over it",
+        )
+    wanted, available = mesh.size * math.prod(size for _, size in missing), len(client.local_devices())
+    if wanted > available:
+        raise _too_few(what, wanted, available)
+    raise _Wants(*missing)
+
+
+def _too_few(what: str, wanted: int, available: int) -> ArgumentError:
+    return ArgumentError(
+        what,
+        expected=f"at most {available} rows in all, one for each device",
+        got=str(wanted),
+        mend="use soft_pmap or vmap for more rows, or set config.num_cpu_devices before the first operation",
+    )
+
+
+class SoftPMap(Rows):
+    """A `vmap` whose rows a mesh of all devices splits as evenly as it can."""
+
+    def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        dims, size = self._inputs(call)
+        if state.context.mesh is not None and state.context.mesh.manual_axes:
+            return self._vectorised(), self._options
+        devices = self._available()[:size]
+        name = "soft_pmap"
+        mesh = make_mesh(devices, [(name, len(devices))])
+        specs = [_split(d, name) for d in dims]
+        vectorised = self._vectorised(name)
+        if size % len(devices) == 0:
+            return vectorised, self._placed(call, specs, mesh)
+
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            # Rows that do not come out even cannot stand split at the boundary, but they can inside.
+            inner = self._signature.split(args, kwargs)
+            xs = [with_sharding_constraint(x, NamedSharding(mesh, s)) for x, s in zip(inner.leaves, specs, strict=True)]
+            new_args, new_kwargs = inner.rebuild(xs)
+            return vectorised(*new_args, **new_kwargs)
+
+        whole_everywhere = NamedSharding(mesh, WHOLE)
+        options = self._placed(call, [WHOLE] * len(dims), mesh)
+        return whole, {**options, "out_shardings": whole_everywhere}
+
+
+_PLAIN = dict(
+    in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
+)
+
+
+def pmap(
+    fun: Callable,
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: Any = (),
+    devices: Sequence[Any] | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: Any = (),
+) -> Callable:
+    """Run one instance of a function for each row of its arguments, each on a device of its own.
+
+    Args:
+      fun: a function of arrays or pytrees of them: one row.
+      axis_name: a name for the rows, which collectives such as `lax.psum` use.
+      in_axes: for each positional argument, as a prefix of their trees, the dimension along which the rows lie, or None
+        for an argument that every instance gets whole. Arguments by keyword are mapped over dimension 0.
+      out_axes: where the rows go in the result, as a prefix of its tree; None for a result that all instances agree on.
+      static_broadcasted_argnums: positional arguments whose (hashable) values are part of the program.
+      devices: the devices to use, in order; all of this process if left out.
+      backend: the platform whose devices to use.
+      axis_size: the number of rows, needed where no argument is mapped.
+      donate_argnums: positional arguments whose buffers may be reused for results.
+
+    Returns:
+      The function of all rows. It can be compiled, differentiated, mapped and nested; inside another `pmap` it runs on
+      devices of its own too, so that both together use the product of their rows.
+
+    Raises:
+      ArgumentError: there are more rows than devices, or arguments with different numbers of rows.
+      TreeError: `in_axes` or `out_axes` is no prefix of the arguments or the result.
+      AxisError: a mapped dimension does not exist.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> share = phalanx.pmap(lambda x: x / phalanx.lax.psum(x, "i"), axis_name="i")
+      >>> share(jnp.array([5.0])).tolist()
+      [1.0]
+    """
+    _check_callable("pmap", fun)
+    if devices is None and backend is not None:
+        devices = client.local_devices(backend=backend)
+    signature = Signature(fun, static_broadcasted_argnums or None, None, donate_argnums or None, None)
+    return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature, _PLAIN).function()
+
+
+def soft_pmap(
+    fun: Callable, axis_name: Any = None, in_axes: Any = 0, out_axes: Any = 0, *, devices: Sequence[Any] | None = None
+) -> Callable:
+    """Run one instance of a function for each row of its arguments, any number of rows over all devices.
+
+    Args:
+      fun: a function of arrays or pytrees of them: one row.
+      axis_name: a name for the rows, which collectives use.
+      in_axes, out_axes: as in `pmap`.
+      devices: the devices to use, in order; all of this process if left out.
+
+    Returns:
+      The function of all rows, compiled: each device computes its part of the rows as one vectorised program. Where
+      the rows do not divide by the devices, arguments and results stand whole on each device, and only the work is split.
+
+    Raises:
+      ArgumentError: arguments with different numbers of rows.
+      TreeError: `in_axes` or `out_axes` is no prefix of the arguments or the result.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> rank = phalanx.soft_pmap(lambda x: x - phalanx.lax.pmean(x, "i"), axis_name="i")
+      >>> rank(jnp.arange(5.0)).tolist()
+      [-2.0, -1.0, 0.0, 1.0, 2.0]
+    """
+    _check_callable("soft_pmap", fun)
+    signature = Signature(fun, None, None, None, None)
+    return SoftPMap("soft_pmap", fun, axis_name, in_axes, out_axes, None, devices, signature, _PLAIN).function()
+
+
+def _check_callable(what: str, fun: Any) -> None:
+    if not callable(fun):
+        raise ArgumentTypeError(f"{what}, argument fun", expected="a function", got=repr(fun), mend="pass a function")

@@ -1,0 +1,384 @@
+"""`xmap`: a function whose arguments have named axes, some of which are given to axes of a mesh or to loops.
+
+A named axis is a `vmap` over it, by name; what `axis_resources` says of it only decides where its instances run: split
+over mesh axes (the partitioner's work, the rest of the axis being vectorised) or one after the other in a serial loop.
+Builds on `jit` and on `transforms.batching`; older programs import it as `experimental.maps.xmap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core.config import state
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, UnboundAxisError
+from phalanx.core.source import code_position
+from phalanx.lax import map as serial_map
+from phalanx.lax import reshape, transpose, with_sharding_constraint
+from phalanx.sharding import UNSPECIFIED, NamedSharding, PartitionSpec
+from phalanx.spmd.arguments import CallArguments, Signature
+from phalanx.spmd.jit import Jit
+from phalanx.transforms.batching import Axis, to_front, vmap_flat
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+class SerialLoop(NamedTuple):
+    """A resource of `xmap`: the axis is cut into `length` parts that run one after the other, to save memory."""
+
+    length: int
+
+
+class Named(NamedTuple):
+    """A named axis of one `xmap` call.
+
+    name: what collectives call it.
+    size: the number of instances.
+    mesh_axes: the axes of the mesh that split it.
+    loop: into how many parts it is cut that run one after the other.
+    """
+
+    name: Any
+    size: int
+    mesh_axes: tuple
+    loop: int
+
+
+def _is_mapping(x: Any) -> bool:
+    """Whether `x` says where the named axes of one array are."""
+    if isinstance(x, list):
+        return bool(x) and x[-1] is Ellipsis
+    return isinstance(x, dict) and all(isinstance(k, int) for k in x)
+
+
+def _positions(given: Any, where: str) -> dict[Any, int]:
+    """The dimension of each named axis of an array."""
+    if isinstance(given, list):
+        given = {i: name for i, name in enumerate(given[:-1]) if name is not None}
+    if not _is_mapping(given):
+        raise ArgumentTypeError(
+            where,
+            expected="a dict of dimensions and names, or a list of names that ends with ...",
+            got=repr(given),
+            mend="write {0: 'batch'} or ['batch', ...]",
+        )
+    names: dict[Any, int] = {}
+    for dim, name in given.items():
+        if name in names:
+            raise ArgumentError(
+                where,
+                expected="different names for different dimensions",
+                got=f"{name!r} for dimensions {names[name]} and {dim}",
+                mend="give each dimension a name of its own",
+            )
+        names[name] = dim
+    return names
+
+
+class XMap(Jit):
+    """What is behind a function of named axes."""
+
+    def __init__(self, fun: Callable, in_axes: Any, out_axes: Any, sizes: Mapping, resources: Mapping, donated: Any):
+        signature = Signature(fun, None, None, donated or None, None)
+        options = dict(
+            in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
+        )
+        super().__init__(fun, signature, options)
+        self._what = f"xmap of {self._name}"
+        is_container = isinstance(in_axes, list) and not _is_mapping(in_axes)
+        self._in_axes = tuple(in_axes) if is_container else in_axes
+        self._out_axes = out_axes
+        self._sizes = dict(sizes)
+        self._resources = {name: _resources(name, r, self._what) for name, r in resources.items()}
+        self._check_resources()
+
+    def _check_resources(self) -> None:
+        used: dict[Any, Any] = {}
+        for name, (mesh_axes, _) in self._resources.items():
+            for axis in mesh_axes:
+                if axis in used:
+                    raise ShardingError(
+                        f"{self._what}, axis_resources",
+                        expected="each axis of the mesh once",
+                        got=f"{axis!r} for {used[axis]!r} and for {name!r}",
+                        mend="give one of them another axis of the mesh, or none",
+                    )
+                used[axis] = name
+
+    def _call(self, args: tuple, kwargs: dict) -> Any:
+        if kwargs:
+            raise ArgumentTypeError(
+                self._what,
+                expected="positional arguments, to which in_axes applies",
+                got=f"arguments by keyword: {', '.join(sorted(kwargs))}",
+                mend="pass them by position",
+            )
+        if state.context.disable_jit:
+            fun, _ = self._plan(self._signature.split(args, kwargs))
+            return fun(*args)
+        return super()._call(args, kwargs)
+
+    def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        args, _ = call.dynamic()
+        ranks = [np.ndim(x) for x in call.leaves]
+        inputs = self._placed("in_axes", self._in_axes, args, lambda i, names: ranks[i])
+        axes = self._axes(call, args, inputs)
+        mesh = self._mesh(axes)
+        options = dict(self._options)
+        if mesh is not None:
+            placed = [self._sharding(mesh, axes, dims) for dims in inputs]
+            options["in_shardings"] = tree_unflatten(call.tree, placed)[0]
+
+        def whole(*whole_args: Any) -> Any:
+            inner = self._signature.split(whole_args, {})
+            found: list = []  # the structure of the result, and for each leaf the names of its leading dimensions
+
+            def flat(*xs: Any) -> list:
+                out, tree = tree_flatten(self._fun(*inner.rebuild(xs)[0]))
+                found[:] = [tree, [[] for _ in out]]
+                return out
+
+            out = self._run(flat, inner.leaves, inputs, axes, found)
+            return self._arranged(out, *found, axes, mesh)
+
+        return whole, options
+
+    def _placed(self, what: str, prefix: Any, tree: Any, rank: Callable[[int, Any], int]) -> list[dict[Any, int]]:
+        """For each leaf the dimension of each of its named axes, given the rank of leaf `i` with these names."""
+        where = f"{self._what}, {what}"
+        flat = broadcast_prefix(prefix, tree, what=where, is_leaf=_is_mapping, lists_as_tuples=True)
+        paths = [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]]
+        out = []
+        for i, (given, path) in enumerate(zip(flat, paths, strict=True)):
+            positions = _positions(given, f"{where}{path}")
+            ndim = rank(i, positions)
+            for name, dim in positions.items():
+                if not -ndim <= dim < ndim:
+                    raise AxisError(
+                        f"{where}{path}",
+                        expected=f"dimensions of an array of rank {ndim}",
+                        got=f"{dim} for {name!r}",
+                        mend="name existing dimensions only",
+                    )
+            out.append({name: dim % ndim for name, dim in positions.items()})
+        return out
+
+    def _axes(self, call: CallArguments, args: Any, inputs: Sequence[dict]) -> list[Named]:
+        """All named axes, in the order in which they appear."""
+        sizes: dict[Any, tuple[int, str]] = {n: (size, "axis_sizes") for n, size in self._sizes.items()}
+        paths = [keystr(path) for path, _ in tree_flatten_with_path(args)[0]]
+        for x, positions, path in zip(call.leaves, inputs, paths, strict=True):
+            for name, dim in positions.items():
+                size, first = sizes.setdefault(name, (np.shape(x)[dim], f"argument{path}"))
+                if size != np.shape(x)[dim]:
+                    raise ArgumentError(
+                        f"{self._what}, axis {name!r}",
+                        expected=f"one size: {size} in {first}",
+                        got=f"{np.shape(x)[dim]} in argument{path}",
+                        mend="give axes of different sizes different names",
+                    )
+        for name in self._resources:
+            if name not in sizes:
+                raise self._undefined("axis_resources", name, sizes)
+        return [self._axis(name, size) for name, (size, _) in sizes.items()]
+
+    def _axis(self, name: Any, size: int) -> Named:
+        mesh_axes, loop = self._resources.get(name, ((), 1))
+        if size % loop:
+            raise ArgumentError(
+                f"{self._what}, axis {name!r}",
+                expected=f"a size that the {loop} parts of its serial loop divide",
+                got=str(size),
+                mend="choose a number of parts that divides it",
+            )
+        return Named(name, size, mesh_axes, loop)
+
+    def _undefined(self, what: str, name: Any, known: Any) -> UnboundAxisError:
+        return UnboundAxisError(
+            f"{self._what}, {what}",
+            expected=f"an axis of in_axes or axis_sizes ({', '.join(map(repr, known)) or 'there is none'})",
+            got=repr(name),
+            mend="correct the name, or give its size in axis_sizes",
+        )
+
+    def _mesh(self, axes: Sequence[Named]) -> Any:
+        """The mesh in context, where an axis is given to it."""
+        wanted = [(a, m) for a in axes for m in a.mesh_axes]
+        if not wanted:
+            return None
+        mesh = state.context.mesh
+        shape = {} if mesh is None else mesh.shape
+        for axis, name in wanted:
+            if name not in shape:
+                raise ShardingError(
+                    f"{self._what}, axis_resources[{axis.name!r}]",
+                    expected=f"an axis of the mesh in context ({', '.join(map(repr, shape)) or 'there is none'})",
+                    got=repr(name),
+                    mend="call it inside `with mesh:`, or correct the name",
+                )
+        for axis in axes:
+            parts = math.prod(shape[m] for m in axis.mesh_axes) * axis.loop
+            if axis.size % parts:
+                raise ShardingError(
+                    f"{self._what}, axis {axis.name!r}",
+                    expected=f"a size divisible by {parts}, the number of parts that axis_resources makes of it",
+                    got=str(axis.size),
+                    mend="give the axis fewer resources, or pad it",
+                )
+        return mesh
+
+    def _sharding(self, mesh: Any, axes: Sequence[Named], positions: Mapping[Any, int]) -> Any:
+        """The sharding of an array with named axes; one that is cut into a loop is left whole at the boundary."""
+        if mesh is None:
+            return None
+        dims = {positions[a.name]: a.mesh_axes for a in axes if a.name in positions and a.mesh_axes and a.loop == 1}
+        return NamedSharding(mesh, PartitionSpec(*[dims.get(d) for d in range(max(dims, default=-1) + 1)]))
+
+    def _run(
+        self, fun: Callable, xs: Sequence[Any], inputs: Sequence[dict], axes: Sequence[Named], found: list
+    ) -> list:
+        """Call a flat function with the axes named, the first one outermost; named dimensions of results come first."""
+        if not axes:
+            return fun(*xs)
+        axis, *rest = axes
+        dims_in = [dims.get(axis.name) for dims in inputs]
+        within = [
+            {n: d - (here is not None and d > here) for n, d in dims.items() if n != axis.name}
+            for dims, here in zip(inputs, dims_in, strict=True)
+        ]
+
+        def inner(*ys: Any) -> list:
+            return self._run(fun, ys, within, rest, found)
+
+        if axis.loop > 1:
+            out, dims_out = self._serially(inner, xs, dims_in, axis)
+        else:
+            batch = Axis(axis.size, axis.name, axis.mesh_axes or None)
+            out, dims_out = vmap_flat(inner, xs, dims_in, batch, self._what)
+        for names, d in zip(found[1], dims_out, strict=True):
+            if d is not None:
+                names.insert(0, axis.name)
+        return [x if d is None else to_front(x, d, axis.size) for x, d in zip(out, dims_out, strict=True)]
+
+    def _arranged(self, out: Sequence[Any], tree: Any, names: Sequence[list], axes: Sequence[Named], mesh: Any) -> Any:
+        """The results with their named dimensions where `out_axes` says."""
+        sizes = {a.name: a.size for a in axes}
+        numbered = tree_unflatten(tree, list(range(len(out))))
+        places = self._placed(
+            "out_axes", self._out_axes, numbered, lambda i, given: np.ndim(out[i]) - len(names[i]) + len(given)
+        )
+        arranged = []
+        for i, (x, held, wanted) in enumerate(zip(out, names, places, strict=True)):
+            for name in wanted:
+                if name not in sizes:
+                    raise self._undefined("out_axes", name, sizes)
+                if name not in held:
+                    x, held = to_front(x, None, sizes[name]), [name, *held]
+            for name in held:
+                if name not in wanted:
+                    raise self._unplaced(name, keystr(tree_flatten_with_path(numbered)[0][i][0]))
+            unnamed = iter(range(len(held), np.ndim(x)))
+            at = {dim: held.index(name) for name, dim in wanted.items()}
+            x = transpose(x, [at[d] if d in at else next(unnamed) for d in range(np.ndim(x))])
+            arranged.append(x if mesh is None else with_sharding_constraint(x, self._sharding(mesh, axes, wanted)))
+        return tree_unflatten(tree, arranged)
+
+    def _serially(self, fun: Callable, xs: Sequence[Any], dims_in: Sequence[Any], axis: Named) -> tuple[list, list]:
+        """Map a flat function over the parts of an axis, one after the other."""
+        size = axis.size // axis.loop
+        split = [
+            None if d is None else reshape(to_front(x, d, axis.size), (axis.loop, size, *np.delete(np.shape(x), d)))
+            for x, d in zip(xs, dims_in, strict=True)
+        ]
+        found: list = []
+        batch = Axis(size, None, axis.mesh_axes or None)
+
+        def part(pieces: list) -> list:
+            given = iter(pieces)
+            ys = [x if d is None else next(given) for x, d in zip(xs, dims_in, strict=True)]
+            out, dims = vmap_flat(fun, ys, [None if d is None else 0 for d in dims_in], batch, self._what)
+            found[:] = [dims]
+            return [y if d is None else to_front(y, d, size) for y, d in zip(out, dims, strict=True)]
+
+        try:
+            out = serial_map(part, [s for s in split if s is not None])
+        except UnboundAxisError as error:
+            error.add_note(
+                f"Axis {axis.name!r} is a serial loop: its parts run one after the other, so that no collective can "
+                "go over it."
+            )
+            raise
+        joined = [
+            y[0] if d is None else reshape(y, (axis.size, *np.shape(y)[2:])) for y, d in zip(out, found[0], strict=True)
+        ]
+        return joined, [None if d is None else 0 for d in found[0]]
+
+    def _unplaced(self, name: Any, path: str) -> ArgumentError:
+        return ArgumentError(
+            f"{self._what}, out_axes{path}",
+            expected=f"a place for axis {name!r}, over which this result varies",
+            got="none",
+            mend=f"name it in out_axes, or combine its instances with lax.psum or lax.pmean over {name!r}",
+        )
+
+    def __repr__(self) -> str:
+        return f"<xmap of {code_position(self._fun)}>"
+
+
+def _resources(name: Any, given: Any, what: str) -> tuple[tuple, int]:
+    """The mesh axes and the number of serial parts of one entry of `axis_resources`."""
+    entries = given if isinstance(given, tuple) and not isinstance(given, SerialLoop) else (given,)
+    loops = [e.length for e in entries if isinstance(e, SerialLoop)]
+    for length in loops:
+        if not isinstance(length, int) or length < 1:
+            raise ArgumentError(
+                f"{what}, axis_resources[{name!r}]",
+                expected="a serial loop of at least one part",
+                got=repr(length),
+                mend="give the number of parts as a positive int",
+            )
+    return tuple(e for e in entries if not isinstance(e, SerialLoop)), math.prod(loops)
+
+
+def xmap(
+    fun: Callable,
+    in_axes: Any,
+    out_axes: Any,
+    *,
+    axis_sizes: Mapping[Any, int] | None = None,
+    axis_resources: Mapping[Any, Any] | None = None,
+    donate_argnums: Any = (),
+) -> Callable:
+    """Map a function over named axes of its arguments.
+
+    Args:
+      fun: a function of arrays or pytrees of them without their named dimensions; collectives, and reductions such as
+        `numpy.sum(x, axis='batch')`, go over the axes by name.
+      in_axes: for each argument, as a prefix of their trees, which dimension has which name: `{0: 'batch'}`, or
+        `['batch', ...]`, and `{}` for an array without named dimensions.
+      out_axes: the same for the result. A named axis over which a result does not vary is repeated.
+      axis_sizes: sizes of axes that no argument has.
+      axis_resources: for each axis the mesh axis or axes, of the mesh in context, that split it, or a `SerialLoop`. What
+        is left of the axis is vectorised.
+      donate_argnums: positional arguments whose buffers may be reused.
+
+    Returns:
+      The function of whole arrays, compiled.
+
+    Raises:
+      UnboundAxisError: `out_axes` or `axis_resources` names an axis that no argument and no entry of `axis_sizes` has.
+      ArgumentError: an axis has two sizes, or a result varies over an axis that its `out_axes` does not place.
+      ShardingError: a mesh axis is used for two axes, or there is no such mesh axis.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import lax
+      >>> centre = xmap(lambda x: x - lax.pmean(x, "i"), in_axes=["i", ...], out_axes=["i", ...])
+      >>> centre(jnp.arange(3.0)).tolist()
+      [-1.0, 0.0, 1.0]
+    """
+    if not callable(fun):
+        raise ArgumentTypeError("xmap, argument fun", expected="a function", got=repr(fun), mend="pass a function")
+    return XMap(fun, in_axes, out_axes, axis_sizes or {}, axis_resources or {}, donate_argnums).function()

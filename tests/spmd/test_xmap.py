@@ -1,0 +1,141 @@
+"""Named axes of arguments: what `xmap` means, where it runs, and its errors."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, UnboundAxisError
+from phalanx.experimental.maps import SerialLoop, xmap
+from phalanx.sharding import Mesh, NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+X = np.arange(24, dtype=np.float32).reshape(4, 6)
+RESOURCES = ({}, {"i": "x"}, {"i": ("x", "y")}, {"i": "x", "j": "y"}, {"i": SerialLoop(2)}, {"i": (SerialLoop(2), "x")})
+
+
+@pytest.fixture
+def mesh():
+    with Mesh(np.array(phalanx.devices()[:4]).reshape(2, 2), ("x", "y")) as mesh:
+        yield mesh
+
+
+def test_named_dimensions_are_taken_off_and_put_back(mesh):
+    for resources in RESOURCES:
+        f = xmap(
+            lambda x, y: (x * 2, x + y, y),
+            in_axes=(["i", "j", ...], {0: "j"}),
+            out_axes=({1: "i", 0: "j"}, ["i", "j", ...], {0: "j", 2: "i"}),
+            axis_resources=resources,
+        )
+        a, b, c = f(X, np.ones((6, 5), np.float32))
+        np.testing.assert_allclose(a, 2 * X.T)
+        np.testing.assert_allclose(b, X[:, :, None] + np.ones((4, 6, 5)))
+        np.testing.assert_allclose(c, np.ones((6, 5, 4)))
+
+
+def test_collectives_go_over_axes_by_name(mesh):
+    for resources in ({}, {"i": "x"}, {"i": ("x", "y")}, {"i": "x", "j": "y"}, {"j": SerialLoop(3), "i": "x"}):
+        f = xmap(
+            lambda x: (lax.psum(x, "i"), x - lax.pmax(x, "i"), lax.axis_index("i")),
+            in_axes=["i", "j", ...],
+            out_axes=(["j", ...], ["i", "j", ...], ["i", ...]),
+            axis_resources=resources,
+        )
+        total, gap, index = f(X)
+        np.testing.assert_allclose(total, X.sum(0))
+        np.testing.assert_allclose(gap, X - X.max(0))
+        assert index.tolist() == [0, 1, 2, 3]
+
+
+def test_reductions_take_named_axes():
+    f = xmap(lambda x: jnp.sum(x, axis=(0, "i")), in_axes=["i", ...], out_axes={})
+    assert f(X) == X.sum()
+    g = xmap(lambda x: jnp.mean(x, "i"), in_axes=["i", ...], out_axes=[...])
+    np.testing.assert_allclose(g(X), X.mean(0))
+
+
+def test_a_contraction_over_a_name(mesh):
+    f = xmap(
+        lambda x, y: lax.pdot(x, y, "k"),
+        in_axes=(["m", "k", ...], ["k", "n", ...]),
+        out_axes=["m", "n", ...],
+        axis_resources={"m": "x", "k": "y"},
+    )
+    np.testing.assert_allclose(f(X, X.T), X @ X.T, rtol=1e-6)
+
+
+def test_an_axis_is_split_over_the_mesh(mesh):
+    f = xmap(lambda x: x + 1, in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": ("x", "y")})
+    y = f(np.zeros((8, 3), np.float32))
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh, P(("x", "y"))), 2)
+    assert {s.data.shape for s in y.addressable_shards} == {(2, 3)}
+
+
+def test_sizes_that_no_argument_has_and_results_that_do_not_vary():
+    f = xmap(lambda x: (x, lax.axis_index("n")), in_axes={}, out_axes=(["n", ...], ["n", ...]), axis_sizes={"n": 3})
+    x, index = f(jnp.arange(2.0))
+    assert x.tolist() == [[0, 1]] * 3
+    assert index.tolist() == [0, 1, 2]
+
+
+def test_inside_and_around_jit_and_grad(mesh):
+    f = xmap(lambda x: jnp.sin(x) - lax.pmean(x, "i"), ["i", ...], ["i", ...], axis_resources={"i": "x"})
+    inner = xmap(phalanx.jit(lambda x: x - lax.pmean(x, "i")), ["i", ...], ["i", ...], axis_resources={"i": "x"})
+    np.testing.assert_allclose(phalanx.jit(f)(X), np.sin(X) - X.mean(0), atol=1e-5)
+    np.testing.assert_allclose(inner(X), X - X.mean(0), atol=1e-5)
+    g = phalanx.grad(lambda x: (f(x) ** 2).sum())(X)
+    want = phalanx.grad(lambda x: ((jnp.sin(x) - x.mean(0)) ** 2).sum())(X)
+    np.testing.assert_allclose(g, want, atol=1e-4)
+
+
+def named(**options):
+    return xmap(lambda x: x, ["i", ...], ["i", ...], **options)
+
+
+def test_an_unknown_axis_of_a_result_is_an_error():
+    with pytest.raises(UnboundAxisError) as e:
+        xmap(lambda x: x, ["i", ...], ["i", "k", ...])(X)
+    assert str(e.value) == (
+        "xmap of <lambda>, out_axes: expected an axis of in_axes or axis_sizes ('i'), got 'k'.\n"
+        "  To mend: correct the name, or give its size in axis_sizes."
+    )
+
+
+def test_a_result_that_varies_over_an_axis_without_a_place_is_an_error():
+    with pytest.raises(ArgumentError) as e:
+        xmap(lambda x: (x, x), ["i", ...], (["i", ...], {}))(X)
+    assert str(e.value) == (
+        "xmap of <lambda>, out_axes[1]: expected a place for axis 'i', over which this result varies, got none.\n"
+        "  To mend: name it in out_axes, or combine its instances with lax.psum or lax.pmean over 'i'."
+    )
+
+
+def test_a_mesh_axis_used_twice_is_an_error_that_names_both_uses():
+    with pytest.raises(ShardingError) as e:
+        named(axis_resources={"i": "x", "j": ("y", "x")})
+    assert str(e.value) == (
+        "xmap of <lambda>, axis_resources: expected each axis of the mesh once, got 'x' for 'i' and for 'j'.\n"
+        "  To mend: give one of them another axis of the mesh, or none."
+    )
+
+
+def test_other_misfits_say_what_is_wrong(mesh):
+    with pytest.raises(ShardingError, match="an axis of the mesh in context \\('x', 'y'\\), got 'z'"):
+        named(axis_resources={"i": "z"})(X)
+    with pytest.raises(ShardingError, match="axis 'i': expected a size divisible by 4, .*got 6"):
+        named(axis_resources={"i": ("x", "y")})(X.T)
+    with pytest.raises(ArgumentError, match="one size: 4 in argument\\[0\\], got 6 in argument\\[1\\]"):
+        xmap(lambda x, y: x, (["i", ...], [None, "i", ...]), ["i", ...])(X, X)
+    with pytest.raises(AxisError, match="dimensions of an array of rank 2, got 2 for 'i'"):
+        xmap(lambda x: x, {2: "i"}, {0: "i"})(X)
+    with pytest.raises(ArgumentError, match="'i' for dimensions 0 and 1"):
+        xmap(lambda x: x, ["i", "i", ...], {0: "i"})(X)
+    with pytest.raises(UnboundAxisError, match="axis_resources: .*got 'k'"):
+        named(axis_resources={"k": "x"})(X)
+    with pytest.raises(ArgumentTypeError, match="in_axes.*expected a dict of dimensions and names"):
+        xmap(lambda x: x, "i", {})(X)
+    with pytest.raises(UnboundAxisError) as e:
+        xmap(lambda x: lax.psum(x, "i"), ["i", ...], {}, axis_resources={"i": SerialLoop(2)})(X)
+    assert "Axis 'i' is a serial loop" in e.value.__notes__[0]
