@@ -94,7 +94,9 @@ if TYPE_CHECKING:
     from phalanx.spmd import make_array_from_single_device_arrays as make_array_from_single_device_arrays
     from phalanx.spmd import make_jaxpr as make_jaxpr
     from phalanx.spmd import pjit as pjit
+    from phalanx.spmd import pmap as pmap
     from phalanx.spmd import shard_map as shard_map
+    from phalanx.spmd import soft_pmap as soft_pmap
     from phalanx.transforms import checkpoint as checkpoint
     from phalanx.transforms import checkpoint_policies as checkpoint_policies
     from phalanx.transforms import closure_convert as closure_convert
@@ -174,7 +176,7 @@ _NAMES = {
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
             "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "
-            "make_array_from_single_device_arrays make_jaxpr pjit shard_map"
+            "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map soft_pmap"
         ),
         "transforms": (
             "checkpoint checkpoint_policies closure_convert custom_gradient custom_jvp custom_vjp fwd_and_bwd "

@@ -56,16 +56,6 @@ def test_reductions_take_named_axes():
     np.testing.assert_allclose(g(X), X.mean(0))
 
 
-def test_a_contraction_over_a_name(mesh):
-    f = xmap(
-        lambda x, y: lax.pdot(x, y, "k"),
-        in_axes=(["m", "k", ...], ["k", "n", ...]),
-        out_axes=["m", "n", ...],
-        axis_resources={"m": "x", "k": "y"},
-    )
-    np.testing.assert_allclose(f(X, X.T), X @ X.T, rtol=1e-6)
-
-
 def test_an_axis_is_split_over_the_mesh(mesh):
     f = xmap(lambda x: x + 1, in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": ("x", "y")})
     y = f(np.zeros((8, 3), np.float32))

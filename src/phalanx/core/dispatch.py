@@ -20,7 +20,8 @@ from phalanx.core import settings as settings
 from phalanx.core.array import Array, ArrayType, deleted_error, raise_callback_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.devices import common_devices, named_sharding
+from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.primitive import Primitive, registry
@@ -30,16 +31,7 @@ from phalanx.engine import buffers, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
-from phalanx.sharding import (
-    AbstractMesh,
-    AxisType,
-    GSPMDSharding,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    from_hlo_sharding,
-    sdy_sharding,
-)
+from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
@@ -342,64 +334,6 @@ def _mesh_of(lowered: LoweredProgram) -> Any:
     held = (e.params.get("mesh") for e in lowered.program.eqns)
     meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), *held, state.context.mesh]
     return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)
-
-
-def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
-    """The devices a call runs on: those of its committed arguments, which must agree.
-
-    Returns:
-      The devices in order, or None where no argument is committed or spread; and whether any argument is committed.
-
-    Raises:
-      ShardingError: two arguments are on different devices.
-    """
-    chosen: Any = None
-    first = -1
-    committed = False
-    for i, t in enumerate(types):
-        s = t.sharding
-        if s is None or not (t.committed or len(s.device_set) > 1):
-            continue
-        committed = committed or t.committed
-        devices = s._device_assignment
-        if chosen is None:
-            chosen, first = devices, i
-        elif devices != chosen and set(devices) != set(chosen):
-            raise ShardingError(
-                f"{names(i)}",
-                expected=f"an array on the devices of {names(first)}, {_devices(chosen)}",
-                got=f"{t.aval} on {_devices(devices)}",
-                mend="bring both to one set of devices with device_put, or give in_shardings",
-            )
-        elif len(devices) > 1 and isinstance(s, NamedSharding) and not isinstance(types[first].sharding, NamedSharding):
-            chosen, first = devices, i
-    return (tuple(chosen) if chosen is not None else None), committed
-
-
-def _devices(devices: Sequence[Any]) -> str:
-    ids = [d.id for d in devices]
-    return f"{devices[0].platform} {', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''}"
-
-
-def named_sharding(program: Jaxpr) -> Any:
-    """A sharding that the program itself names, in a constraint or an inner call."""
-    return program.derive("constrained", lambda: _find_constraint(program))
-
-
-def _find_constraint(program: Jaxpr) -> Any:
-    for eqn in program.eqns:
-        options = eqn.params.get("options")
-        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
-        found = eqn.params["sharding"] if placing else None
-        if found is None and eqn.primitive.name == "jit" and options is not None:
-            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
-        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
-            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
-        if found is None:
-            found = next((s for sub in subprograms(eqn.params) if (s := named_sharding(sub)) is not None), None)
-        if found is not None and not (isinstance(found, NamedSharding) and isinstance(found.mesh, AbstractMesh)):
-            return found
-    return None
 
 
 class Call:

@@ -16,7 +16,8 @@ import numpy as np
 from phalanx.core import dtypes, placement
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dispatch import common_devices, effects_barrier
+from phalanx.core.devices import common_devices
+from phalanx.core.dispatch import effects_barrier
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
 from phalanx.core.lowering import physical_aval

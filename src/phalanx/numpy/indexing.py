@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
+from phalanx.core.array import Array, ArrayType
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
@@ -95,11 +96,28 @@ class ViewPlan:
         view = self.view
         if state.trace is not None:
             return view(x)
-        if self.window is not None and self.window.is_shared(view.starts) and len(x.sharding.device_set) == 1:
-            return _read_window(x, np.array([view.starts[i] for i in self.window.moved], np.int32), self.window)
+        if self.window is not None:
+            if len(x.sharding.device_set) == 1:
+                if self.window.is_shared(view.starts):
+                    return _read_window(x, np.array([view.starts[i] for i in self.window.moved], np.int32), self.window)
+            elif (piece := _whole_shard(x, view)) is not None:
+                return piece
         if view.num_operations == 1:
             return view(x)
         return _read(x, arrays, self) if view.num_operations else x
+
+
+def _whole_shard(x: Any, view: View) -> Any:
+    """What a view shows of an array, where that is just one device's piece: the piece, where it is."""
+    sizes = tuple([b - a for a, b in zip(view.starts, view.limits)])
+    if x.aval.sharding is not None or x.sharding.shard_shape(x.shape) != sizes:
+        return None
+    for shard in x.addressable_shards:
+        if tuple([s.start or 0 for s in shard.index]) == view.starts:
+            piece = view.reshape(shard.data)
+            # It is there by chance: later operations may bring it elsewhere.
+            return Array(piece._buffer, ArrayType(piece.aval, piece.sharding, False))
+    return None
 
 
 class Window:

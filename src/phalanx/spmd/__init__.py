@@ -14,4 +14,6 @@ from phalanx.spmd.placement import live_arrays as live_arrays
 from phalanx.spmd.placement import make_array_from_callback as make_array_from_callback
 from phalanx.spmd.placement import make_array_from_process_local_data as make_array_from_process_local_data
 from phalanx.spmd.placement import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+from phalanx.spmd.pmap import pmap as pmap
+from phalanx.spmd.pmap import soft_pmap as soft_pmap
 from phalanx.spmd.shard_map import shard_map as shard_map

@@ -1,10 +1,10 @@
 """`pmap` and `soft_pmap`: one instance of a function for each row of its arguments, the rows spread over devices.
 
-`pmap` is a compiled function (`Jit`) whose program is a `shard_map` over a mesh with an axis for the rows, so that a call
-which hits the cache costs what a call of `jit` costs. Which mesh depends on the number of rows, and is settled when a
-program is traced. A `pmap` inside another one takes an axis of the outer one's mesh: where tracing meets one that needs an
-axis which is not there, the outer program is traced again over a larger mesh. `soft_pmap` is a compiled `vmap` over a
-named axis that a mesh splits.
+`pmap` is a compiled function (`Jit`) whose program is a `shard_map` over a mesh with an axis for the rows, so that a
+call which hits the cache costs what a call of `jit` costs. Which mesh depends on the number of rows, and is settled
+when a program is traced. A `pmap` inside another one takes an axis of the outer one's mesh: where tracing meets one
+that needs an axis which is not there, the outer program is traced again over a larger mesh. `soft_pmap` is a compiled
+`vmap` over a named axis that a mesh splits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WHOLE = PartitionSpec()
 
 
 class _Wants(BaseException):
-    """What is inside a `pmap` needs these axes, names and sizes, in its mesh; no `except Exception` of a user stops it."""
+    """What is inside a `pmap` needs these axes, names and sizes, in its mesh; no `except Exception` stops it."""
 
     def __init__(self, *axes: tuple[Any, int]):
         super().__init__(*axes)
@@ -48,6 +48,12 @@ class _Outermost(threading.local):
 
 
 _outermost = _Outermost()
+
+
+def is_per_device() -> bool:
+    """Whether what is traced is a program that each device runs by itself."""
+    mesh = state.context.mesh
+    return mesh is not None and bool(mesh.manual_axes)
 
 
 class Rows(Jit):
@@ -141,7 +147,7 @@ class PMap(Rows):
     """A `shard_map` over as many devices as there are rows."""
 
     def _trace(self, call: CallArguments, avals: tuple) -> Any:
-        if _outermost.axes is not None:
+        if _outermost.axes is not None or is_per_device():
             return super()._trace(call, avals)
         _outermost.axes = []
         try:
@@ -155,12 +161,11 @@ class PMap(Rows):
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         dims, size = self._inputs(call)
-        outer = state.context.mesh
-        is_inner = outer is not None and outer.manual_axes
-        # An inner one without a name has the same at each tracing.
-        name = self._axis_name or f"pmap_{len(outer.manual_axes) if is_inner else 0}"
-        if is_inner:
-            return self._inside(outer, dims, name, size), self._options
+        mesh = state.context.mesh
+        if is_per_device():
+            name = self._axis_name or f"pmap_{len(mesh.manual_axes)}"  # the same at each tracing
+            return self._inside(mesh, dims, name, size), self._options
+        name = self._axis_name or "pmap"
         available = self._available()
         if size > len(available):
             raise _too_few(self._what, size, len(available))
@@ -244,7 +249,7 @@ class SoftPMap(Rows):
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         dims, size = self._inputs(call)
-        if state.context.mesh is not None and state.context.mesh.manual_axes:
+        if is_per_device():
             return self._vectorised(), self._options
         devices = self._available()[:size]
         name = "soft_pmap"
@@ -315,7 +320,7 @@ def pmap(
     _check_callable("pmap", fun)
     if devices is None and backend is not None:
         devices = client.local_devices(backend=backend)
-    signature = Signature(fun, static_broadcasted_argnums or None, None, donate_argnums or None, None)
+    signature = Signature(fun, static_broadcasted_argnums, None, donate_argnums, None)
     return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature, _PLAIN).function()
 
 
@@ -332,7 +337,7 @@ def soft_pmap(
 
     Returns:
       The function of all rows, compiled: each device computes its part of the rows as one vectorised program. Where
-      the rows do not divide by the devices, arguments and results stand whole on each device, and only the work is split.
+      the devices do not divide the rows, arguments and results stand whole on each device, and the work is split.
 
     Raises:
       ArgumentError: arguments with different numbers of rows.
@@ -340,9 +345,9 @@ def soft_pmap(
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> rank = phalanx.soft_pmap(lambda x: x - phalanx.lax.pmean(x, "i"), axis_name="i")
-      >>> rank(jnp.arange(5.0)).tolist()
-      [-2.0, -1.0, 0.0, 1.0, 2.0]
+      >>> rest = phalanx.soft_pmap(lambda x: phalanx.lax.psum(x, "i") - x, axis_name="i")
+      >>> rest(jnp.arange(5.0)).tolist()
+      [10.0, 9.0, 8.0, 7.0, 6.0]
     """
     _check_callable("soft_pmap", fun)
     signature = Signature(fun, None, None, None, None)

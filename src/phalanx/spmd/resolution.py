@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import dispatch, placement
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.lowering import physical_aval
@@ -39,7 +42,7 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     flat = sharding_prefix(spec, tree, what)
     for s, (path, leaf) in zip(flat, leaves, strict=True):
         if s is not None:
-            s.check_compatible(leaf.shape, f"{what}{keystr(path)}")
+            s.check_compatible(np.shape(leaf), f"{what}{keystr(path)}")
     return tuple(flat)
 
 
@@ -102,9 +105,9 @@ def resolve(
     """
     wanted = next((s for s in (*declared, *out_declared) if s is not None), None)
     if wanted is None:
-        wanted = dispatch.named_sharding(program)
+        wanted = named_sharding(program)
     if wanted is None:
-        devices, committed = dispatch.common_devices(types, names)
+        devices, committed = common_devices(types, names)
         if devices is None:
             devices = tuple(placement.default_sharding().device_set)
     else:
@@ -163,8 +166,8 @@ def _check_devices(shardings: Sequence[Any], devices: tuple, names: Callable[[in
 def _different_devices(name: str, sharding: Any, devices: tuple) -> ShardingError:
     return ShardingError(
         name,
-        expected=f"devices of the computation, {dispatch._devices(devices)}",
-        got=f"{sharding} on {dispatch._devices(sharding._device_assignment)}",
+        expected=f"devices of the computation, {device_names(devices)}",
+        got=f"{sharding} on {device_names(sharding._device_assignment)}",
         mend="bring all arguments to one set of devices with device_put, or give shardings over one mesh",
     )
 

@@ -1,8 +1,8 @@
 """`sharded_jit`: a compiled function whose arguments and results are cut into given numbers of pieces.
 
-A count of pieces for each dimension says over how many devices the dimension is split; all counts of one array together
-make the number of partitions, which is the same throughout a function. Written with `jit` over a mesh whose axes are the
-prime factors of that number, so that any counts can be spelt as a `PartitionSpec`. Older programs import it from
+A count of pieces for each dimension says over how many devices it is split; all counts of one array together make the
+number of partitions, which is the same throughout a function. Written with `jit` over a mesh whose axes are the prime
+factors of that number, so that any counts can be spelt as a `PartitionSpec`. Older programs import it from
 `interpreters.sharded_jit`; newer ones name the axes of a mesh and use `jit`.
 """
 
@@ -21,7 +21,7 @@ from phalanx.lax import with_sharding_constraint as constrain
 from phalanx.sharding import UNSPECIFIED, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
-from phalanx.spmd.pmap import make_mesh, wanted_axes
+from phalanx.spmd.pmap import is_per_device, make_mesh, wanted_axes
 from phalanx.tree import tree_flatten, tree_map
 
 
@@ -82,7 +82,7 @@ class ShardedJit(Jit):
         options = dict(
             in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
         )
-        super().__init__(fun, Signature(fun, static or None, None, None, None), options)
+        super().__init__(fun, Signature(fun, static, None, None, None), options)
         self._what = f"sharded_jit of {self._name}"
         self._parts = {"in_parts": in_parts, "out_parts": out_parts}
         self._count = self._consistent(count)
@@ -107,9 +107,8 @@ class ShardedJit(Jit):
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         axes = _axes(self._count)
-        outer = state.context.mesh
-        is_inner = outer is not None and bool(outer.manual_axes)
-        mesh = wanted_axes(self._what, axes) if is_inner else make_mesh(_devices(self._what, self._count), axes)
+        inside = is_per_device()
+        mesh = wanted_axes(self._what, axes) if inside else make_mesh(_devices(self._what, self._count), axes)
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             before, _enclosing.count = _enclosing.count, self._count
@@ -157,8 +156,8 @@ def sharded_jit(
 
     Args:
       fun: a function of arrays or pytrees of them.
-      in_parts: for the arguments, as a prefix of their tree, the number of pieces of each dimension as a `PartitionSpec`
-        of ints, or None for an argument that stands whole on each device.
+      in_parts: for the arguments, as a prefix of their tree, the number of pieces of each dimension, as a
+        `PartitionSpec` of ints, or None for an argument that stands whole on each device.
       out_parts: the same for the result.
       num_partitions: the number of devices; found from the counts if left out.
       static_argnums: positional arguments whose values are part of the program.
@@ -208,9 +207,7 @@ def with_sharding_constraint(x: Any, parts: Any) -> Any:
         )
     if here is not None and here != count:
         raise _inconsistent("with_sharding_constraint", parts, here, "sharded_jit", count)
-    outer = state.context.mesh
-    inside = outer is not None and bool(outer.manual_axes)
     axes = _axes(count)
-    mesh = outer if inside else make_mesh(_devices("sharded_jit", count), axes)
+    mesh = state.context.mesh if is_per_device() else make_mesh(_devices("sharded_jit", count), axes)
     sharding = NamedSharding(mesh, _spec(parts, axes))
     return tree_map(lambda leaf: constrain(leaf, sharding), x)

@@ -81,7 +81,7 @@ class XMap(Jit):
     """What is behind a function of named axes."""
 
     def __init__(self, fun: Callable, in_axes: Any, out_axes: Any, sizes: Mapping, resources: Mapping, donated: Any):
-        signature = Signature(fun, None, None, donated or None, None)
+        signature = Signature(fun, None, None, donated, None)
         options = dict(
             in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
         )
@@ -141,7 +141,7 @@ class XMap(Jit):
                 return out
 
             out = self._run(flat, inner.leaves, inputs, axes, found)
-            return self._arranged(out, *found, axes, mesh)
+            return self._arranged(out, found[0], found[1], axes, mesh)
 
         return whole, options
 
@@ -360,8 +360,8 @@ def xmap(
         `['batch', ...]`, and `{}` for an array without named dimensions.
       out_axes: the same for the result. A named axis over which a result does not vary is repeated.
       axis_sizes: sizes of axes that no argument has.
-      axis_resources: for each axis the mesh axis or axes, of the mesh in context, that split it, or a `SerialLoop`. What
-        is left of the axis is vectorised.
+      axis_resources: for each axis the axis or axes of the mesh in context that split it, or a `SerialLoop`. What is
+        left of the axis is vectorised.
       donate_argnums: positional arguments whose buffers may be reused.
 
     Returns:

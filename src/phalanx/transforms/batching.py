@@ -339,9 +339,7 @@ def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
     return d % ndim
 
 
-def _mapped_size(
-    where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any
-) -> Any:
+def _mapped_size(where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any) -> Any:
     sizes: dict[Any, int] = {}
     for i, (x, d) in enumerate(zip(leaves, in_dims, strict=True)):
         if isinstance(d, int) and -np.ndim(x) <= d < np.ndim(x):

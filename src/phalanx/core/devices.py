@@ -1,0 +1,78 @@
+"""Which devices a program runs on: those of its arguments, or those that the program itself names.
+
+Used by `dispatch` for eager operations, and by the resolution of compiled calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.array import ArrayType
+from phalanx.core.errors import ShardingError
+from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+
+def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
+    """The devices a call runs on: those of its committed arguments, which must agree.
+
+    Returns:
+      The devices in order, or None where no argument is committed or spread; and whether any argument is committed.
+
+    Raises:
+      ShardingError: two arguments are on different devices.
+    """
+    chosen: Any = None
+    first = -1
+    committed = False
+    for i, t in enumerate(types):
+        s = t.sharding
+        if s is None or not (t.committed or len(s.device_set) > 1):
+            continue
+        committed = committed or t.committed
+        devices = s._device_assignment
+        if chosen is None:
+            chosen, first = devices, i
+        elif devices != chosen and set(devices) != set(chosen):
+            raise ShardingError(
+                f"{names(i)}",
+                expected=f"an array on the devices of {names(first)}, {device_names(chosen)}",
+                got=f"{t.aval} on {device_names(devices)}",
+                mend="bring both to one set of devices with device_put, or give in_shardings",
+            )
+        elif len(devices) > 1 and isinstance(s, NamedSharding) and not isinstance(types[first].sharding, NamedSharding):
+            chosen, first = devices, i
+    return (tuple(chosen) if chosen is not None else None), committed
+
+
+def device_names(devices: Sequence[Any]) -> str:
+    """Devices as messages show them."""
+    ids = [d.id for d in devices]
+    return f"{devices[0].platform} {', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''}"
+
+
+def named_sharding(program: Jaxpr) -> Any:
+    """A sharding that the program itself names, in a constraint or an inner call."""
+    return program.derive("named sharding", lambda: _find_sharding(program))
+
+
+def _find_sharding(program: Jaxpr) -> Any:
+    for eqn in program.eqns:
+        options = eqn.params.get("options")
+        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
+        found = eqn.params["sharding"] if placing else None
+        if found is None and eqn.primitive.name == "jit" and options is not None:
+            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
+        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
+            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
+        if found is None:
+            found = next((s for sub in subprograms(eqn.params) if (s := named_sharding(sub)) is not None), None)
+        if found is not None and not _is_abstract(found):
+            return found
+    return None
+
+
+def _is_abstract(sharding: Any) -> bool:
+    """Whether a sharding names no devices."""
+    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)

@@ -1,0 +1,195 @@
+"""One instance for each row: `pmap` and `soft_pmap`, alone, nested and under transformations, and their errors."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax, pmap, soft_pmap
+from phalanx.core.errors import ArgumentError, AxisError, TreeError
+from phalanx.sharding import Mesh
+from phalanx.sharding import PartitionSpec as P
+from phalanx.testing import collectives
+
+X = np.arange(16, dtype=np.float32).reshape(8, 2) / 8
+
+
+def share(x):
+    return x / (1 + lax.psum(x, "i"))
+
+
+def test_each_row_runs_on_a_device_of_its_own():
+    y = pmap(share, "i")(X)
+    np.testing.assert_allclose(y, X / (1 + X.sum(0)), rtol=1e-6)
+    assert [s.data.shape for s in y.addressable_shards] == [(1, 2)] * 8
+    assert len({s.device for s in y.addressable_shards}) == 8
+    assert pmap(lambda x: x + 1)(X[:3]).sharding.device_set == set(phalanx.devices()[:3])
+
+
+def test_arguments_and_results_are_trees_with_axes_of_their_own():
+    @pmap
+    def plain(tree, *, scale):
+        return {"sum": tree["a"] + tree["b"][0], "scale": scale}
+
+    out = plain({"a": X, "b": (X,)}, scale=np.arange(8.0))
+    np.testing.assert_allclose(out["sum"], 2 * X)
+    assert out["scale"].tolist() == list(range(8))
+
+    f = pmap(lambda t, y, z: (t["a"] + y, t["b"] * z, lax.pmean(t["a"], "i")), "i",
+             in_axes=({"a": 1, "b": None}, 0, None), out_axes=(1, -1, None))  # fmt: skip
+    a, b, c = f({"a": X.T, "b": X}, X, 2.0)
+    np.testing.assert_allclose(a, (2 * X).T)
+    np.testing.assert_allclose(b, np.repeat(2 * X[:, :, None], 8, 2))
+    np.testing.assert_allclose(c, X.mean(0))
+    assert a.sharding.spec == P(None, "i")
+    assert c.is_fully_replicated
+
+
+def test_static_and_donated_arguments():
+    f = pmap(lambda x, n, y: x**n + y, static_broadcasted_argnums=1, donate_argnums=0)
+    x = pmap(lambda x: x)(X)
+    np.testing.assert_allclose(f(x, 2, X), X**2 + X, rtol=1e-6)
+    assert x.is_deleted()
+    g = pmap(lambda x, n, y: x * n + y, in_axes=(0, None, None), static_broadcasted_argnums=(1,))
+    np.testing.assert_allclose(g(X, 3, 1.0), 3 * X + 1)
+
+
+def test_devices_are_chosen_in_order():
+    chosen = phalanx.devices()[::-1][:4]
+    y = pmap(lambda x: x + lax.axis_index("i"), "i", devices=chosen)(np.zeros(4))
+    assert y.tolist() == [0, 1, 2, 3]
+    assert [s.device for s in sorted(y.addressable_shards, key=lambda s: s.index[0].start)] == chosen
+    ones = pmap(lambda: lax.psum(1.0, "i"), "i", axis_size=8)()
+    assert ones.tolist() == [8.0] * 8
+
+
+def test_a_hit_costs_no_tracing_and_takes_arguments_from_anywhere():
+    count = []
+    f = pmap(lambda x: (count.append(1), x + 1)[1])
+    y = f(X)
+    for x in (y, f(y), X, jnp.asarray(X), phalanx.device_put(X, phalanx.devices()[5])):
+        np.testing.assert_allclose(f(x), np.asarray(x) + 1)
+    assert len(count) == 1
+
+
+def test_a_row_of_a_result_is_one_shard():
+    y = pmap(lambda x: x * 2)(X)
+    row = y[3]
+    assert row.tolist() == (2 * X[3]).tolist()
+    assert row.devices() == {phalanx.devices()[3]}
+    assert [float(r.sum()) for r in y] == (2 * X).sum(1).tolist()
+    np.testing.assert_allclose(row + y, 2 * X[3] + 2 * X)
+
+
+def test_under_every_transformation_it_means_what_vmap_means():
+    f, g = pmap(share, "i"), phalanx.vmap(share, axis_name="i")
+    W = np.stack([X, X + 1, X * 2])
+    np.testing.assert_allclose(phalanx.jit(f)(X), g(X), rtol=1e-6)
+    np.testing.assert_allclose(phalanx.vmap(f)(W), phalanx.vmap(g)(W), rtol=1e-6)
+    np.testing.assert_allclose(
+        phalanx.vmap(f, in_axes=1, out_axes=2)(W.swapaxes(0, 1)), phalanx.vmap(g, 1, 2)(W.swapaxes(0, 1)), rtol=1e-6
+    )
+    for loss in (lambda h: lambda x: (h(x) ** 3).sum(),):
+        np.testing.assert_allclose(phalanx.grad(loss(f))(X), phalanx.grad(loss(g))(X), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(pmap(phalanx.grad(lambda x: share(x).sum()), "i")(X),
+                               phalanx.vmap(phalanx.grad(lambda x: share(x).sum()), axis_name="i")(X), rtol=1e-4)  # fmt: skip
+    np.testing.assert_allclose(phalanx.jvp(f, (X,), (X,))[1], phalanx.jvp(g, (X,), (X,))[1], rtol=1e-4)
+    with phalanx.disable_jit():
+        np.testing.assert_allclose(f(X), g(X), rtol=1e-6)
+    stacked = lax.scan(lambda c, _: (f(c), None), jnp.asarray(X), length=3)[0]
+    np.testing.assert_allclose(stacked, g(g(g(X))), rtol=1e-5)
+
+
+def test_a_step_of_data_parallel_training_reduces_gradients_once():
+    def step(w, x, y):
+        grads = phalanx.grad(lambda w: ((x @ w - y) ** 2).mean())(w)
+        return w - 0.1 * lax.pmean(grads, "batch")
+
+    w, x = jnp.ones(4), np.random.default_rng(0).normal(size=(8, 3, 4)).astype(np.float32)
+    y = x.sum(-1) + 1
+    f = pmap(step, "batch", in_axes=(None, 0, 0), out_axes=None)
+    want = w - 0.1 * phalanx.grad(lambda w: ((x.reshape(-1, 4) @ w - y.reshape(-1)) ** 2).mean())(w)
+    np.testing.assert_allclose(f(w, x, y), want, rtol=1e-5)
+    assert [c.kind for c in collectives(f, w, x, y)] == ["all-reduce"]
+
+
+def test_a_pmap_inside_takes_devices_of_its_own():
+    inner = pmap(lambda y: y - lax.pmean(y, ("a", "b")) + lax.psum(y, "b"), "b")
+    f = pmap(lambda x: inner(x) * 2, "a")
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    want = 2 * (x - x.mean() + x.sum(1, keepdims=True))
+    y = f(x)
+    np.testing.assert_allclose(y, want)
+    assert len(y.sharding.device_set) == 8
+    assert y.sharding.spec == P("a", "b")
+    np.testing.assert_allclose(phalanx.jit(f)(x), want)
+    np.testing.assert_allclose(pmap(phalanx.jit(lambda x: inner(x) * 2), "a")(x), want)
+    unnamed = pmap(lambda x: pmap(lambda y: y + 1)(x))
+    np.testing.assert_allclose(unnamed(x), x + 1)
+    assert len(unnamed(x).sharding.device_set) == 8
+    three = pmap(lambda x: pmap(lambda y: pmap(lambda z: z + lax.psum(z, ("p", "q", "r")), "r")(y), "q")(x), "p")
+    np.testing.assert_allclose(three(x.reshape(2, 2, 2)), x.reshape(2, 2, 2) + x.sum())
+
+
+def test_a_pmap_inside_a_shard_map_is_vectorised():
+    mesh = Mesh(np.array(phalanx.devices()), ("x",))
+    f = phalanx.shard_map(
+        lambda x: pmap(lambda y: y + lax.psum(y, "b"), "b")(x), mesh=mesh, in_specs=P("x"), out_specs=P("x")
+    )
+    np.testing.assert_allclose(f(np.arange(16.0)), np.arange(16.0) + np.arange(16.0).reshape(8, 2).sum(1).repeat(2))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 13, 16])
+def test_soft_pmap_takes_any_number_of_rows(rows):
+    x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+
+    def f(x):
+        shifted = lax.ppermute(x, "i", [(k, (k + 1) % rows) for k in range(rows)])
+        return shifted - lax.pmean(x, "i"), lax.axis_index("i"), lax.all_gather(x, "i").sum()
+
+    a, b, c = soft_pmap(f, "i")(x)
+    np.testing.assert_allclose(a, np.roll(x, 1, 0) - x.mean(0), rtol=1e-6, atol=1e-5)
+    assert b.tolist() == list(range(rows))
+    np.testing.assert_allclose(c, np.full(rows, x.sum()))
+    np.testing.assert_allclose(
+        phalanx.grad(lambda x: (soft_pmap(lambda x: x**2 * lax.psum(x, "i"), "i")(x)).sum())(x),
+        2 * x * x.sum(0) + (x**2).sum(0), rtol=1e-4)  # fmt: skip
+
+
+def test_soft_pmap_spreads_rows_over_all_devices():
+    y = soft_pmap(lambda x: x + 1)(np.zeros((16, 3), np.float32))
+    assert [s.data.shape for s in y.addressable_shards] == [(2, 3)] * 8
+    assert not collectives(soft_pmap(lambda x: x + 1), np.zeros((16, 3), np.float32))
+
+
+def test_errors_say_how_many_devices_are_wanted_and_how_many_there_are():
+    with pytest.raises(ArgumentError) as e:
+        pmap(share, "i")(np.zeros((9, 2)))
+    assert str(e.value) == (
+        "pmap of share: expected at most 8 rows in all, one for each device, got 9.\n"
+        "  To mend: use soft_pmap or vmap for more rows, or set config.num_cpu_devices before the first operation."
+    )
+    with pytest.raises(ArgumentError, match="pmap of <lambda>: expected at most 8 rows in all.*got 16"):
+        pmap(lambda x: pmap(lambda y: y)(x))(np.zeros((4, 4)))
+
+
+def test_misfits_of_axes_name_the_argument():
+    with pytest.raises(
+        ArgumentError, match=r"pmap of share: expected mapped dimensions of one size, got 8 \(argument\[0\]\), 4"
+    ):
+        pmap(_two, "i")(X, X[:4])
+    with pytest.raises(
+        AxisError, match=r"pmap of share, in_axes for argument\[0\]: expected a dimension of an array of rank 2"
+    ):
+        pmap(share, "i", in_axes=2)(X)
+    with pytest.raises(TreeError, match="pmap of share, in_axes"):
+        pmap(share, "i", in_axes=(0, 0))(X)
+    with pytest.raises(ArgumentError, match="at least one argument to map over"):
+        pmap(share, "i", in_axes=None)(X)
+
+
+def _two(x, y):
+    return share(x) + y
+
+
+_two.__name__ = "share"

@@ -1,0 +1,73 @@
+"""Partition counts: what `sharded_jit` splits, inside `pmap` too, and its errors."""
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import lax
+from phalanx.core.errors import ArgumentError, ShardingError
+from phalanx.interpreters.sharded_jit import PartitionSpec as P
+from phalanx.interpreters.sharded_jit import sharded_jit, with_sharding_constraint
+
+X = np.arange(48, dtype=np.float32).reshape(8, 6)
+
+
+def shapes(x):
+    return {s.data.shape for s in x.addressable_shards}
+
+
+@pytest.mark.parametrize("parts", [P(8, 1), P(4, 2), P(2, 1), P(1, 6), P(2, 3), P(1, 1)])
+def test_arguments_and_results_are_cut_into_pieces(parts):
+    f = sharded_jit(lambda x, y: (x + y, x.sum()), in_parts=(parts, None), out_parts=(parts, None))
+    y, total = f(X, 1.0)
+    np.testing.assert_allclose(y, X + 1)
+    assert total == X.sum()
+    assert shapes(y) == {(8 // parts[0], 6 // parts[1])}
+    assert len(y.sharding.device_set) == parts[0] * parts[1]
+    assert total.is_fully_replicated
+
+
+def test_different_cuts_of_one_number_of_pieces():
+    f = sharded_jit(
+        lambda x, y: with_sharding_constraint(x @ y, P(2, 4)), in_parts=(P(8, 1), P(2, 4)), out_parts=P(4, 2)
+    )
+    y = np.ones((6, 8), np.float32)
+    np.testing.assert_allclose(f(X, y), X @ y)
+    assert shapes(f(X, y)) == {(2, 4)}
+
+
+def test_inside_pmap_each_row_has_its_own_devices():
+    inner = sharded_jit(lambda x: with_sharding_constraint(x * 2, P(1, 2)) + lax.psum(x, "i"), P(2, 1), P(2, 1))
+    x = np.stack([X[:4], X[4:]])
+    y = phalanx.pmap(inner, "i")(x)
+    np.testing.assert_allclose(y, 2 * x + x.sum(0))
+    assert len(y.sharding.device_set) == 4
+    assert shapes(y) == {(1, 2, 6)}
+
+
+def test_it_is_differentiable_and_has_stages():
+    f = sharded_jit(lambda x: (x**2).sum(), P(4, 2), None)
+    np.testing.assert_allclose(phalanx.grad(f)(X), 2 * X)
+    assert f.lower(X).compile().input_shardings[0][0].shard_shape((8, 6)) == (2, 3)
+
+
+def test_counts_with_different_products_are_an_error():
+    with pytest.raises(ShardingError) as e:
+        sharded_jit(lambda x, y: x, in_parts=(P(2, 2), P(4, 2)), out_parts=None)
+    assert str(e.value) == (
+        "sharded_jit of <lambda>, in_parts: expected 4 pieces in all, as in_parts has, got 8 in PartitionSpec(4, 2).\n"
+        "  To mend: let the counts of each array have one product; None leaves an array whole."
+    )
+    with pytest.raises(
+        ShardingError, match="with_sharding_constraint: expected 4 pieces in all, as sharded_jit has, got 2"
+    ):
+        sharded_jit(lambda x: with_sharding_constraint(x, P(2, 1)), P(2, 2), None)(X)
+    with pytest.raises(ShardingError, match="expected 2 pieces in all, as num_partitions has"):
+        sharded_jit(lambda x: x, P(2, 2), None, num_partitions=2)
+
+
+def test_too_many_pieces_and_constraints_outside_are_errors():
+    with pytest.raises(ArgumentError, match="at most 8 partitions, one for each device, got 16"):
+        sharded_jit(lambda x: x, P(8, 2), None)(X)
+    with pytest.raises(ArgumentError, match="a call inside a function that sharded_jit compiles"):
+        with_sharding_constraint(X, P(2, 1))
