@@ -57,11 +57,11 @@ def test_the_program_is_printed_with_what_varies():
     assert str(phalanx.make_jaxpr(f)(np.ones(4, "float32"))) == (
         "{ lambda ; a:f32[4]. let\n"
         "    b:f32[2] = shard_map[in_specs=(PartitionSpec('x'),) out_specs=(PartitionSpec(),) mesh=Mesh('x': 2) "
-        "manual=frozenset({'x'}) check=True] a\n"
+        "manual={'x'} check=True] a\n"
         "      jaxpr =\n"
         "        { lambda ; a:f32[2]{x}. let\n"
         "            b:f32[2]{x} = mul a 2.0:f32[]\n"
-        "            c:f32[2] = psum[axes=('x',) sizes=(2,) groups=None tracked=frozenset({'x'})] b\n"
+        "            c:f32[2] = psum[axes=('x',) sizes=(2,) groups=None tracked={'x'}] b\n"
         "          in (c,) }\n"
         "  in (b,) }"
     )
@@ -85,6 +85,13 @@ def test_old_spellings(mesh):
         lambda v: lax.psum(v, "x"), mesh, (P("x", None),), P(None, None), check_rep=False, auto=frozenset({"y"})
     )
     np.testing.assert_allclose(phalanx.jit(f)(A), A.reshape(4, 2, 4).sum(0))
+
+
+def test_arguments_from_the_host_are_sent_in_pieces(mesh, over):
+    f = phalanx.jit(over(lambda v, w: v * w.sum(), in_specs=(P("x", "y"), P()), out_specs=P("x", "y")))
+    compiled = f.lower(A, A).compile()
+    assert [s.spec for s in compiled.input_shardings[0]] == [P("x", "y"), P()]
+    np.testing.assert_allclose(f(A, A), A * A.sum())
 
 
 def test_python_control_flow_on_traced_values_is_an_error(over):
@@ -555,6 +562,14 @@ def test_other_misuse(mesh, over):
             "  To mend: use psum, pmean or all_gather_invariant to get a value that all devices share.",
     }.items():  # fmt: skip
         assert error(ValueError, over(misuse, in_specs=P("x"), out_specs=P("x")), A) == text
+    constrained = lambda v: lax.with_sharding_constraint(v, P(None, ("y", "x")))
+    assert error(
+        ShardingError, over(constrained, in_specs=P("x"), out_specs=P("x"), axis_names="x"), np.tile(A, 2)
+    ) == (
+        "a sharding inside a shard_map: expected one over the axes that the partitioner keeps, got PartitionSpec(None, "
+        "('y', 'x')), where each device runs by itself along 'x'.\n"
+        "  To mend: take 'x' out of the spec: inside, an array is one device's piece already."
+    )
     assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
         "lax.psum axis_name: expected different names, got ('x', 'x').\n  To mend: name each axis once."
     )

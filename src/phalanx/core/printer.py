@@ -92,6 +92,8 @@ def _eqn_lines(eqn: Eqn, names: _Names, source: bool, pad: str) -> list[str]:
 def _parameter(value: Any) -> str:
     if isinstance(value, np.dtype):
         return value.name
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(repr, value)))}}}"
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__
     return str(value)

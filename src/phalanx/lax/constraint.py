@@ -255,5 +255,14 @@ def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
     """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
     if sharding is None or ctx.module.num_partitions == 1:
         return x
+    manual = ctx.module.manual
+    if manual is not None and isinstance(sharding, NamedSharding) and not manual.axes.isdisjoint(sharding.spec.axes):
+        taken = ", ".join(repr(name) for name in sharding.spec.axes if name in manual.axes)
+        raise ShardingError(
+            "a sharding inside a shard_map",
+            expected="one over the axes that the partitioner keeps",
+            got=f"{sharding.spec}, where each device runs by itself along {taken}",
+            mend=f"take {taken} out of the spec: inside, an array is one device's piece already",
+        )
     attribute = sdy_sharding(ctx.module, sharding, physical_aval(aval).ndim)
     return sdy.ShardingConstraintOp(x, attribute).result if isinstance(x, ir.Value) else x

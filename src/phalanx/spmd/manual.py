@@ -22,7 +22,7 @@ from phalanx.core.config import state, state_extra
 from phalanx.core.effects import Effects
 from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, named_axes, run_program
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, named_axes, run_program
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import NotWritten, Primitive
 from phalanx.core.tangent import Zero, is_linear
@@ -201,18 +201,19 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
             return trace.record(
                 self, [trace.atom(x) for x in args], tuple(v.aval for v in map(trace.atom, args)), params
             )
-        parts, known, waiting = _split(params, unknown, everything_saveable)
-        ready = self(*_where(args, [not u for u in unknown]), **known)
-        num_known = sum(parts.known_outputs)
-        atoms = [trace.atom(x) for x in (*ready[num_known:], *_where(args, parts.unknown_inputs))]
-        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), waiting))
-        first = iter(ready[:num_known])
-        return [next(first) if k else next(later) for k in parts.known_outputs]
+        halves = _split(params, unknown, everything_saveable)
+        ready = self(*_where(args, [not u for u in unknown]), **halves.known)
+        count = sum(halves.parts.known_outputs)
+        atoms = [trace.atom(x) for x in halves.waiting_args(args, ready[count:])]
+        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), halves.waiting))
+        first = iter(ready[:count])
+        return [next(first) if k else next(later) for k in halves.parts.known_outputs]
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Any) -> tuple:
         """The two halves of an equation inside a program that is split, and the residuals between them."""
-        parts, known, waiting = _split(eqn.params, unknown, policy)
-        view, count = View.of(eqn.params), sum(parts.known_outputs)
+        halves = _split(eqn.params, unknown, policy)
+        parts, known, view = halves.parts, halves.known, View.of(eqn.params)
+        count = sum(parts.known_outputs)
         pieces = zip(known["jaxpr"].out_avals[count:], known["out_specs"][count:], strict=True)
         residuals = [Var(view.leaving(a, s)) for a, s in pieces]
         first = eqn.replace(
@@ -222,9 +223,9 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
             effects=parts.known.effects,
         )
         second = eqn.replace(
-            invars=[*residuals, *_where(eqn.invars, parts.unknown_inputs)],
+            invars=halves.waiting_args(eqn.invars, residuals),
             outvars=_where(eqn.outvars, parts.unknown_outputs),
-            params=waiting,
+            params=halves.waiting,
             effects=parts.unknown.effects,
         )
         return first if first.outvars or first.effects else None, second, residuals
@@ -319,24 +320,63 @@ def _unstacking(program: Jaxpr, stacked: Sequence[bool]) -> Jaxpr:
     return program.derive(("unstacking", tuple(flags)), lambda: stage(fun, avals, program.debug_name))
 
 
-def _split(params: dict, unknown: Sequence[bool], policy: Any) -> tuple[Split, dict, dict]:
-    """The halves of a per-device program, and the parameters with which they are bound."""
+class _Halves(NamedTuple):
+    """A per-device program in two parts.
+
+    parts: the programs.
+    known, waiting: the parameters with which they are bound.
+    forwarded: for each residual, the number of the operand that it is, or None where the known part returns it.
+    """
+
+    parts: Split
+    known: dict
+    waiting: dict
+    forwarded: list
+
+    def waiting_args(self, args: Sequence[Any], computed: Sequence[Any]) -> list:
+        """The operands of the waiting part: residuals, then the operands that it reads."""
+        fresh = iter(computed)
+        residuals = [next(fresh) if f is None else args[f] for f in self.forwarded]
+        return [*residuals, *_where(args, self.parts.unknown_inputs)]
+
+
+def _split(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
+    """Split an equation by which operands are unknown."""
+    key = ("halves", tuple(unknown), policy, params["in_specs"], params["out_specs"])
+    return params["jaxpr"].derive(key, lambda: _make_halves(params, unknown, policy))
+
+
+def _make_halves(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
     view, ins, outs = View.of(params), params["in_specs"], params["out_specs"]
     with view.scope():
         parts = split_program(params["jaxpr"], unknown, policy=policy)
-    specs = tuple(view.spec_of_residual(a) for a in parts.residuals)
     count = sum(parts.known_outputs)
-    known = params | {
-        "jaxpr": _stacking(parts.known, count, specs).hoist(),
-        "in_specs": _where(ins, [not u for u in unknown]),
-        "out_specs": _where(outs, parts.known_outputs) + specs,
-    }
-    waiting = params | {
-        "jaxpr": _unstacking(parts.unknown, [bool(s.axes) for s in specs]).hoist(),
-        "in_specs": specs + _where(ins, parts.unknown_inputs),
-        "out_specs": _where(outs, parts.unknown_outputs),
-    }
-    return parts, known, waiting
+    numbers = [i for i, u in enumerate(unknown) if not u]
+    place = dict(zip(parts.known.invars, numbers, strict=True))
+    residuals = parts.known.outvars[count:]
+    forwarded = [None if type(v) is Literal else place.get(v) for v in residuals]
+    computed = [v for v, f in zip(residuals, forwarded, strict=True) if f is None]
+    specs = tuple(view.spec_of_residual(v.aval) for v in computed)
+    known = parts.known.replace(outvars=[*parts.known.outvars[:count], *computed])
+    fresh = iter(specs)
+    all_specs = [(next(fresh), True) if f is None else (ins[f], False) for f in forwarded]
+    stacked = [is_new and bool(s.axes) for s, is_new in all_specs]
+    return _Halves(
+        parts,
+        params
+        | {
+            "jaxpr": _stacking(known, count, specs).hoist(),
+            "in_specs": _where(ins, [not u for u in unknown]),
+            "out_specs": _where(outs, parts.known_outputs) + specs,
+        },
+        params
+        | {
+            "jaxpr": _unstacking(parts.unknown, stacked).hoist(),
+            "in_specs": tuple(s for s, _ in all_specs) + _where(ins, parts.unknown_inputs),
+            "out_specs": _where(outs, parts.unknown_outputs),
+        },
+        forwarded,
+    )
 
 
 def _sharing_out(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: Sequence, view: View) -> Jaxpr:

@@ -16,11 +16,11 @@ from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.jaxpr import Jaxpr, Literal
 from phalanx.core.lowering import physical_aval
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
-from phalanx.sharding import UNSPECIFIED, NamedSharding
+from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding
 from phalanx.tree import keystr, tree_flatten_with_path, tree_map
 
 
@@ -113,6 +113,7 @@ def resolve(
     else:
         devices, committed = tuple(wanted._device_assignment), True
     whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
+    pieces = _read_in_pieces(program, devices)
     out = []
     _check_devices(declared, devices, names)
     _check_devices(out_declared, devices, result_names)
@@ -124,8 +125,27 @@ def resolve(
         elif t.sharding is not None and len(devices) > 1 and t.sharding.device_set == set(devices):
             out.append(t.sharding)
         else:
-            out.append(_same_or(t.sharding, whole, t.aval))
+            out.append(_same_or(t.sharding, pieces.get(i, whole), t.aval))
     return devices, out, committed
+
+
+def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
+    """The inputs that nothing but shard_maps read, all by one spec: these need not be whole anywhere."""
+    return program.derive(("in_pieces", devices), lambda: _find_pieces(program, devices))
+
+
+def _find_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
+    read: dict[Any, set] = {v: {None} for v in program.outvars if type(v) is not Literal}
+    for eqn in program.eqns:
+        mesh = eqn.params.get("mesh")
+        ways: Sequence[Any] = (None,) * len(eqn.invars)
+        if isinstance(mesh, Mesh) and mesh.flat_devices == devices:
+            ways = [NamedSharding(mesh, spec) for spec in eqn.params["in_specs"]]
+        for atom, way in zip(eqn.invars, ways, strict=True):
+            if type(atom) is not Literal:
+                read.setdefault(atom, set()).add(way)
+    found = [read.get(v, {None}) for v in program.invars]
+    return {i: s for i, held in enumerate(found) if len(held) == 1 and (s := next(iter(held))) is not None}
 
 
 def _whole(devices: tuple, shardings: Sequence[Any]) -> Any:
