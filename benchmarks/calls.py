@@ -8,6 +8,7 @@ from benchmarks.harness import Row, bench
 
 ONE_DEVICE = Row("compiled call with a dict of 1 / 10 / 100 / 1000 leaves in and out")
 EIGHT_DEVICES = Row("the same over 8 devices")
+PMAP = Row("pmap call with 1 / 10 / 100 leaves")
 
 
 def chained_call(xp, arrays):
@@ -41,3 +42,29 @@ def host_arguments(xp):
     """Arguments that have to be sent to the device first."""
     f, host = xp.jit(lambda x, y: x + y), np.ones(4, np.float32)
     return lambda: f(host, 2.0)
+
+
+@bench(unit="us", row=PMAP, at_most=0.95, sizes=(1, 10, 100))
+def pmapped_dict_of_leaves(xp, size):
+    """Eight rows, one on each device."""
+    increment = xp.pmap(lambda tree: xp.tree.map(lambda x: x + 1, tree))
+    tree = [increment({f"leaf{i}": np.ones((8, 4), np.float32) for i in range(size)})]
+
+    def call():
+        tree[0] = increment(tree[0])
+        return tree[0]
+
+    return call
+
+
+@bench(unit="us", row=Row("device_put of a NumPy array to 8 devices and back"), at_most=1.0, sizes=(1 << 6, 1 << 16))
+def there_and_back(xp, size):
+    """A row for each device. We copy what we are given; the peer keeps reading the memory of larger arrays."""
+    mesh = xp.sharding.Mesh(np.array(xp.devices()[:8]), ("rows",))
+    sharding = xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
+    host = np.ones((8, size), np.float32)
+
+    def call():
+        np.asarray(xp.device_put(host, sharding))
+
+    return call
