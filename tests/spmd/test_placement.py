@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from phalanx.core.array import Array, ArrayType
-from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.primitive import registry
-from phalanx.engine import compiler
 from phalanx.engine.client import devices as all_devices
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, make_mesh
 from phalanx.spmd import reshard
@@ -29,7 +24,6 @@ from phalanx.spmd.placement import (
     make_array_from_process_local_data,
     make_array_from_single_device_arrays,
 )
-from phalanx.spmd.reshard import compile_exchange
 
 
 def cpu():
@@ -163,57 +157,6 @@ def test_the_compiled_exchange_goes_by_the_default_memory(mesh):
     target = NamedSharding(mesh, P("y", "x"), memory_kind="unpinned_host")
     (moved,) = reshard._exchange_and_send([held], [ArrayType(held.aval, target, True)], [False])
     assert is_placed(moved, x, target) and not held.is_deleted()
-
-
-def test_a_program_that_takes_too_much_memory_is_not_used(mesh, monkeypatch):
-    monkeypatch.setattr(reshard, "_is_lean", lambda compiled: False)
-    x = values(8, 8)
-    held, target = device_put([x, x + 1], NamedSharding(mesh, P("x"))), NamedSharding(mesh, P("y", "x"))
-    moved = reshard._exchange(held, [ArrayType(held[0].aval, target, True)] * 2, [False, False])
-    assert is_placed(moved[0], x, target) and is_placed(moved[1], x + 1, target)
-
-
-@st.composite
-def specs(draw, axes, ndim):
-    dims = [[] for _ in range(ndim)]
-    for axis in draw(st.permutations(axes)):
-        place = draw(st.integers(0, ndim))
-        if place < ndim:
-            dims[place].append(axis)
-    return P(*map(tuple, dims))
-
-
-@settings(max_examples=40, deadline=None)
-@given(specs("abc", 3), specs("abc", 3))
-def test_no_move_builds_a_replica_on_the_way(before, after):
-    """Any spec to any spec over three axes: what the program holds besides its ends stays within twice their bytes."""
-    mesh = make_mesh((2, 2, 2), ("a", "b", "c"))
-    aval = ShapedArray((32, 32, 32), np.dtype(np.float32))
-    held, wanted = [ArrayType(aval, NamedSharding(mesh, spec), True) for spec in (before, after)]
-    compiled = compile_exchange([held], [wanted], [False])
-    ends = sum(np.prod(t.sharding.shard_shape(aval.shape)) * 4 for t in (held, wanted))
-    assert compiler.memory_stats(compiled.executable).temp_size_in_bytes <= 2 * ends
-    x = values(32, 32, 32)
-    assert is_placed(device_put(device_put(x, held.sharding), wanted.sharding), x, wanted.sharding)
-
-
-def collectives(mesh, before, after):
-    aval = ShapedArray((64, 64), np.dtype(np.float32))
-    types = [ArrayType(aval, NamedSharding(mesh, spec), True) for spec in (before, after)]
-    text = compiler.hlo_text(compile_exchange([types[0]], [types[1]], [False]).executable)
-    found = re.findall(r"= (?:\(.*?\)|\S+) (all-gather|all-to-all|collective-permute|all-reduce)(?:-start)?\(", text)
-    whole = re.search(r"f32\[64,64\]", text.split("ENTRY")[1].replace("f32[64,64]{1,0} parameter", "")) is not None
-    return found, whole
-
-
-def test_the_compiled_move_sends_what_it_must(mesh):
-    assert collectives(mesh, P(), P("x", "y")) == ([], True)  # The operand itself is whole.
-    assert collectives(mesh, P("x"), P("x", "y")) == ([], False)
-    assert collectives(mesh, P("x", "y"), P("x")) == (["all-gather"], False)
-    assert collectives(mesh, P("x"), P(None, "x")) == (["all-to-all"], False)
-    assert collectives(mesh, P(("x", "y")), P(("y", "x"))) == (["collective-permute"], False)
-    assert collectives(mesh, P(("x", "y")), P(None, "x"))[1] is False
-    assert collectives(mesh, P("y"), P(None, "x"))[1] is False
 
 
 def test_equal_placements_share_their_buffers(mesh):

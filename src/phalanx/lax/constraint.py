@@ -6,6 +6,7 @@ a program over a mesh they tell the partitioner. `spmd` binds them for `device_p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core import placement
@@ -140,6 +141,13 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
+
+
+def follow(x: Any, shardings: Sequence[Sharding]) -> Any:
+    """`x`, lying as each of these shardings says, one after the other."""
+    for sharding in shardings:
+        x = sharding_constraint_p(x, sharding=sharding)
+    return x
 
 
 def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool = False) -> list[Sharding | None]:

@@ -2,21 +2,22 @@
 
 Four roads, the first that fits: the buffers are right as they are; the same pieces go to other devices or memories;
 pieces are put together anew by the host, where the devices differ or where their memory is the host's; one compiled
-program moves what must move between the devices that hold the array. None builds a whole array on a device that will
-not keep it. `placement` and, by its seat, `core.placement` call `reshard`.
+program moves what must move between the devices that hold the array, along the route that `sharding.route` plans. A
+device needs memory for its parts of the source and of the target, and for one part more. `placement` and, by its seat,
+`core.placement` call `reshard`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from phalanx import lax
 from phalanx.core import dispatch
 from phalanx.core import placement as core_placement
 from phalanx.core.array import Array, ArrayType, deleted_error
@@ -25,15 +26,14 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
-from phalanx.lax.constraint import sharding_constraint_p
-from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
-from phalanx.sharding.hlo import spec_of_tiling
-from phalanx.sharding.tiling import Index, prime_factors
+from phalanx.lax.constraint import follow
+from phalanx.sharding import GSPMDSharding, Sharding
+from phalanx.sharding.hlo import hlo_of_tiling
+from phalanx.sharding.route import Route, route
+from phalanx.sharding.tiling import Index
 
-# A compiled move may hold, besides one device's parts of its operands and results, this many times their bytes.
-TEMPORARY_BYTES = 2
-
-_Axes = tuple[int, ...]  # numbers of mesh axes of prime size
+# In how many slices an array goes where moving it at once takes more memory than one part besides its ends.
+SLICES = 4
 
 
 def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:
@@ -150,12 +150,13 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
     key = (tuple([x._type for x in arrays]), tuple(types), tuple(donate))
     compiled = _programs.get(key)
     if compiled is None:
-        compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
-    if not _is_lean(compiled):
-        if len(arrays) > 1:
-            return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
-        if arrays[0].is_fully_addressable:
-            return _assemble(arrays, types, donate)
+        held = [x._type for x in arrays]
+        compiled = compile_exchange(held, types, donate)
+        if not _is_lean(compiled) and len(arrays) == 1:
+            compiled = compile_exchange(held, types, donate, SLICES)
+        _programs[key] = compiled
+    if len(arrays) > 1 and not _is_lean(compiled):
+        return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
     operands = []
     for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True):
         same_order = x.sharding._device_assignment == sharding._device_assignment
@@ -168,7 +169,7 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
 
 
 def compile_exchange(
-    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool]
+    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool], slices: int = 1
 ) -> dispatch.CompiledProgram:
     """Compile the identity between shardings over the same devices.
 
@@ -176,6 +177,7 @@ def compile_exchange(
       held: the types of the arrays as they are.
       wanted: their types as they are to be, over devices in one order.
       donate: whether each operand's buffers may be reused.
+      slices: in how many slices to move each array, one after the other, where its sizes allow it.
 
     Returns:
       The program. What it keeps in memory on the way is checked by the caller.
@@ -183,15 +185,12 @@ def compile_exchange(
     devices = wanted[0].sharding._device_assignment
     avals = [physical_aval(t.aval) for t in held]
     sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
-    roads = [_stops(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
+    roads = [route(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
+
+    ends = [(s, t.sharding) for s, t in zip(sources, wanted, strict=True)]
 
     def move(*xs: Any) -> list:
-        out = []
-        for x, road in zip(xs, roads, strict=True):
-            for sharding in road:
-                x = sharding_constraint_p(x, sharding=sharding)
-            out.append(x)
-        return out
+        return [_moved(x, road, end, slices) for x, road, end in zip(xs, roads, ends, strict=True)]
 
     program = stage(move, avals, "reshard")
     donated = [i for i, given_up in enumerate(donate) if given_up]
@@ -201,76 +200,47 @@ def compile_exchange(
 
 
 def _is_lean(compiled: dispatch.CompiledProgram) -> bool:
-    """Whether a program stays within the memory that a move may take."""
+    """Whether a program needs no more memory than its operands, its results and one part more."""
     lowered = compiled.lowered
     avals = lowered.program.in_avals
     ends = [*zip(lowered.in_shardings, avals, strict=True), *zip(lowered.out_shardings, avals, strict=True)]
-    parts = sum(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
-    allowed = TEMPORARY_BYTES * parts + 4096  # Small programs keep some bytes of their own.
+    largest = max(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
+    allowed = largest + 4096  # Small programs keep some bytes of their own.
     return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
 
 
-def _stops(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> list[NamedSharding]:
-    """Shardings to pass through, since the partitioner goes by way of a full replica where it sees no direct road.
+def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: int) -> Any:
+    """`x` brought along its road, in slices along the dimension of which most is left within the finest cut."""
+    if road is None or not x.shape:
+        return x
+    inner = [size // cut for size, cut in zip(x.shape, road.cuts, strict=True)]
+    # A dimension that nothing cuts is sliced as it is.
+    dim = max(range(len(inner)), key=lambda d: (inner[d] >= slices, road.cuts[d] == 1, inner[d]))
+    count = next((n for n in range(min(slices, inner[dim]), inner[dim]) if inner[dim] % n == 0), inner[dim])
+    if slices == 1 or count < 2:
+        return follow(x, road.shardings)
+    source, target = ends
+    stops = road.shardings
+    shape, at, size = list(x.shape), dim, inner[dim] // count
+    if road.cuts[dim] > 1:
+        # It stands as its cuts and what is within each, slices of which are the same part of every piece.
+        shape[dim : dim + 1], at = [road.cuts[dim], inner[dim]], dim + 1
+        source, target = (_apart(s, x.ndim, dim) for s in ends)
+        stops = [s.with_dim(at) for s in stops]
 
-    All is said over axes of prime size. First the axes that only `wanted` has cut the parts smaller, which costs
-    nothing; then axes go from dimension to dimension, each step one all-to-all; then parts change places; and at last,
-    on the way to `wanted` itself, the axes that it has not are gathered. No stop has larger parts than both ends.
-    """
-    devices = wanted._device_assignment
-    base = next((s.mesh for s in (wanted, held) if isinstance(s, NamedSharding)), None)
-    sizes = [p for size in (base.axis_sizes if base else (len(devices),)) for p in prime_factors(size)]
-    names = [f"p{axis}" for axis in range(len(sizes))]
-    ends = []
-    for sharding in (held, wanted):
-        spec = spec_of_tiling(sharding._tiling_in_order(devices, len(shape)), range(len(sizes)), sizes)
-        if spec is None:
-            return []
-        ends.append([tuple(axes) for axes in spec.padded(len(shape))])
-    stops = _path(ends[0], ends[1], sizes)
-    if any(size % math.prod(sizes[a] for a in axes) for stop in stops for size, axes in zip(shape, stop, strict=True)):
-        return []
-    mesh = Mesh(np.array(devices, dtype=object).reshape(sizes), names)
-    return [NamedSharding(mesh, PartitionSpec(*[tuple(names[a] for a in axes) for axes in stop])) for stop in stops]
+    def step(i: Any, out: Any) -> Any:
+        whole = lax.with_sharding_constraint(lax.reshape(x, shape), source)
+        piece = lax.dynamic_slice_in_dim(whole, i * size, size, at)
+        piece = follow(piece, [source, *stops, target])
+        return lax.with_sharding_constraint(lax.dynamic_update_slice_in_dim(out, piece, i * size, at), target)
 
-
-def _path(held: list[_Axes], wanted: list[_Axes], sizes: Sequence[int]) -> list[list[_Axes]]:
-    """The axes that cut each dimension at each stop, both ends left out."""
-    at_first = {axis for axes in held for axis in axes}
-    at_last = {axis for axes in wanted for axis in axes}
-    here = [old + tuple(a for a in new if a not in at_first) for old, new in zip(held, wanted, strict=True)]
-    goal = [new + tuple(a for a in old if a not in at_last) for old, new in zip(held, wanted, strict=True)]
-    stops = [held, here]
-    while (step := _largest_step(here, goal, sizes)) is not None:
-        source, target, moving = step
-        here = list(here)
-        here[source] = tuple(a for a in here[source] if a not in moving)
-        here[target] += moving
-        stops.append(here)
-    stops += [goal, wanted]
-    path = [stop for before, stop in itertools.pairwise(stops) if stop != before]
-    return path[:-1] if path and path[-1] == wanted else path
+    start = lax.with_sharding_constraint(lax.full(shape, 0, x.dtype), target)
+    return lax.reshape(lax.fori_loop(0, count, step, start), x.shape)
 
 
-def _largest_step(here: list[_Axes], goal: list[_Axes], sizes: Sequence[int]) -> tuple[int, int, _Axes] | None:
-    """Two dimensions, and the most minor axes of the first that the second lacks; by number, not yet by name."""
-    counts = [[Counter(sizes[a] for a in axes) for axes in stop] for stop in (here, goal)]
-    best: tuple[int, int, Counter] | None = None
-    for source in range(len(here)):
-        surplus = counts[0][source] - counts[1][source]
-        for target in range(len(here)):
-            both = surplus & (counts[1][target] - counts[0][target])
-            if both and (best is None or both.total() > best[2].total()):
-                best = (source, target, both)
-    if best is None:
-        return None
-    source, target, left = best
-    moving = []
-    for axis in reversed(here[source]):
-        if left[sizes[axis]] > 0:
-            left[sizes[axis]] -= 1
-            moving.append(axis)
-    return source, target, tuple(reversed(moving))
+def _apart(sharding: Sharding, ndim: int, dim: int) -> Sharding:
+    """A sharding for arrays of which one dimension stands apart from what is within its cuts."""
+    return GSPMDSharding(sharding._device_assignment, hlo_of_tiling(sharding.tiling(ndim))).with_dim(dim + 1)
 
 
 # --- pieces put together anew ---

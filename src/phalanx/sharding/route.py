@@ -1,0 +1,194 @@
+"""Routes: the shardings to pass through on the way from one to another, so that no device holds more than either end.
+
+XLA moves an array between two shardings in one step where it sees how, and otherwise builds a whole replica. Here every
+move is taken apart into steps that it sees: cuts, which cost nothing; all-to-alls, which carry mesh axes from one
+dimension to another; a permutation of parts; gathers. Builds on tilings only; `spmd.reshard` compiles routes, and
+`lax.constraint` follows them inside programs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.sharding.hlo import spec_of_tiling
+from phalanx.sharding.mesh import Mesh
+from phalanx.sharding.shardings import NamedSharding, Sharding
+from phalanx.sharding.spec import PartitionSpec
+from phalanx.sharding.tiling import Tiling, prime_factors
+
+_Axes = tuple[int, ...]  # numbers of mesh axes of prime size
+_Layout = list[_Axes]  # for each dimension the axes that cut it, from major to minor
+
+
+class Route(NamedTuple):
+    """How to get from one sharding to another.
+
+    Args:
+      mesh: the devices, over axes of prime size.
+      stops: for each stop, both ends left out, the axes that cut each dimension.
+      cuts: for each dimension, into how many parts it must divide so that every stop and both ends cut it evenly.
+    """
+
+    mesh: Mesh
+    stops: tuple[tuple[tuple[Any, ...], ...], ...]
+    cuts: tuple[int, ...]
+
+    @property
+    def shardings(self) -> list[NamedSharding]:
+        """The stops as shardings."""
+        return [NamedSharding(self.mesh, PartitionSpec(*stop)) for stop in self.stops]
+
+
+@functools.lru_cache(maxsize=1024)
+def route(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> Route | None:
+    """Plan the way from one sharding to another over the same devices.
+
+    Args:
+      held: how the array lies.
+      wanted: how it is to lie.
+      shape: shape of the array.
+
+    Returns:
+      The route; None where an end cuts a dimension unevenly.
+    """
+    devices = wanted._device_assignment
+    tilings = [s._tiling_in_order(devices, len(shape)) for s in (held, wanted)]
+    if any(size % n for t in tilings for size, n in zip(shape, t.parts, strict=True)):
+        return None
+    sizes, first, last = _layouts(held, tilings)
+    stops = _path(first, last, sizes)
+    mesh = Mesh(np.array(devices, dtype=object).reshape(sizes), [f"p{axis}" for axis in range(len(sizes))])
+    named = [tuple([tuple([f"p{a}" for a in axes]) for axes in stop]) for stop in stops]
+    ends = [first, *stops, last]
+    cuts = tuple([math.lcm(*(math.prod(sizes[a] for a in stop[d]) for stop in ends)) for d in range(len(shape))])
+    return Route(mesh, tuple(named), cuts)
+
+
+def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Layout, _Layout]:
+    """Sizes of axes over which both ends can be said, as far as they can; then the ends."""
+    count = len(tilings[0].coordinates)
+    candidates = [prime_factors(count)]
+    if isinstance(held, NamedSharding):
+        candidates.insert(0, [p for size in held.mesh.axis_sizes for p in prime_factors(size)])
+    best: tuple[int, list[int], list[_Layout | None]] | None = None
+    for sizes in candidates:
+        said = [_said(t, sizes) for t in tilings]
+        score = sum(layout is not None for layout in said)
+        if best is None or score > best[0]:
+            best = score, sizes, said
+    assert best is not None, "there is at least the list of prime factors"
+    _, sizes, said = best
+    first, last = [layout or _alike(t, sizes) for layout, t in zip(said, tilings, strict=True)]
+    return sizes, first, last
+
+
+def _said(tiling: Tiling, sizes: Sequence[int]) -> _Layout | None:
+    spec = spec_of_tiling(tiling, range(len(sizes)), sizes)
+    return None if spec is None else [tuple(axes) for axes in spec.padded(len(tiling.parts))]
+
+
+def _alike(tiling: Tiling, sizes: Sequence[int]) -> _Layout:
+    """Axes that cut each dimension into as many parts: one permutation of parts away from a tiling they cannot say."""
+    free = list(range(len(sizes)))
+    layout = []
+    for parts in tiling.parts:
+        axes = []
+        for prime in prime_factors(parts):
+            axes.append(next(a for a in free if sizes[a] == prime))
+            free.remove(axes[-1])
+        layout.append(tuple(axes))
+    return layout
+
+
+def _path(first: _Layout, last: _Layout, sizes: Sequence[int]) -> list[_Layout]:
+    """The layouts between two, both left out.
+
+    Only numbers matter at first: how many axes of which size cut which dimension. Cuts that the end has more of are
+    made from the devices that hold replicas, then axes go where they are wanted, and one permutation puts every part
+    in its place, among others that are gathered at last. No dimension is ever cut into more parts than the least
+    common multiple of both ends.
+    """
+    here = _with_new_cuts(first, last, sizes)
+    stops = [first, here]
+    while (step := _largest_step(here, last, sizes)) is not None:
+        source, target, moving = step
+        here = list(here)
+        staying = tuple(a for a in here[source] if a not in moving)
+        if here[source] != staying + moving:  # Only the most minor axes can leave by an all-to-all.
+            here[source] = staying + moving
+            stops.append(list(here))
+        here[source] = staying
+        here[target] += moving
+        stops.append(here)
+    stops += [_in_place(here, last, sizes), last]
+    path = [stop for before, stop in itertools.pairwise(stops) if stop != before]
+    return path[:-1] if path and path[-1] == last else path
+
+
+def _lacks(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> list[Counter]:
+    """For each dimension the sizes of axes that the goal has more of."""
+    return [
+        Counter(sizes[a] for a in new) - Counter(sizes[a] for a in old) for old, new in zip(here, goal, strict=True)
+    ]
+
+
+def _with_new_cuts(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> _Layout:
+    """The layout with axes that cut nothing yet put where the goal has more cuts in all."""
+    used = {a for axes in here for a in axes}
+    free = [a for a in range(len(sizes)) if a not in used]
+    more = Counter(sizes[a] for axes in goal for a in axes) - Counter(sizes[a] for a in used)
+    lacks = _lacks(here, goal, sizes)
+    out = list(here)
+    # An axis that the goal names at a dimension goes there first; what is left over goes wherever one is lacking.
+    places = [(d, a) for d, axes in enumerate(goal) for a in axes if a in free]
+    places += [(d, a) for d in range(len(goal)) for a in free]
+    for d, a in places:
+        size = sizes[a]
+        if a in free and more[size] > 0 and lacks[d][size] > 0:
+            out[d] += (a,)
+            free.remove(a)
+            more[size] -= 1
+            lacks[d][size] -= 1
+    return out
+
+
+def _largest_step(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> tuple[int, int, _Axes] | None:
+    """Two dimensions, and the axes of the first that the second lacks, the most minor ones of their sizes."""
+    lacks, surplus = _lacks(here, goal, sizes), _lacks(goal, here, sizes)
+    best: tuple[int, int, Counter] | None = None
+    for source, target in itertools.permutations(range(len(here)), 2):
+        both = surplus[source] & lacks[target]
+        if both and (best is None or both.total() > best[2].total()):
+            best = (source, target, both)
+    if best is None:
+        return None
+    source, target, left = best
+    moving = []
+    for axis in reversed(here[source]):
+        if left[sizes[axis]] > 0:
+            left[sizes[axis]] -= 1
+            moving.append(axis)
+    return source, target, tuple(reversed(moving))
+
+
+def _in_place(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> _Layout:
+    """The goal with as many axes after its own as the layout still has more, its own where they are free."""
+    free = set(range(len(sizes))) - {a for axes in goal for a in axes}
+    surplus = _lacks(goal, here, sizes)
+    out = []
+    for d, axes in enumerate(goal):
+        rest = []
+        for a in [*(a for a in here[d] if a in free), *sorted(free)]:
+            if a in free and surplus[d][sizes[a]] > 0:
+                surplus[d][sizes[a]] -= 1
+                free.remove(a)
+                rest.append(a)
+        out.append((*axes, *rest))
+    return out

@@ -1,0 +1,142 @@
+"""Resharding by compiled programs: any sharding to any other of the same devices, within the memory of one part more."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.core.array import ArrayType
+from phalanx.core.aval import ShapedArray
+from phalanx.engine import compiler
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, make_mesh
+from phalanx.sharding.route import route
+from phalanx.spmd import reshard
+from phalanx.spmd.communication import collectives_of
+from phalanx.spmd.placement import device_put
+
+SIZES = [(8,), (4, 2), (2, 4), (2, 2, 2), (1, 4, 2), (2, 3), (3, 2), (6,), (2,), (1, 1)]
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh((4, 2), ("x", "y"))
+
+
+@st.composite
+def ends(draw, ndim=3):
+    """Two shardings: over one mesh, or over two of the same devices in different orders and shapes."""
+    sizes = draw(st.sampled_from(SIZES))
+    mesh = other = make_mesh(sizes, tuple("abc"[: len(sizes)]))
+    if draw(st.booleans()):
+        order = draw(st.permutations(mesh.flat_devices))
+        shape = draw(st.sampled_from([s for s in SIZES if math.prod(s) == mesh.size]))
+        other = Mesh(np.array(order, dtype=object).reshape(shape), tuple("pqr"[: len(shape)]))
+    return tuple(NamedSharding(m, draw(specs(m.axis_names, ndim))) for m in (mesh, other))
+
+
+@st.composite
+def specs(draw, axes, ndim):
+    dims = [[] for _ in range(ndim)]
+    for axis in draw(st.permutations(axes)):
+        place = draw(st.integers(0, ndim))
+        if place < ndim:
+            dims[place].append(axis)
+    return P(*map(tuple, dims))
+
+
+def compiled(held, wanted, shape, slices=1):
+    aval = ShapedArray(shape, np.dtype(np.float32))
+    return reshard.compile_exchange([ArrayType(aval, held, True)], [ArrayType(aval, wanted, True)], [False], slices)
+
+
+def is_placed(x, value, sharding):
+    places = sharding.devices_indices_map(value.shape)
+    for shard in x.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), value[places[shard.device]])
+    return x.sharding is sharding
+
+
+@settings(max_examples=20, deadline=None)
+@given(ends())
+def test_a_move_needs_its_ends_and_one_part_more(case):
+    """Temporary memory of the program that would run stays within the larger of the two parts; values arrive."""
+    held, wanted = case
+    value = np.arange(48 * 24 * 48, dtype=np.float32).reshape(48, 24, 48)
+    x = device_put(value, held)
+    (moved,) = reshard._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
+    assert is_placed(moved, value, wanted) and is_placed(x, value, held)
+    if held.mesh.size == 1:
+        return
+    (program,) = [p for key, p in reshard._programs.items() if key[0] == (x._type,) and key[1][0].sharding is wanted]
+    part = max(math.prod(s.shard_shape(value.shape)) * 4 for s in case)
+    assert compiler.memory_stats(program.executable).temp_size_in_bytes <= part + 4096
+
+
+@settings(max_examples=100, deadline=None)
+@given(ends())
+def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
+    """Each stop cuts, carries minor axes to another dimension, permutes parts, or gathers; no part outgrows the ends."""
+    held, wanted = case
+    shape = (48, 24, 48)
+    road = route(held, wanted, shape)
+    stops = [held, *road.shardings, wanted]
+    sizes = [math.prod(s.shard_shape(shape)) for s in stops]
+    assert max(sizes) == max(sizes[0], sizes[-1])
+    for before, after in zip(stops[:-1], stops[1:], strict=True):
+        parts = [s.tiling(3).parts for s in (before, after)]
+        grown = [b % a == 0 for a, b in zip(*parts, strict=True)]
+        shrunk = [a % b == 0 for a, b in zip(*parts, strict=True)]
+        assert all(g or s for g, s in zip(grown, shrunk, strict=True))
+        if not (all(grown) or all(shrunk)):  # an all-to-all
+            assert math.prod(parts[0]) == math.prod(parts[1])
+            assert sum(a != b for a, b in zip(*parts, strict=True)) == 2
+
+
+def kinds(mesh, before, after, shape=(64, 64)):
+    found = collectives_of(compiled(NamedSharding(mesh, before), NamedSharding(mesh, after), shape))
+    return [(c.kind, c.bytes) for c in found]
+
+
+def test_a_move_sends_what_it_must(mesh):
+    part = 64 * 64 * 4 // 8
+    assert kinds(mesh, P(), P("x", "y")) == []
+    assert kinds(mesh, P("x"), P("x", "y")) == []
+    assert kinds(mesh, P("x", "y"), P("x")) == [("all-gather", 2 * part)]
+    assert kinds(mesh, P("x"), P(None, "x")) == [("all-to-all", 2 * part)]
+    assert kinds(mesh, P(("x", "y")), P(("y", "x"))) == [("collective-permute", part)]
+    assert kinds(mesh, P("x", "y"), P("y", "x")) == [("all-to-all", part), ("collective-permute", part)]
+
+
+def test_the_example_of_three_dimensions_builds_no_replica(mesh):
+    """P('y', None, 'x') to P(None, ('x', 'y'), None): XLA by itself gathers the whole array first."""
+    shape, ends = (32, 32, 32), (P("y", None, "x"), P(None, ("x", "y"), None))
+    whole = 32**3 * 4
+    found = kinds(mesh, *ends, shape)
+    assert {kind for kind, _ in found} <= {"all-to-all", "collective-permute"}
+    assert all(size == whole // 8 for _, size in found)
+    value = np.arange(32**3, dtype=np.float32).reshape(shape)
+    x, target = device_put(value, NamedSharding(mesh, ends[0])), NamedSharding(mesh, ends[1])
+    (moved,) = reshard._exchange([x], [ArrayType(x.aval, target, True)], [False])
+    assert is_placed(moved, value, target)
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3)], ids=str)
+def test_slices_make_the_whole(mesh, shape):
+    value = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    for before, after in [(P("x"), P(None, "y")), (P("x", "y"), P("x")), (P("y"), P("x", "y")), (P("x", "y"), P("y"))]:
+        if any(n % 4 for n in shape[:2]) and before == P("x"):
+            continue
+        held, wanted = NamedSharding(mesh, before), NamedSharding(mesh, after)
+        program = compiled(held, wanted, shape, slices=4)
+        (out,) = program([device_put(value, held)._buffer])
+        np.testing.assert_array_equal(np.asarray(out), value)
+
+
+def test_what_cuts_unevenly_has_no_route(mesh):
+    whole = GSPMDSharding.replicated(mesh.flat_devices)
+    assert route(whole, NamedSharding(mesh, P("x")), (6,)) is None
+    assert route(whole, NamedSharding(mesh, P("x")), (8,)).stops == ()
