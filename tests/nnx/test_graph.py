@@ -133,6 +133,21 @@ def test_a_discarded_module_is_freed_at_once():
         gc.enable()
 
 
+def test_a_module_that_holds_a_function_of_itself_is_freed():
+    import gc
+    import weakref
+
+    model = Layer(3, nnx.Rngs(0))
+    model.act = lambda x: model_of[0](x) if model_of else x
+    model.again = lambda x, model=model: model(x)
+    model_of = []
+    nnx.graphdef(model)
+    seen = weakref.ref(model)
+    del model
+    gc.collect()
+    assert seen() is None
+
+
 def test_filters_sort_the_leaves():
     model = Model()
     _, params, arrays, rest = nnx.split(model, nnx.Param, lambda path, x: not isinstance(x, nnx.Variable), ...)

@@ -160,6 +160,22 @@ def test_jit_takes_host_data_and_nested_values():
     swap(pair, 2)
     assert pair.value[0].tolist() == [4, 4] and int(pair.value[1]["k"]) == 5
 
+    class Held(nnx.Module):
+        def __init__(self):
+            self.pair, self.n = nnx.Cache((jnp.ones(2), 3)), nnx.Variable(4)
+
+    held, traces = Held(), []
+
+    @nnx.jit
+    def run(held, x):
+        traces.append(1)
+        return held.pair[0].sum() + held.pair[1] + held.n + x
+
+    for _ in range(3):
+        assert float(run(held, 1)) == 10
+    held.pair.value = (jnp.ones(2), 3, 0)
+    assert float(run(held, 1)) == 10 and len(traces) == 2
+
 
 def test_jit_donates_the_variables_of_a_module():
     model = Layer(3, nnx.Rngs(0))

@@ -70,12 +70,13 @@ def test_streams_are_seeded_again():
     rngs = nnx.Rngs(0, dropout=1)
     rngs()
     nnx.reseed(rngs, default=5)
-    assert data(rngs()) == data(random.fold_in(random.key(5), 0))
+    new = random.fold_in(random.key(5), 0)
+    assert data(rngs.default.key.value) == data(new) and int(rngs.default.count.value) == 0
     nnx.split_rngs(rngs, splits=2)
     with pytest.raises(TreeError, match="reseed, stream 'default': expected a stream with one key"):
         nnx.reseed(rngs, default=5)
     nnx.reseed(rngs, default=5, policy="match_shape")
-    assert data(rngs.default.key.value) == data(random.split(random.key(5), 2))
+    assert data(rngs.default.key.value) == data(random.split(new, 2))
 
 
 def test_keys_are_those_of_the_peer():

@@ -105,15 +105,28 @@ class GraphDef:
     _counts: Any
     _has_nests: bool | None
     _has_refs: bool | None
-    _interned: weakref.WeakValueDictionary[Any, GraphDef] = weakref.WeakValueDictionary()
+    # By hash. A dictionary keyed by structures would keep alive a module that holds a function of itself.
+    _interned: dict[int, list[weakref.ref[GraphDef]]] = {}
 
     def __new__(cls, root: Any) -> GraphDef:
-        found = cls._interned.get(root)
-        if found is None:
-            found = object.__new__(cls)
-            found.root = root
-            found._paths = found._defs = found._counts = found._has_nests = found._has_refs = found.sources = None
-            found = cls._interned.setdefault(root, found)
+        key = hash(root)
+        bucket = cls._interned.setdefault(key, [])
+        for ref in bucket:
+            known = ref()
+            if known is not None and known.root == root:
+                return known
+        found = object.__new__(cls)
+        found.root = root
+        found._paths = found._defs = found._counts = found._has_nests = found._has_refs = found.sources = None
+
+        def forget(ref: weakref.ref, interned: dict = cls._interned) -> None:
+            held = interned.get(key)
+            if held is not None and ref in held:
+                held.remove(ref)
+                if not held:
+                    del interned[key]
+
+        bucket.append(weakref.ref(found, forget))
         return found
 
     @property

@@ -79,8 +79,8 @@ class LiftedJit:
                 key, inputs, variables = found
                 try:
                     types = [*map(_type_of, inputs)]
-                except AttributeError:  # some data is on the host
-                    types = [*map(concrete_type, inputs)]
+                except AttributeError:  # some data is on the host, or a variable holds a tree
+                    key, inputs, types = typed(key, inputs)
                 # Most calls are like the one before, and comparing with that one costs less than a look-up.
                 if key != last[1] or types != last[0] or state.context is not last[2]:
                     hit = calls.get((key, tuple(types), state.context))
@@ -135,10 +135,13 @@ class LiftedJit:
         outputs = inner(*own, **named)
         if state.trace is None and self._statics.is_plain and not state.context.disable_jit:
             if key is None and (found := collected(args, kwargs)) is not None:  # the graphs were made just now
-                key, types = found[0], tuple(map(concrete_type, found[1]))
+                key, inputs, _ = found
+                is_flat = all(type(x) is Array for x in inputs)
+                key, _, types = (key, inputs, [x._type for x in inputs]) if is_flat else typed(key, inputs)
             call = inner._jit.entry(own, named)
-            if key is not None and call.is_plain and outputs.outcome.rebuild is None:
-                self._calls[key, types, state.context] = _hit(call, outputs)
+            is_flat = len(outputs.values) == len(call.out_types)
+            if key is not None and is_flat and call.is_plain and outputs.outcome.rebuild is None:
+                self._calls[key, tuple(types), state.context] = _hit(call, outputs)
         return bring_back(parts, outputs)
 
     def _inner_for(self, parts: Parts) -> Any:
@@ -236,6 +239,12 @@ def collected(args: tuple, kwargs: dict) -> tuple[tuple, list, Sequence[Variable
         if joint is None:
             return None
     return _keyed(given, kinds, len(kwargs), joint)
+
+
+def typed(key: tuple, inputs: list) -> tuple[tuple, list, list]:
+    """The key, the leaves and their types of inputs that are not all arrays."""
+    leaves, tree = flatten(inputs, None)
+    return (*key, tree), leaves, [*map(concrete_type, leaves)]
 
 
 def _keyed(given: tuple, kinds: list, num_names: int, joint: Graph | None) -> tuple[tuple, list, Sequence[Variable]]:

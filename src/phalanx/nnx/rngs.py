@@ -395,10 +395,11 @@ def reseed(node: Any, /, *, graph: bool | None = None, policy: Any = "scalars_on
       >>> rngs = nnx.Rngs(0)
       >>> nnx.reseed(rngs, default=7)
     """
+    source = Rngs(**stream_keys)  # each stream of a name gets a key of its own
     for path, stream in _streams(node):
         if stream.tag not in stream_keys:
             continue
-        key, shape = _as_key(stream_keys[stream.tag]), stream.key.value.shape
+        key, shape = source[stream.tag](), stream.key.value.shape
         if callable(policy):
             key = policy(path, key, shape)
         elif shape and policy == "match_shape":

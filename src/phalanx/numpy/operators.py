@@ -7,7 +7,7 @@ from typing import Any
 from phalanx.core.operators import install
 from phalanx.numpy import contraction, creation, indexing, reductions, rounding, shapes, sorting, taking, ufuncs
 from phalanx.numpy.at import At
-from phalanx.numpy.operands import canonical_shape
+from phalanx.numpy.operands import canonical_shape, unwrapped
 from phalanx.numpy.ufunc import is_operand, operators_of
 
 
@@ -15,12 +15,12 @@ def _guarded(function: Any) -> tuple[Any, Any]:
     """The operator and reflected operator of a function that has no plans of its own."""
 
     def operator(self: Any, other: Any) -> Any:
-        if hasattr(other, "aval") or is_operand(other):
+        if hasattr(other, "aval"):
             return function(self, other)
-        return NotImplemented
+        return function(self, unwrapped(other)) if is_operand(other) else NotImplemented
 
     def reflected(self: Any, other: Any) -> Any:
-        return function(other, self) if is_operand(other) else NotImplemented
+        return function(unwrapped(other), self) if is_operand(other) else NotImplemented
 
     return operator, reflected
 
