@@ -6,6 +6,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.experimental.maps import xmap
+from phalanx.sharding import AxisType
 from phalanx.sharding import PartitionSpec as P
 
 N = 8
@@ -150,3 +152,18 @@ def test_two_axes_are_one_whose_last_part_runs_fastest():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     want = by_vmap(8)
     assert_same(by_shard_map(8, mesh, ("x", "y"), but=["groups"]), want)
+
+
+def test_pmap_and_soft_pmap_are_vmap():
+    want = by_vmap(8)
+    for over_rows in (phalanx.pmap, phalanx.soft_pmap):
+        run = lambda f, w, x, over=over_rows: over(lambda w, v: f(w, v, "x"), "x", in_axes=(None, 0))(w, x)
+        assert_same(all_of(run, W, X), want)
+
+
+def test_xmap_is_vmap():
+    run = lambda f, w, x: xmap(
+        lambda w, v: f(w, v, "x"), in_axes=({}, {0: "x"}), out_axes={0: "x"}, axis_resources={"x": "devices"}
+    )(w, x)
+    with phalanx.make_mesh((4,), ("devices",), axis_types=(AxisType.Auto,)):
+        assert_same(all_of(run, W, X), by_vmap(8))
