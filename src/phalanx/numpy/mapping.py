@@ -362,7 +362,7 @@ class _Recognising(type):
 
 
 class ufunc(metaclass=_Recognising):
-    """A function of elements that broadcasts; `jnp.add` and its kin are such, and a call makes one as `frompyfunc` does.
+    """A function of elements that broadcasts: `jnp.add` and its kin are such; a call makes one, as `frompyfunc` does.
 
     Binary ones have the methods `reduce`, `accumulate`, `outer`, `at` and `reduceat`.
 
