@@ -58,6 +58,7 @@ CASES = {
     "pmean": (lambda x, a, **k: lax.pmean(x, a, **k), spread(lambda x: x.mean(0)), True),
     "pmax": (lambda x, a, **k: lax.pmax(x, a, **k), spread(lambda x: x.max(0)), True),
     "pmin": (lambda x, a, **k: lax.pmin(x, a, **k), spread(lambda x: x.min(0)), True),
+    "pbroadcast": (lambda x, a: lax.pbroadcast(x, a, 2), spread(lambda x: x[2]), False),
     "ppermute": (
         lambda x, a: lax.ppermute(x, a, [(0, 1), (3, 0)]),
         lambda x: np.stack([x[3], x[0], *np.zeros_like(x[2:])]),

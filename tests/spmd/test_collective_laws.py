@@ -88,6 +88,7 @@ PROGRAMS = {
     "all_to_all": lambda w, x, a: lax.all_to_all(x * w[:, 1], a, 0, 0, tiled=True) ** 2,
     "ppermute": lambda w, x, a: lax.ppermute(x, a, ring(lax.axis_size(a))) @ w,
     "ppermute, some": lambda w, x, a: lax.ppermute(x, a, [(0, lax.axis_size(a) - 1)]) @ w,
+    "pbroadcast": lambda w, x, a: lax.pbroadcast(jnp.sin(x), a, lax.axis_size(a) - 1) @ w + x[0],
     "pshuffle": lambda w, x, a: lax.pshuffle(x @ w, a, [*range(1, lax.axis_size(a)), 0]) * w[0],
     "pdot": lambda w, x, a: lax.pdot(w, x * x, a, ((0,), (0,))) * x[:3],
     "ragged_all_to_all": ragged,

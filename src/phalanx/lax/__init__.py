@@ -59,6 +59,7 @@ from phalanx.lax.broadcast import reduce_sum as reduce_sum
 from phalanx.lax.broadcast import reduce_sum_p as reduce_sum_p
 from phalanx.lax.broadcast import transpose as transpose
 from phalanx.lax.broadcast import transpose_p as transpose_p
+from phalanx.lax.collectives import pbroadcast as pbroadcast
 from phalanx.lax.collectives import pdot as pdot
 from phalanx.lax.collectives import pmax as pmax
 from phalanx.lax.collectives import pmax_p as pmax_p

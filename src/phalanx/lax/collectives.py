@@ -13,17 +13,19 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import UNVARYING, aval_of
+from phalanx.core.errors import ArgumentError
 from phalanx.core.primitive import LINEAR, Roles
 from phalanx.core.trace import Tracer
 from phalanx.engine.mlir import hlo
-from phalanx.lax.broadcast import dim_names, reduce_sum_p
+from phalanx.lax.broadcast import broadcast_in_dim, dim_names, reduce_sum_p, zeros
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.dot import dot_general
 from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
 from phalanx.lax.family import NUMBER, ORDERED, Kinds, check_kind
-from phalanx.lax.named_axes import Collective, Scope, scope_of, without
+from phalanx.lax.named_axes import Collective, Scope, axis_index, scope_of, without
 from phalanx.lax.reductions import reduce_max_p, reduce_min_p
 from phalanx.lax.replicas import Replicas
+from phalanx.lax.select import select
 from phalanx.lax.varying import pvary_p
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_map
@@ -286,3 +288,43 @@ def pdot(
     """
     scope_of("lax.pdot", axis_name)
     return psum(dot_general(x, y, (pos_contract, pos_batch), precision), axis_name)
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """What one member of named axes has, for all of them.
+
+    Args:
+      x: a tree of arrays.
+      axis_name: the name of an axis in scope, or several, the last of which runs fastest.
+      source: the position of that member.
+
+    Returns:
+      The same tree, as the source has it.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: there is no such position.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.pbroadcast(x, "i", 1), axis_name="i")(phalanx.numpy.arange(3)).tolist()
+      [1, 1, 1]
+    """
+    scope = scope_of("lax.pbroadcast", axis_name)
+    if not 0 <= source < scope.count:
+        raise ArgumentError(
+            "lax.pbroadcast source",
+            expected=f"a position in [0, {scope.count}) along {axis_name!r}",
+            got=source,
+            mend="name a member of the axis",
+        )
+    here = eq_p(axis_index(axis_name), np.int32(source))
+
+    def one(leaf: Any) -> Any:
+        aval = aval_of(leaf)
+        own = select(broadcast_in_dim(here, aval.shape, ()), leaf, zeros(aval))
+        total = psum(own, axis_name)
+        return convert_element_type_p(total, dtype=aval.dtype, weak_type=False) if total.dtype != aval.dtype else total
+
+    return tree_map(one, x)
