@@ -4,10 +4,10 @@ import pytest
 from tests.engine.programs import ADD_ONE, Aval, Whole, compiled, put, run
 
 from phalanx.engine import buffers, callbacks, client, compiler, mlir, runtime
-from phalanx.engine.mlir import func, hlo, ir
+from phalanx.engine.mlir import func, ir
 
 
-def calling(function, aval, *, num_devices=1, token=False, times=1, results=None):
+def calling(function, aval, *, num_devices=1, times=1, results=None):
     """Compile a program of one parameter that gives what the Python function makes of it."""
     context = mlir.make_context()
     with context, ir.Location.unknown():
@@ -16,10 +16,10 @@ def calling(function, aval, *, num_devices=1, token=False, times=1, results=None
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", ir.FunctionType.get([tensor], [tensor]))
             with ir.InsertionPoint(main.add_entry_block()):
-                value, order = main.arguments[0], hlo.create_token() if token else None
+                value = main.arguments[0]
                 for _ in range(times):
-                    (value,), order = callbacks.emit_callback(
-                        0, [value], [tensor], platform="cpu", token=order, module=module, num_partitions=num_devices
+                    (value,) = callbacks.emit_callback(
+                        0, [value], [tensor], platform="cpu", module=module, num_partitions=num_devices
                     )
                 func.ReturnOp([value])
     wrapped = callbacks.host_function(function, results or [aval], name="f", num_partitions=num_devices)
@@ -68,7 +68,7 @@ def test_ordered_calls_follow_each_other():
         seen.append(int(x))
         return (x + 1,)
 
-    assert outcome(calling(count, aval, token=True, times=3), np.int32(5), aval) == 8
+    assert outcome(calling(count, aval, times=3), np.int32(5), aval) == 8
     assert seen == [5, 6, 7]
 
 
@@ -120,8 +120,7 @@ def test_results_of_another_kind_are_errors_and_never_read(given, text):
     assert str(error.value) == text + ".\n  To mend: return what the declared result shapes say."
 
 
-@pytest.mark.parametrize("token", [False, True])
-def test_on_several_devices_one_makes_the_call_for_all(token):
+def test_on_several_devices_one_makes_the_call_for_all():
     seen = []
     aval = Aval((8,), "f4")
 
@@ -129,7 +128,7 @@ def test_on_several_devices_one_makes_the_call_for_all(token):
         seen.append(x.shape)
         return (x + 1,)
 
-    executable = calling(add_one, aval, num_devices=4, token=token, times=2)
+    executable = calling(add_one, aval, num_devices=4, times=2)
     devices = client.devices("cpu")[:4]
     argument = buffers.put_shards(aval, Whole(devices), [np.ones(8, "f4")] * 4, devices)
     (result,) = executable.execute_sharded([argument]).consume_with_handlers(

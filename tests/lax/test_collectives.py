@@ -313,7 +313,7 @@ def test_errors_say_what_is_wrong(f, error, text):
 def test_values_are_those_of_the_peer(name):
     jax = pytest.importorskip("jax")
     f = CASES[name][0]
-    theirs = {k: getattr(jax.lax, k) for k in ("psum", "pmean", "pmax", "pmin", "ppermute", "pshuffle", "pswapaxes",
+    theirs = {k: getattr(jax.lax, k) for k in ("psum", "pbroadcast", "pmean", "pmax", "pmin", "ppermute", "pshuffle", "pswapaxes",
               "psum_scatter", "all_gather", "all_to_all")}  # fmt: skip
     ours = over(lambda x: f(x, "i"), X)
     with pytest.MonkeyPatch.context() as patch:

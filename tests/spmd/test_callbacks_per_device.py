@@ -7,7 +7,6 @@ import pytest
 
 import phalanx
 from phalanx import lax
-from phalanx.core.errors import RuleError
 from phalanx.experimental import io_callback
 from phalanx.experimental.host_callback import barrier_wait, call, id_print, id_tap
 from phalanx.sharding import NamedSharding, P, make_mesh
@@ -119,18 +118,68 @@ def test_an_exception_on_one_device_reaches_whoever_waits(mesh, ordered):
     assert error.traceback[-1].name == "fail"
 
 
-def test_between_the_views_only_pure_calls_are_made(mesh):
+@ORDERED
+def test_where_the_partitioner_keeps_axes_one_device_of_each_group_calls(mesh, taps, ordered):
     some = lambda f: phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))
     x = phalanx.device_put(X.reshape(4, 2), NamedSharding(mesh, P("x", "y")))
     shape = phalanx.ShapeDtypeStruct((1, 2), "float32")
     np.testing.assert_array_equal(some(lambda x: phalanx.pure_callback(np.negative, shape, x))(x), -x)
-    with pytest.raises(RuleError) as error:
-        some(lambda x: id_tap(print, x))(x)
-    assert str(error.value) == (
-        "callback inside a shard_map: expected one that runs on each device by itself along all axes of the mesh, or a "
-        "pure_callback, got an effect, where the partitioner keeps 'y'.\n"
-        "  To mend: leave axis_names out, or make the call outside of the shard_map."
+    np.testing.assert_array_equal(some(lambda x: id_tap(taps, x, tap_with_device=True, ordered=ordered) * 2)(x), 2 * x)
+    assert taps.take() == {2 * i: [([[2.0 * i, 2.0 * i + 1]], ())] for i in range(4)}
+
+    def host(x, device):
+        return x + device.id, x > 2
+
+    shapes = (shape, phalanx.ShapeDtypeStruct((1, 2), "bool"))
+    f = some(lambda x: call(host, x, result_shape=shapes, call_with_device=True, ordered=ordered))
+    shifted, is_large = f(x)
+    np.testing.assert_array_equal(shifted, x + 2 * np.arange(4)[:, None])
+    np.testing.assert_array_equal(is_large, x > 2)
+
+
+NESTINGS = {
+    "pmap": (lambda f: phalanx.pmap(f), (8,), lambda i: [float(i)]),
+    "pmap of pmap": (lambda f: phalanx.pmap(phalanx.pmap(f)), (4, 2), lambda i: [float(i)]),
+    "pmap of vmap": (lambda f: phalanx.pmap(phalanx.vmap(f)), (4, 2), lambda i: [[2.0 * i, 2.0 * i + 1]]),
+    "vmap of pmap": (lambda f: phalanx.vmap(phalanx.pmap(f)), (2, 4), lambda i: [[float(i), i + 4.0]]),
+    "grad of pmap": (
+        lambda f: phalanx.grad(lambda x: phalanx.pmap(lambda x: f(x) ** 2)(x).sum()), (8,), lambda i: [float(i)]
+    ),
+    "pmap of grad": (lambda f: phalanx.pmap(phalanx.grad(lambda x: f(x) ** 2)), (8,), lambda i: [float(i)]),
+    "pmap of scan": (
+        lambda f: phalanx.pmap(lambda x: lax.scan(lambda c, _: (f(c) + 1, None), x, None, length=2)[0]), (8,),
+        lambda i: [float(i), i + 1.0],
+    ),
+}  # fmt: skip
+
+
+@ORDERED
+@pytest.mark.parametrize("run", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", NESTINGS)
+def test_taps_in_every_nesting_of_pmap(taps, name, run, ordered):
+    nest, shape, wanted = NESTINGS[name]
+    x = X[: np.prod(shape)].reshape(shape)
+    tapped = run(nest(lambda x: id_tap(taps, x, tap_with_device=True, ordered=ordered)))
+    np.testing.assert_array_equal(tapped(x), nest(lambda x: x)(x))
+    seen = taps.take()
+    assert {i: [value for value, _ in shown] for i, shown in seen.items()} == {i: wanted(i) for i in seen}
+    assert len(seen) == (4 if "vmap" in name else 8)
+
+
+def test_the_outer_of_two_pmaps_taps_once_for_each_row(taps):
+    tap = lambda x: id_tap(taps, x, tap_with_device=True)
+    f = phalanx.pmap(lambda x: tap(phalanx.pmap(lambda y: y * 2)(tap(x))))
+    np.testing.assert_array_equal(f(X.reshape(4, 2)), 2 * X.reshape(4, 2))
+    rows = X.reshape(4, 2).tolist()
+    assert taps.take() == {2 * i: [(row, ()), ([2 * v for v in row], ())] for i, row in enumerate(rows)}
+
+
+def test_a_function_that_only_taps_is_run(mesh, taps):
+    f = phalanx.shard_map(
+        lambda x: (id_tap(taps, x, tap_with_device=True), ())[1], mesh=mesh, in_specs=P(("x", "y")), out_specs=()
     )
+    assert phalanx.jit(f)(X) == ()
+    assert taps.take() == {i: [([float(i)], ())] for i in range(8)}
 
 
 def test_a_tap_may_look_at_what_is_shared(mesh, taps):

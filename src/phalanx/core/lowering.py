@@ -42,6 +42,9 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
     return aval
 
 
+ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))
+
+
 class Inspection:
     """A question to the compiler: how does a value lie on devices?
 
@@ -100,11 +103,10 @@ class ModuleContext:
         try:
             return self.types[aval]
         except KeyError:
-            if aval is token_aval:
-                found = hlo.TokenType.get()
-            else:
-                physical = physical_aval(aval)
-                found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
+            # An order token is a number that each ordered effect passes on: XLA's own tokens cannot go into a part of
+            # the program that each device runs by itself.
+            physical = ORDER_TOKEN if aval is token_aval else physical_aval(aval)
+            found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
             self.types[aval] = found
             return found
 
@@ -298,7 +300,7 @@ class LoweringContext:
     def token(self, effect: effects.Effect) -> Any:
         """The current token of an ordered effect."""
         if (found := self.tokens.get(effect)) is None:
-            found = self.tokens[effect] = hlo.create_token()
+            found = self.tokens[effect] = self.constant(np.int32(0), ORDER_TOKEN)
         return found
 
     def custom_call(

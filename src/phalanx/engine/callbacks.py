@@ -44,15 +44,14 @@ def host_function(
 
     def call(*operands: Any) -> tuple:
         try:
-            given = function(*[np.array(operand) for operand in operands if operand is not None])
+            given = function(*[np.array(operand) for operand in operands])
             checked = check_results(name, given, results)
         except BaseException as error:
             if num_partitions == 1:
                 raise keep_failure(error) from None
             keep_late_failure(error)
             checked = [np.zeros(result.shape, result.dtype) for result in results]
-        # An operand that is None is an order token, which is always first and has a result of its own.
-        return (None, *checked) if operands and operands[0] is None else tuple(checked)
+        return tuple(checked)
 
     return call
 
@@ -98,12 +97,11 @@ def emit_callback(
     result_types: Sequence[ir.Type],
     *,
     platform: str,
-    token: ir.Value | None = None,
     has_side_effect: bool = True,
     module: Any = None,
     num_partitions: int = 1,
     partition: int = 0,
-) -> tuple[list[ir.Value], ir.Value | None]:
+) -> list[ir.Value]:
     """Emit a call of a Python function at the current insertion point.
 
     Args:
@@ -111,7 +109,6 @@ def emit_callback(
       operands: tensors, in the function's order.
       result_types: their static tensor types, one per result.
       platform: "cpu" or "cuda".
-      token: an order token; the call then comes after everything else that took the token before.
       has_side_effect: whether the call must happen although nobody reads its results.
       module: the module that the call stands in; needed where there are several partitions.
       num_partitions: devices that share the program. One of them makes the call for all, with whole operands; 1 also
@@ -119,7 +116,7 @@ def emit_callback(
       partition: the number of that device.
 
     Returns:
-      The results, and the token that the next ordered call must take.
+      The results.
     """
     operands = [_widen(operand) for operand in operands]
     wide_types = [_wide_type(result_type) for result_type in result_types]
@@ -127,20 +124,15 @@ def emit_callback(
     if num_partitions > 1:
         _declare_meshes(module, num_partitions, partition)
         operands = [_replicated(operand) for operand in operands]
-        attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types) + (token is not None))
-    if token is not None:
-        operands = [token, *operands]
-        wide_types = [token.type, *wide_types]
+        attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types))
     # NumPy's order of the elements; the compiler might choose another.
     attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
     attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
     call = ir.Operation.create("stablehlo.custom_call", results=wide_types, operands=operands, attributes=attributes)
     results = list(call.results)
-    if token is not None:
-        token, *results = results
     if num_partitions > 1:
         results = [_replicated(result) for result in results]
-    return [_narrow(value, result_type) for value, result_type in zip(results, result_types)], token
+    return [_narrow(value, result_type) for value, result_type in zip(results, result_types)]
 
 
 def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> None:
@@ -171,8 +163,8 @@ def _call_attributes(index: int, platform: str, has_side_effect: bool) -> dict[s
 
 
 def _row_major(value_type: ir.Type) -> ir.Attribute:
-    """Give the layout of a tensor as dimensions from the fastest to the slowest; a token has none."""
-    rank = len(value_type.shape) if isinstance(value_type, ir.RankedTensorType) else 0
+    """Give the layout of a tensor as dimensions from the fastest to the slowest."""
+    rank = len(value_type.shape)
     return ir.DenseIntElementsAttr.get(np.arange(rank - 1, -1, -1), type=ir.IndexType.get())
 
 

@@ -19,7 +19,7 @@ from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import PLATFORM, LoweringContext, ModuleContext, emit_function, sharding_attribute
 from phalanx.core.trace import Tracer, collector_paused, leak_error
 from phalanx.engine import mlir, stablehlo
-from phalanx.engine.mlir import func, hlo, ir
+from phalanx.engine.mlir import func, ir
 from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.random.keys import key_data
 from phalanx.sharding import sdy_sharding
@@ -129,7 +129,7 @@ def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any) -> Any:
         ctx = LoweringContext(module)
         arrays = list(main.arguments)[len(platform) :]
         ctx.leading = {name: v for (name, _), v in zip(platform, main.arguments, strict=False)}
-        tokens = [hlo.create_token() for _ in ordered]
+        tokens = [ctx.token(effect) for effect in ordered]
         types = [module.type(token_aval)] * len(ordered) + out_types
         callee = ir.FlatSymbolRefAttr.get(body.name.value)
         call = func.CallOp(types, callee, [*ctx.leading.values(), *tokens, *arrays])

@@ -20,12 +20,13 @@ from phalanx.core.devices import common_devices
 from phalanx.core.dispatch import effects_barrier
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
-from phalanx.core.lowering import physical_aval
+from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
 from phalanx.lax.loops import map as map_one_by_one
+from phalanx.lax.replicas import by_one_of_each_group
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_front
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
@@ -112,31 +113,41 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         vmap_method: str | None,
         caller: Caller,
     ) -> list:
-        module = ctx.module
-        name = getattr(function, "__name__", "callback")
-        if module.manual is not None and not module.manual.is_whole and (caller.is_told or effect is not None):
-            raise _between_views(module.manual)
-        partition, devices = _partition(module.device_assignment, caller), module.device_assignment
-        if caller.is_told and module.manual is None:
+        module, manual = ctx.module, ctx.module.manual
+        devices, is_global = module.device_assignment, manual is None
+        partition = _partition(devices, caller)
+        if caller.is_told and is_global:
             function = functools.partial(function, devices[partition])
         elif caller.is_told:
-            operands = (hlo.convert(ctx.type(ShapedArray((), np.dtype(np.int32))), hlo.partition_id()), *operands)
             function = _told_where(function, devices)
-        module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
         ordered = effect is not None and effect.ordered
-        out, token = emit_callback(
-            len(module.host_callbacks) - 1,
-            operands,
-            [ctx.type(a) for a in results],
-            platform=module.platform,
-            token=ctx.token(effect) if ordered else None,
-            has_side_effect=effect is not None,
-            module=module.module,
-            num_partitions=module.num_partitions if module.manual is None else 1,
-            partition=partition,
-        )
         if ordered:
-            ctx.tokens[effect] = token
+            function, results = _passing_on(function), (ORDER_TOKEN, *results)
+            operands = (ctx.token(effect), *operands)
+        name = getattr(function, "__name__", "callback")
+        module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
+        number = len(module.host_callbacks) - 1
+
+        def call(*operands: Any) -> list:
+            if caller.is_told and not is_global:
+                operands = (*operands, hlo.convert(ctx.type(ORDER_TOKEN), hlo.partition_id()))
+            return emit_callback(
+                number,
+                operands,
+                [ctx.type(a) for a in results],
+                platform=module.platform,
+                has_side_effect=effect is not None,
+                module=module.module,
+                num_partitions=module.num_partitions if is_global else 1,
+                partition=partition,
+            )
+
+        if is_global or manual.is_whole or (effect is None and not caller.is_told):
+            out = call(*operands)
+        else:
+            out = by_one_of_each_group(ctx, call, operands, results)
+        if ordered:
+            ctx.tokens[effect], *out = out
         return out
 
     def jvp(self, primals: Any, tangents: Any, **params: Any) -> tuple:
@@ -201,19 +212,14 @@ class HostCall(Primitive, name="host_callback", multiple=True):
     batch = None
 
 
-def _between_views(manual: Any) -> RuleError:
-    kept = [name for name in manual.mesh.axis_names if name not in manual.axes]
-    return RuleError(
-        "callback inside a shard_map",
-        expected="one that runs on each device by itself along all axes of the mesh, or a pure_callback",
-        got=f"an effect, where the partitioner keeps {', '.join(map(repr, kept))}",
-        mend="leave axis_names out, or make the call outside of the shard_map",
-    )
-
-
 def _told_where(function: Callable, devices: tuple) -> Callable:
-    """A function that gets the device that calls it by its number in the program."""
-    return functools.wraps(function)(lambda number, *operands: function(devices[int(number)], *operands))
+    """A function that gets the device that calls it, by the number that comes last."""
+    return functools.wraps(function)(lambda *operands: function(devices[int(operands[-1])], *operands[:-1]))
+
+
+def _passing_on(function: Callable) -> Callable:
+    """A function that takes an order token and passes it on."""
+    return functools.wraps(function)(lambda token, *operands: (token, *(function(*operands) or ())))
 
 
 def _host_value(x: Array) -> np.ndarray:

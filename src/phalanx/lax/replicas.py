@@ -8,15 +8,15 @@ axes of a collective follow the groups of devices that take part together. Calle
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import UnboundAxisError
-from phalanx.engine.mlir import hlo, ir
-from phalanx.sharding import AbstractMesh, Mesh
+from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, sdy_sharding
 
 
 class Manual:
@@ -178,6 +178,54 @@ class Replicas:
                 "channel_handle": _channel(ctx),
             },
         ).results[0]
+
+
+def by_one_of_each_group(ctx: Any, emit: Callable, operands: Sequence[Any], results: Sequence[ShapedArray]) -> list:
+    """Emit operations that one of the devices runs which the partitioner keeps together; all get its results.
+
+    Args:
+      ctx: of a program that runs on each device by itself along some axes of its mesh, but not along all.
+      emit: takes IR values and gives IR values.
+      operands: IR values, which each of these devices gets whole.
+      results: types of what `emit` gives; at least one.
+
+    Returns:
+      IR values.
+    """
+    module, outer = ctx.module, ctx.module.manual
+    mesh, kept = outer.mesh, tuple(name for name in outer.mesh.axis_names if name not in outer.axes)
+    inner = Manual(mesh, frozenset(mesh.axis_names), module.device_assignment)
+    types = [ctx.type(a) for a in results]
+
+    def whole(values: Sequence[Any]) -> Any:
+        ranks = [ir.RankedTensorType(getattr(x, "type", x)).rank for x in values]
+        each = [sdy_sharding(module, NamedSharding(mesh, PartitionSpec()), rank) for rank in ranks]
+        return sdy.TensorShardingPerValueAttr.get(each)
+
+    axes = sdy.ManualAxesAttr.get([ir.StringAttr.get(str(name)) for name in kept])
+    op = sdy.ManualComputationOp(types, operands, whole(operands), whole(types), axes)
+    block = op.body.blocks.append(*[x.type for x in operands])
+    groups = inner.groups(kept)
+    is_first = np.zeros(mesh.size, np.int32)
+    is_first[groups[:, 0]] = 1
+    constants, ctx.constants, module.manual = ctx.constants, {}, inner
+    with ir.InsertionPoint(block):
+        choice = hlo.CaseOp(types, _entry_of_device(ctx, is_first), num_branches=2)
+        ctx.region([], choice, lambda: [ctx.constant(np.zeros(a.shape, a.dtype), a) for a in results], 0)
+        ctx.region([], choice, lambda: emit(*block.arguments), 1)
+        shared = Replicas(groups)
+        # All others have zeros, so that sums are what the one has.
+        sums = [hlo.OrOp if a.dtype == bool else hlo.AddOp for a in results]
+        out = [shared.all_reduce(ctx, x, add) for x, add in zip(choice.results, sums)]
+        sdy.ReturnOp(out)
+    ctx.constants, module.manual = constants, outer
+    return list(op.results)
+
+
+def _entry_of_device(ctx: Any, table: np.ndarray) -> Any:
+    """The entry of a table i32[devices] for the device that runs the program: i32[]."""
+    number = hlo.convert(ctx.type(ShapedArray((), np.dtype(np.int32))), hlo.partition_id())
+    return _reshape(hlo.dynamic_slice(ctx.constant(table), [number], [1]), [])
 
 
 def place_of_device(ctx: Any, name: str, axis: Any) -> Any:
