@@ -168,3 +168,22 @@ def test_shard_map_names_a_variable_that_would_differ(mesh):
 
     with pytest.raises(ShardingError, match="the new value of Param bias"):
         bad(model, jnp.ones((8, 4)))
+
+
+def test_pmap_runs_a_copy_of_the_module_on_each_device():
+    model, whole = MLP(4, nnx.Rngs(0)), MLP(4, nnx.Rngs(0))
+    x, traces = jnp.arange(32.0).reshape(8, 1, 4) / 10, []
+
+    @functools.partial(nnx.pmap, in_axes=(nnx.StateAxes({nnx.BatchStat: 0, ...: None}), 0), axis_name="data")
+    def step(model, x):
+        traces.append(1)
+        bars = nnx.grad(lambda m: (m(x) ** 2).mean())(model)
+        bars = phalanx.lax.pmean(bars, "data")
+        return bars.bias.value
+
+    model.calls.value = jnp.zeros(8, jnp.int32)
+    for _ in range(2):
+        out = step(model, x)
+    bars = nnx.grad(lambda m: (m(x.reshape(8, 4)) ** 2).mean())(whole)
+    assert out.shape == (8, 4) and jnp.allclose(out[5], bars.bias.value, atol=1e-6)
+    assert model.calls.value.tolist() == [2] * 8 and len(traces) == 1

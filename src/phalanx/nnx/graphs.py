@@ -195,7 +195,8 @@ class GraphDef:
         return GraphDef, (self.root,)
 
     def __repr__(self) -> str:
-        name = getattr(self.type, "__name__", "tree")
+        roots = self.root.children if self.is_joint else (self.root,)
+        name = ", ".join(d.type.__name__ for d in roots if hasattr(d, "type")) or "tree"
         return f"GraphDef({name}, {len(self.paths[0])} variables, {len(self.paths[1])} arrays)"
 
 

@@ -163,7 +163,7 @@ class LiftedJit:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of these types: the first stage."""
         parts, own, named = self._gather(args, kwargs)
-        return Traced(self._inner_for(parts).trace(*own, **named), self)
+        return Traced(self._inner_for(parts).trace(*own, **named), self, parts.graph.definition)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Trace and lower for arguments of these types: the second stage."""

@@ -11,9 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import phalanx
 from phalanx import spmd, transforms
-from phalanx.core.errors import RuleError
 from phalanx.nnx.lifting import Inside, Lifted, Outputs, Parts, bring_back, gather
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.variables import MISSING, SHARDING_KEYS
@@ -97,15 +95,19 @@ def _mapped(
     transform: Callable, where: str, fun: Callable, in_axes: Any, out_axes: Any, metadata: Mapping[str, Any]
 ) -> Callable:
     """A function of modules, mapped by an ordinary transformation that takes `in_axes` and `out_axes`."""
+    known: dict[Any, Callable] = {}  # one for each structure, so that what is compiled is found again
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         parts: Parts = gather((args, kwargs))
-        inputs = InputPrefix(f"{where}, in_axes", in_axes, parts, default=0)
-        function = _Mapped(fun, f"{where}, out_axes", out_axes, inputs, Axes(metadata))
+        key = parts.graph.definition, parts.tree
+        if key not in known:
+            inputs = InputPrefix(f"{where}, in_axes", in_axes, parts, default=0)
+            function = _Mapped(fun, f"{where}, out_axes", out_axes, inputs, Axes(metadata))
+            axes = inputs.shadowed(parts)[0]
+            known[key] = transform(function, in_axes=axes, out_axes=function.out_axes)
         own, named = parts.shadowed()
-        axes = inputs.shadowed(parts)[0]
-        return bring_back(parts, transform(function, in_axes=axes, out_axes=function.out_axes)(*own, **named))
+        return bring_back(parts, known[key](*own, **named))
 
     return mapped
 
@@ -180,8 +182,11 @@ def pmap(
       axis_name, static_broadcasted_argnums, devices, backend, axis_size, donate_argnums: as in `phalanx.pmap`.
       graph, graph_updates: taken for compatibility.
 
-    Raises:
-      RuleError: this version of Phalanx has no `pmap`.
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.pmap(lambda w, x: w * x, in_axes=(None, 0))(nnx.Param(jnp.array(2.0)), jnp.ones(1)).tolist()
+      [2.0]
     """
     options: dict[str, Any] = dict(
         axis_name=axis_name, static_broadcasted_argnums=static_broadcasted_argnums, devices=devices,
@@ -191,14 +196,7 @@ def pmap(
         return functools.partial(
             pmap, in_axes=in_axes, out_axes=out_axes, transform_metadata=transform_metadata, **options
         )
-    if not hasattr(phalanx, "pmap"):
-        raise RuleError(
-            "nnx.pmap",
-            expected="phalanx.pmap to build on",
-            got="a version of Phalanx without it",
-            mend="use nnx.vmap with spmd_axis_name inside nnx.jit, or nnx.shard_map",
-        )
-    return _mapped(functools.partial(phalanx.pmap, **options), "pmap", f, in_axes, out_axes, transform_metadata)
+    return _mapped(functools.partial(spmd.pmap, **options), "pmap", f, in_axes, out_axes, transform_metadata)
 
 
 def shard_map(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.core.errors import TreeError
 from phalanx.nnx.lifting import Outcome, Shadow, bring_back, shadow_paths
 from phalanx.nnx.states import State
 from phalanx.tree import tree_map, tree_structure
@@ -43,10 +44,11 @@ class _Stage:
     Args:
       stage: the stage of the inner function.
       owner: the lifted function.
+      definition: the structure of the modules among its arguments.
     """
 
-    def __init__(self, stage: Any, owner: Any):
-        self._stage, self._owner = stage, owner
+    def __init__(self, stage: Any, owner: Any, definition: Any):
+        self._stage, self._owner, self._definition = stage, owner, definition
 
     @property
     def _outcome(self) -> Outcome:
@@ -165,4 +167,11 @@ class Compiled(_Stage):
           TraceError: an argument is being traced.
         """
         parts, own, named = self._owner._gather(args, kwargs)
+        if parts.graph.definition is not self._definition:
+            raise TreeError(
+                f"call of compiled {self._stage._traced.fun_name}",
+                expected=f"modules of the structure it was compiled for, {self._definition!r}",
+                got=repr(parts.graph.definition),
+                mend="call it with such modules, or call the jit function",
+            )
         return bring_back(parts, self._stage(*own, **named))
