@@ -41,8 +41,20 @@ class ShapedArray:
       True
     """
 
-    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "sharding", "size", "varying", "weak_type")
+    __slots__ = (
+        "__weakref__",
+        "_tangent",
+        "dtype",
+        "is_symbolic",
+        "ndim",
+        "shape",
+        "sharding",
+        "size",
+        "varying",
+        "weak_type",
+    )
 
+    is_symbolic: bool
     shape: tuple
     dtype: Any
     weak_type: bool
@@ -71,6 +83,7 @@ class ShapedArray:
         self = object.__new__(cls)
         self.shape, self.dtype, self.weak_type, self.sharding, self.varying = key
         self.ndim = len(shape)
+        self.is_symbolic = not all(type(d) is int for d in shape)  # whether a dimension is no number
         self.size = math.prod(shape)
         return _interned.setdefault(key, self)
 

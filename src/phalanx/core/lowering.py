@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, effects, pieces
+from phalanx.core import dtypes, dynamic, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
+from phalanx.core.dims import is_constant_shape
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
@@ -106,7 +107,10 @@ class ModuleContext:
             # An order token is a number that each ordered effect passes on: XLA's own tokens cannot go into a part of
             # the program that each device runs by itself.
             physical = ORDER_TOKEN if aval is token_aval else physical_aval(aval)
-            found = ir.RankedTensorType.get(physical.shape, mlir.dtype_to_ir(physical.dtype))
+            shape: Sequence[int] = physical.shape
+            if physical.is_symbolic:
+                shape = [d if type(d) is int else ir.ShapedType.get_dynamic_size() for d in physical.shape]
+            found = ir.RankedTensorType.get(shape, mlir.dtype_to_ir(physical.dtype))
             self.types[aval] = found
             return found
 
@@ -186,6 +190,8 @@ class LoweringContext:
     def _emit_constant(self, value: Any, aval: ShapedArray) -> Any:
         if aval.dtype == dtypes.float0:
             array = np.zeros(aval.shape, bool)
+        elif aval.is_symbolic:
+            return self.broadcast(self.constant(value, ShapedArray((), aval.dtype)), aval)
         elif type(value) is int:
             array = host_scalar(value, aval.dtype)
         else:
@@ -211,7 +217,10 @@ class LoweringContext:
         for name, value in attributes.items():
             if type(value) is list:
                 attributes[name] = ir.DenseI64ArrayAttr.get(value)
-        result = self.type(self.aval_out if aval is None else aval)
+        aval = self.aval_out if aval is None else aval
+        if aval.is_symbolic and (form := dynamic.FORMS.get(operation.OPERATION_NAME)) is not None:
+            return form(self, operands, aval, attributes)
+        result = self.type(aval)
         return ir.Operation.create(
             operation.OPERATION_NAME, results=[result], operands=operands, attributes=attributes
         ).results[0]
@@ -221,6 +230,43 @@ class LoweringContext:
         physical = physical_aval(aval_out)
         dims = [*dims, *range(aval_out.ndim, physical.ndim)]  # the hidden dimension of keys stays the last
         return self.op(hlo.BroadcastInDimOp, x, aval=physical, broadcast_dimensions=dims)
+
+    def size(self, dim: Any, aval: ShapedArray | None = None) -> Any:
+        """A dimension, an int or symbolic, as a scalar of the program, i64 unless `aval` says otherwise."""
+        if type(dim) is int:
+            return self.constant(dim, aval or dynamic.SCALAR)
+        found = dynamic.size(self, dim)
+        return found if aval is None or aval.dtype == np.int64 else self.op(hlo.ConvertOp, found, aval=aval)
+
+    def iota(self, aval: ShapedArray, dim: int) -> Any:
+        """0, 1, 2, ... along dimension `dim`."""
+        return self.op(hlo.IotaOp, aval=aval, iota_dimension=_i64(dim))
+
+    def reshape(self, x: Any, aval: ShapedArray) -> Any:
+        """The elements of `x` in another shape."""
+        return self.op(hlo.ReshapeOp, x, aval=aval)
+
+    def slice(
+        self, x: Any, starts: Sequence[Any], limits: Sequence[Any], strides: Sequence[Any], aval: ShapedArray
+    ) -> Any:
+        """A slice between numbers that are known or depend on dimension variables."""
+        if is_constant_shape((*starts, *limits, *strides)):
+            numbers = {"start_indices": list(starts), "limit_indices": list(limits), "strides": list(strides)}
+            return self.op(hlo.SliceOp, x, aval=aval, **numbers)
+        return dynamic.strided(self, x, starts, limits, strides, aval)
+
+    def pad(self, x: Any, value: Any, low: Sequence, high: Sequence, interior: Sequence, aval: ShapedArray) -> Any:
+        """`x` padded with a scalar by numbers that are known or depend on dimension variables."""
+        if is_constant_shape((*low, *high, *interior)):
+            edges = {"edge_padding_low": list(low), "edge_padding_high": list(high)}
+            return self.op(hlo.PadOp, x, value, aval=aval, **edges, interior_padding=list(interior))
+        return dynamic.padded(self, x, value, (low, high, interior), aval)
+
+    def dynamic_slice(self, x: Any, shape: Sequence[Any], starts: Sequence[Any], aval: ShapedArray) -> Any:
+        """The slice of `x`, which has this shape, that starts at scalars of the program, moved into bounds."""
+        if not aval.is_symbolic:
+            return self.op(hlo.DynamicSliceOp, x, *starts, aval=aval, slice_sizes=list(aval.shape))
+        return dynamic.sliced(self, x, shape, starts, aval)
 
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
@@ -308,7 +354,7 @@ class LoweringContext:
         target: str,
         operands: Sequence[Any],
         *,
-        result_types: Sequence[Any] | None = None,
+        results: Sequence[ShapedArray] | None = None,
         attributes: dict[str, Any] | None = None,
         operand_layouts: Sequence[Sequence[int]] | None = None,
         result_layouts: Sequence[Sequence[int]] | None = None,
@@ -322,7 +368,7 @@ class LoweringContext:
         Args:
           target: the registered name.
           operands: IR values.
-          result_types: IR types of the results; those of the current equation when left out.
+          results: the types of the results; those of the current equation when left out.
           attributes: for API version 4, the call's attributes as MLIR attributes or Python values.
           operand_layouts, result_layouts: minor-to-major orders; row-major when left out.
           has_side_effect: keep the call even if nothing reads its results.
@@ -335,7 +381,9 @@ class LoweringContext:
         """
         if not self.module.is_portable:
             targets.require(target, self.platform)
-        types = list(result_types) if result_types is not None else [self.type(a) for a in self.avals_out]
+        avals = list(results) if results is not None else self.avals_out
+        types = [self.type(a) for a in avals]
+        shapes = [dynamic.sizes(self, a.shape) for a in avals] if any(a.is_symbolic for a in avals) else []
         attrs = {
             "call_target_name": ir.StringAttr.get(target),
             "has_side_effect": ir.BoolAttr.get(has_side_effect),
@@ -347,12 +395,18 @@ class LoweringContext:
         else:
             attrs["backend_config"] = ir.StringAttr.get(backend_config or "")
         if operand_layouts is not None or result_layouts is not None:
-            attrs["operand_layouts"] = _layouts(operand_layouts, [v.type for v in operands])
+            attrs["operand_layouts"] = _layouts(
+                operand_layouts and [*operand_layouts, *[[0]] * len(shapes)], [v.type for v in (*operands, *shapes)]
+            )
             attrs["result_layouts"] = _layouts(result_layouts, types)
         if aliases:
             attrs["output_operand_aliases"] = ir.ArrayAttr.get(
                 [hlo.OutputOperandAlias.get([] if len(types) == 1 else [out], arg, []) for out, arg in aliases.items()]
             )
+        if shapes:  # the refinement of shapes takes these away again
+            places = np.arange(len(operands), len(operands) + len(shapes))
+            attrs["indices_of_shape_operands"] = mlir.dense_constant(places.astype(np.int64))
+            operands = [*operands, *shapes]
         op = ir.Operation.create("stablehlo.custom_call", results=types, operands=list(operands), attributes=attrs)
         return list(op.results)
 
@@ -557,6 +611,10 @@ def emit_function(
         outputs = lower_equations(ctx, program, env)
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
+
+
+def _i64(value: int) -> Any:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def _symbol(name: str) -> str:

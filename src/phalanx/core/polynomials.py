@@ -67,6 +67,7 @@ class Scope:
     def __init__(self, **bounds: tuple[int | None, int | None]) -> None:
         self.variables: dict[str, Any] = {}
         self.facts: list[Fact] = []
+        self.texts: list[str] = []  # all that is known, as the user wrote it
         self.multiples: dict[Factor, tuple[Any, int]] = {}  # floordiv(x, d), where d is known to divide x: (x, d)
         self.divisors: dict[Factor, int] = {}  # of variables that are known to be multiples
         self.one = Monomial(())

@@ -14,11 +14,12 @@ import numpy as np
 
 from phalanx.core import dtypes, effects
 from phalanx.core.aval import ShapedArray
+from phalanx.core.dims import evaluate, is_symbolic, same_dim
 from phalanx.core.effects import Effect, Effects
 from phalanx.core.errors import ArgumentTypeError, RuleError, ShapeError, ShardingError, TreeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine import stablehlo, targets
-from phalanx.engine.mlir import func, ir
+from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck, PlatformError, custom_calls
 from phalanx.export.exported import Exported
@@ -98,30 +99,47 @@ def argument_names(exported: Exported) -> list[str]:
     return [_argument(exported, path) for path, _ in tree_flatten_with_path(stand_ins)[0]]
 
 
-def _check_arguments(exported: Exported, avals: Sequence[ShapedArray]) -> None:
+def _result_types(exported: Exported, avals: Sequence[ShapedArray]) -> list[ShapedArray]:
+    """The types of the results for arguments of these types, which are checked."""
+    where = f"call of exported {exported.fun_name}"
     if len(avals) != len(exported.in_avals):
         raise TreeError(
-            f"call of exported {exported.fun_name}",
+            where,
             expected=f"{len(exported.in_avals)} arrays",
             got=str(len(avals)),
             mend="pass the arguments that it was exported for",
         )
     for i, (got, wanted) in enumerate(zip(avals, exported.in_avals, strict=True)):
-        where = f"call of exported {exported.fun_name}, argument "
         if got.dtype != wanted.dtype:
             raise ArgumentTypeError(
-                where + argument_names(exported)[i],
+                f"{where}, argument {argument_names(exported)[i]}",
                 expected=f"an array of type {wanted.str_short()}",
                 got=got.str_short(),
                 mend="convert it with astype",
             )
-        if got.shape != wanted.shape:
+        if got.ndim != wanted.ndim or not all(
+            is_symbolic(m) or same_dim(n, m) for n, m in zip(got.shape, wanted.shape, strict=True)
+        ):
             raise ShapeError(
-                where + argument_names(exported)[i],
+                f"{where}, argument {argument_names(exported)[i]}",
                 expected=f"an array of type {wanted.str_short()}",
                 got=got.str_short(),
                 mend="give it the shape of the export, or export for this shape",
             )
+    if not exported.uses_shape_variables:
+        return list(exported.out_avals)
+    solution = exported._solution
+    sizes = solution.sizes([a.shape for a in avals])
+    for check in solution.checks:
+        if check.holds(sizes) is False:
+            raise ShapeError(
+                f"{where}, argument {argument_names(exported)[check.argument]}",
+                expected=(text := check.message(sizes)).partition(", got ")[0].removeprefix("expected "),
+                got=text.partition(", got ")[2],
+                mend="give arguments whose sizes fit each other and the constraints of the export",
+            )
+    values = {name: evaluate(dim, sizes) for name, dim in solution.variables.items()}
+    return [a.with_shape([evaluate(d, values) for d in a.shape]) for a in exported.out_avals]
 
 
 class CallExported(Primitive, name="call_exported", multiple=True):
@@ -130,8 +148,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
     takes_keys = True
 
     def result(self, *avals: ShapedArray, exported: Exported) -> list[ShapedArray]:
-        _check_arguments(exported, avals)
-        return list(exported.out_avals)
+        return _result_types(exported, avals)
 
     def effects(self, *avals: ShapedArray, exported: Exported) -> Effects:
         named = [*((n, True) for n in exported.ordered_effects), *((n, False) for n in exported.unordered_effects)]
@@ -154,15 +171,19 @@ class CallExported(Primitive, name="call_exported", multiple=True):
                 mend="place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices",
             )
         avals, outs = ctx.avals_in, ctx.avals_out
+        taken = [avals[i] for i in exported.module_kept_var_idx]
+        is_refined = exported.uses_shape_variables and not any(a.is_symbolic for a in taken)
         function = ctx.module.add_function(
-            ("exported", exported, tuple(avals)), exported.fun_name, lambda name: _insert(ctx, exported, name)
+            ("exported", exported, tuple(taken)),
+            exported.fun_name,
+            lambda name: _insert(ctx, exported, name, taken if is_refined else None, platform),
         )
         ins = _constrained(ctx, operands, avals, exported.in_shardings, exported.nr_devices)
         ins = [ins[i] for i in exported.module_kept_var_idx]
-        if len(exported.platforms) > 1:
+        if len(exported.platforms) > 1 and not is_refined:
             ins = [ctx.constant(np.int32(platform)), *ins]
-        call = func.CallOp([ctx.type(a) for a in outs], ir.FlatSymbolRefAttr.get(function), ins)
-        return _constrained(ctx, list(call.results), outs, exported.out_shardings, exported.nr_devices)
+        results = _called(ctx, function, ins, outs)
+        return _constrained(ctx, results, outs, exported.out_shardings, exported.nr_devices)
 
     jvp = Undefined("an artifact holds its reverse derivative only; use grad or vjp, which call it")
 
@@ -218,14 +239,49 @@ def _constrained(ctx: Any, values: Sequence[Any], avals: Sequence[Any], sharding
     return out
 
 
-def _insert(ctx: Any, exported: Exported, name: str) -> str:
-    """Put the functions of the artifact beside those of the program, and give the name that its `main` has there."""
+def _called(ctx: Any, function: Any, ins: Sequence[Any], outs: Sequence[ShapedArray]) -> list:
+    """The results of calling a function whose types may be less exact than those of the values here."""
+    name, kind = function
+    ins = [x if x.type == t else hlo.convert(t, x) for x, t in zip(ins, kind.inputs, strict=True)]
+    results = func.CallOp(kind.results, ir.FlatSymbolRefAttr.get(name), ins).results
+    types = [ctx.type(a) for a in outs]
+    return [y if y.type == t else hlo.convert(t, y) for y, t in zip(results, types, strict=True)]
+
+
+def _refined(exported: Exported, inner: Any, avals: Sequence[ShapedArray], ctx: Any, platform: int) -> Any:
+    """The module for arguments of these static types, its shapes static in turn."""
+    old = next(op for op in inner.body.operations if ir.StringAttr(op.attributes["sym_name"]).value == "main")
+    ir.SymbolTable.set_symbol_name(old, "_symbolic_main")
+    old.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for attribute in ("arg_attrs", "res_attrs"):
+        if attribute in old.attributes:
+            del old.attributes[attribute]
+    kind = ir.FunctionType(ir.TypeAttr(old.attributes["function_type"]).value)
+    with ir.InsertionPoint(inner.body), ir.Location.unknown():
+        main = func.FuncOp("main", ir.FunctionType.get([ctx.type(a) for a in avals], kind.results))
+        main.attributes["sym_visibility"] = ir.StringAttr.get("public")
+        with ir.InsertionPoint(main.add_entry_block()):
+            wanted = kind.inputs[len(kind.inputs) - len(avals) :]
+            ins = [x if x.type == t else hlo.convert(t, x) for x, t in zip(main.arguments, wanted, strict=True)]
+            if len(exported.platforms) > 1:
+                number = ir.DenseElementsAttr.get(np.array(platform, np.int32))
+                ins = [hlo.ConstantOp(number).result, *ins]
+            call = func.CallOp(kind.results, ir.FlatSymbolRefAttr.get("_symbolic_main"), ins)
+            func.ReturnOp(list(call.results))
+    return stablehlo.refine_shapes(inner, ctx.module.context)
+
+
+def _insert(ctx: Any, exported: Exported, name: str, avals: Any, platform: int) -> tuple[str, Any]:
+    """Put the functions of the artifact beside those of the program: the name of its `main` there, and its type."""
     module = ctx.module
     inner = stablehlo.deserialize(exported.mlir_module_serialized, module.context)
+    if avals is not None:
+        inner = _refined(exported, inner, avals, ctx, platform)
     if not module.is_portable:
         _require_kernels(inner, module.platform)
     number = sum(1 for key, _ in module.functions if type(key) is tuple and key[0] == "exported")
     main = _rename(module, inner, f"{name}_exported_{number}")
+    kind = None
     for op in inner.body.operations:
         operation = op.operation
         if operation.name == "sdy.mesh":
@@ -237,9 +293,11 @@ def _insert(ctx: Any, exported: Exported, name: str) -> str:
             if attribute in operation.attributes:
                 del operation.attributes[attribute]  # constraints around the call say the same
         operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        if ir.StringAttr(operation.attributes["sym_name"]).value == main:
+            kind = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
         with ir.InsertionPoint(module.module.body):
             module.symbols.insert(operation.clone())
-    return main
+    return main, kind
 
 
 def _require_kernels(inner: Any, platform: str) -> None:

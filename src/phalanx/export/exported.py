@@ -15,12 +15,14 @@ import numpy as np
 
 from phalanx.core import dtypes, effects
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct
+from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.engine import client, mlir, stablehlo
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck
-from phalanx.export.lowering import lower_portable
+from phalanx.export.lowering import lower_portable, solve_inputs
+from phalanx.export.solving import Solution
 from phalanx.lax import full
 from phalanx.spmd import jit
 from phalanx.spmd.resolution import resolve
@@ -48,6 +50,7 @@ class Exported:
       calling_convention_version: how its `main` takes arguments.
       module_kept_var_idx: the numbers of the flat arguments that its `main` takes.
       parameters: the names of the positional parameters, for messages.
+      constraints: what was taken as known of the dimension variables, which calls check.
     """
 
     fun_name: str
@@ -66,7 +69,18 @@ class Exported:
     calling_convention_version: int
     module_kept_var_idx: tuple[int, ...]
     parameters: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
     _get_vjp: Callable[[], Exported] | None = field(default=None, repr=False)
+
+    @property
+    def uses_shape_variables(self) -> bool:
+        """Whether shapes are symbolic, so that the program takes dimension variables."""
+        return any(a.is_symbolic for a in self.in_avals)
+
+    @property
+    def uses_global_constants(self) -> bool:
+        """Whether the program takes dimension variables or the number of the platform."""
+        return self.uses_shape_variables or len(self.platforms) > 1
 
     @property
     def in_shardings_hlo(self) -> tuple[Any, ...]:
@@ -152,6 +166,17 @@ class Exported:
           ShardingError: the program is for another number of devices.
         """
         return self._caller(args, kwargs)
+
+    @functools.cached_property
+    def _solution(self) -> Solution:
+        """The dimension variables, solved for."""
+        return solve_inputs(self.in_avals, f"exported {self.fun_name}", lambda i: self._argument_names[i])
+
+    @functools.cached_property
+    def _argument_names(self) -> list[str]:
+        from phalanx.export.calling import argument_names
+
+        return argument_names(self)
 
     @functools.cached_property
     def _caller(self) -> Callable[[tuple, dict], Any]:
@@ -256,6 +281,7 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         out_shardings=options.out_shardings,
         keep_unused=options.keep_unused,
         disabled=disabled,
+        names=call.path,
     )
     count = len(devices)
     in_avals, out_avals = tuple(program.in_avals), tuple(program.out_avals)
@@ -278,6 +304,7 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         calling_convention_version=maximum_supported_calling_convention_version,
         module_kept_var_idx=portable.kept,
         parameters=names,
+        constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
         _get_vjp=functools.cache(
             lambda: _export_vjp(name, program, in_shardings, options.out_shardings, platforms, disabled)
         ),

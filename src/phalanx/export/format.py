@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
-from phalanx.core.errors import ArgumentError
+from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck
@@ -21,11 +22,14 @@ from phalanx.export.exported import (
     maximum_supported_calling_convention_version,
     minimum_supported_calling_convention_version,
 )
+from phalanx.export.scopes import SymbolicScope
+from phalanx.export.symbolic import symbolic_shape
 from phalanx.export.trees import read_tree, write_tree
 
 MAGIC: Final = b"\x93PHALANX"
 VERSION: Final = 1
 MAX_HEADER: Final = 1 << 26
+MAX_CONSTRAINTS: Final = 100
 _HEAD = struct.Struct("<8sIIQQ")  # magic, version, lengths of the header, the program, the derivative
 _DIGEST = hashlib.sha256().digest_size
 
@@ -56,6 +60,7 @@ def _header(e: Exported) -> dict[str, Any]:
         "platforms": e.platforms,
         "devices": e.nr_devices,
         "parameters": e.parameters,
+        "constraints": e.constraints,
         "in_tree": write_tree(e.in_tree),
         "out_tree": write_tree(e.out_tree),
         "in": [types.write_aval(a) for a in e.in_avals],
@@ -153,8 +158,10 @@ def _read_fields(header: dict, program: bytes, get_vjp: Any) -> Exported:
     convention = _int(header["convention"], 1, 1 << 31)
     if not minimum_supported_calling_convention_version <= convention <= maximum_supported_calling_convention_version:
         raise types.wrong(f"calling convention {maximum_supported_calling_convention_version}", str(convention))
-    in_avals = tuple(types.read_aval(a, _read_shape) for a in _list(header["in"]))
-    out_avals = tuple(types.read_aval(a, _read_shape) for a in _list(header["out"]))
+    constraints = _texts(header["constraints"])
+    read_shape = _shape_reader(constraints)
+    in_avals = tuple(types.read_aval(a, read_shape) for a in _list(header["in"]))
+    out_avals = tuple(types.read_aval(a, read_shape) for a in _list(header["out"]))
     in_tree, out_tree = read_tree(header["in_tree"]), read_tree(header["out_tree"])
     for tree, avals in ((in_tree, in_avals), (out_tree, out_avals)):
         if tree.num_leaves != len(avals):
@@ -186,12 +193,27 @@ def _read_fields(header: dict, program: bytes, get_vjp: Any) -> Exported:
         calling_convention_version=convention,
         module_kept_var_idx=tuple(kept),
         parameters=_texts(header["parameters"]),
+        constraints=constraints,
         _get_vjp=get_vjp,
     )
 
 
-def _read_shape(text: str) -> tuple:
-    raise types.wrong("dimensions that are numbers", text)
+def _shape_reader(constraints: tuple[str, ...]) -> Callable[[str], tuple]:
+    """What reads shapes over one scope with these constraints."""
+    if len(constraints) > MAX_CONSTRAINTS:
+        raise types.wrong(f"at most {MAX_CONSTRAINTS} constraints", f"{len(constraints)}")
+    try:
+        scope = SymbolicScope(constraints)
+    except PhalanxError as error:
+        raise types.wrong("constraints of dimension variables", str(constraints)) from error
+
+    def read(text: str) -> tuple:
+        try:
+            return symbolic_shape(text, scope=scope)
+        except (PhalanxError, ZeroDivisionError) as error:
+            raise types.wrong("a shape", text) from error
+
+    return read
 
 
 def _int(value: Any, least: int, greatest: int) -> int:

@@ -8,19 +8,22 @@ needs none of this is `main` itself. Builds on `core.lowering`; `exported` calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, effects
+from phalanx.core import dtypes, dynamic, effects
 from phalanx.core.aval import token_aval
+from phalanx.core.dims import is_symbolic
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import PLATFORM, LoweringContext, ModuleContext, emit_function, sharding_attribute
 from phalanx.core.trace import Tracer, collector_paused, leak_error
 from phalanx.engine import mlir, stablehlo
 from phalanx.engine.mlir import func, ir
 from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
+from phalanx.export.solving import Solution, solve
+from phalanx.lax.family import emit_compare
 from phalanx.random.keys import key_data
 from phalanx.sharding import sdy_sharding
 
@@ -45,6 +48,7 @@ def lower_portable(
     out_shardings: Sequence[Any],
     keep_unused: bool,
     disabled: Sequence[DisabledSafetyCheck],
+    names: Callable[[int], str],
 ) -> Portable:
     """Lower a program to a portable artifact.
 
@@ -56,15 +60,18 @@ def lower_portable(
       in_shardings, out_shardings: for each input and output a sharding, or None to leave it open.
       keep_unused: keep inputs that nothing reads.
       disabled: safety checks that the caller takes upon himself.
+      names: what the user calls input `i`.
 
     Raises:
       CustomCallError: the program calls kernels without a promise.
+      ArgumentError: the shapes of the inputs do not tell a dimension variable.
     """
     program, kept = _needed(program, keep_unused)
     program = program.replace(consts=[_host_value(c) for c in program.consts])
     sharded = len(devices) > 1
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
-        module = ModuleContext(platforms, len(devices), variables=(), is_portable=True)
+        solution = solve_inputs(program.in_avals, f"export of {name}", lambda i: names(kept[i]))
+        module = ModuleContext(platforms, len(devices), variables=sorted(solution.variables), is_portable=True)
         module.location = _no_location  # type: ignore[assignment]  # called like `Locations`
         module.device_assignment = devices
         operation = module.module.operation
@@ -73,7 +80,7 @@ def lower_portable(
         operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(_I32(), 1)
         if module.variables or effects.ordered(program.effects):
             body = emit_function(module, program, BODY, inline_constants=True)
-            main = _emit_entry(module, program, body)
+            main = _emit_entry(module, program, body, solution, name)
         else:
             main = emit_function(module, program, "main", is_public=True, inline_constants=True)
         if sharded:
@@ -84,6 +91,12 @@ def lower_portable(
         artifact = stablehlo.serialize(module.module, stablehlo.version_for_weeks(COMPATIBLE_WEEKS))
         mlir.forget_attributes()  # The constants of the program are in this context.
     return Portable(artifact, kept)
+
+
+def solve_inputs(avals: Sequence[Any], where: str, names: Callable[[int], str]) -> Solution:
+    """The dimension variables in the types of inputs, solved for."""
+    facts = next((d.scope.facts for a in avals for d in a.shape if is_symbolic(d)), [])
+    return solve(avals, facts, where, names)
 
 
 def _I32() -> Any:
@@ -104,7 +117,10 @@ def _needed(program: Jaxpr, keep_unused: bool) -> tuple[Jaxpr, tuple[int, ...]]:
     if keep_unused:
         return program, tuple(range(len(program.invars)))
     smaller, used = eliminate_dead_code(program, [True] * len(program.outvars))
-    return smaller, tuple(i for i, u in enumerate(used) if u)
+    # What tells a dimension variable stays.
+    used = [u or v.aval.is_symbolic for u, v in zip(used, program.invars, strict=True)]
+    needed = [v for v, u in zip(program.invars, used, strict=True) if u]
+    return smaller.replace(invars=needed), tuple(i for i, u in enumerate(used) if u)
 
 
 def _host_value(constant: Any) -> np.ndarray:
@@ -116,12 +132,13 @@ def _host_value(constant: Any) -> np.ndarray:
     return np.asarray(constant)
 
 
-def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any) -> Any:
+def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any, solution: Solution, name: str) -> Any:
     """Emit `main`, which makes what the body takes besides the arrays."""
     platform = [(name, kind) for name, kind in module.leading if name == PLATFORM]
     in_types = [*[kind for _, kind in platform], *[module.type(v.aval) for v in program.invars]]
     out_types = [module.type(v.aval) for v in program.outvars]
-    main = func.FuncOp("main", ir.FunctionType.get(in_types, out_types))
+    with ir.InsertionPoint(module.module.body):  # An operation that is not inside one would be freed twice.
+        main = func.FuncOp("main", ir.FunctionType.get(in_types, out_types))
     main.attributes["sym_visibility"] = ir.StringAttr.get("public")
     module.symbols.insert(main)
     ordered = effects.ordered(program.effects)
@@ -129,12 +146,27 @@ def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any) -> Any:
         ctx = LoweringContext(module)
         arrays = list(main.arguments)[len(platform) :]
         ctx.leading = {name: v for (name, _), v in zip(platform, main.arguments, strict=False)}
+        leading = {**ctx.leading, **_emit_variables(ctx, arrays, solution, name)}
         tokens = [ctx.token(effect) for effect in ordered]
         types = [module.type(token_aval)] * len(ordered) + out_types
         callee = ir.FlatSymbolRefAttr.get(body.name.value)
-        call = func.CallOp(types, callee, [*ctx.leading.values(), *tokens, *arrays])
+        call = func.CallOp(types, callee, [*leading.values(), *tokens, *arrays])
         func.ReturnOp(list(call.results)[len(ordered) :])
     return main
+
+
+def _emit_variables(ctx: LoweringContext, arrays: Sequence[Any], solution: Solution, name: str) -> dict[str, Any]:
+    """The dimension variables worked out of the arrays' sizes, in the order of functions, and the checks of them."""
+    for e in solution.equations:
+        ctx.leading[str(e.size)] = dynamic.dimension_size(ctx, arrays[e.argument], e.position)
+    for check in solution.checks:
+        value = ctx.size(check.dim)
+        if check.divisor is not None:
+            value = ctx.op(hlo.RemOp, value, ctx.size(check.divisor), aval=dynamic.SCALAR)
+        is_zero = check.is_zero or check.divisor is not None
+        holds = emit_compare(value, ctx.size(0), "EQ" if is_zero else "GE", dynamic.SCALAR.dtype)
+        dynamic.assertion(ctx, holds, f"call of exported {name}: {check.text}", [ctx.size(v) for v in check.values])
+    return {variable: ctx.size(solution.variables[variable]) for variable in ctx.module.variables}
 
 
 def _annotate(

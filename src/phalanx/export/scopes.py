@@ -41,7 +41,6 @@ class SymbolicScope:
     def __init__(self, constraints: Sequence[str] = ()) -> None:
         if isinstance(constraints, str):
             constraints = (constraints,)
-        self.constraints: list[str] = []
         self._scope = Scope()
         others, limits = _split_bounds(constraints)
         solved = self._solve([text for text in others if "==" in text], limits)
@@ -83,6 +82,11 @@ class SymbolicScope:
         self._add(constraint, may_be_equality=False)
         for name in self._scope.variables:
             self._check_possible(name)
+
+    @property
+    def constraints(self) -> list[str]:
+        """All that is known, as it was written."""
+        return self._scope.texts
 
     @property
     def facts(self) -> list[Fact]:

@@ -6,6 +6,7 @@ Builds on the primitive core, on the precision settings of `dot`, and on the sha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
@@ -22,6 +24,7 @@ from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
 from phalanx.lax.explicit import laid_out
+from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.shape import reshape, rev
 from phalanx.lax.window_shape import (
     ConvDimensionNumbers,
@@ -136,6 +139,11 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
 
     def batch(self, x, w, bx, bw, *, dimension_numbers, feature_group_count, batch_group_count, **params):
         lhs, rhs, out = dimension_numbers
+        if bx is not None and bw is not None and is_symbolic(np.shape(x)[bx]):
+            # Groups as many as examples would do, but their number is part of the program.
+            static = dict(params, feature_group_count=feature_group_count, batch_group_count=batch_group_count)
+            one = functools.partial(self, dimension_numbers=dimension_numbers, **static)
+            return map_one_by_one(lambda pair: one(*pair), (move_dim(x, bx, 0), move_dim(w, bw, 0))), 0
         grouped = feature_group_count > 1 or batch_group_count > 1
         # The mapped dimension is merged into another one: as its slow part where groups do not forbid it.
         if bw is None:

@@ -10,7 +10,6 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles
-from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import broadcast_in_dim_p, check_dims, dim_names, static_shape
 from phalanx.lax.convert import convert_element_type, convert_element_type_p
 from phalanx.lax.explicit import placed
@@ -31,7 +30,7 @@ class Iota(Primitive, name="iota"):
         return Roles([], [names], whole=[names[dim]])
 
     def lower(self, ctx: Any, *, dtype: Any, shape: tuple, dim: int) -> Any:
-        return hlo.iota(ctx.type(ctx.aval_out), dim)
+        return ctx.iota(ctx.aval_out, dim)
 
     jvp = ZERO
 

@@ -17,7 +17,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import instantiate, is_linear
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import add
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim, dim_names, insert, move_dim, zeros
 from phalanx.lax.comparison import lt
@@ -72,7 +72,7 @@ def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape
             negative = hlo.compare(
                 v, ctx.constant(0, scalar), hlo.ComparisonDirectionAttr.get("LT"), compare_type=signed
             )
-            v = hlo.select(negative, hlo.add(v, ctx.constant(int(size), scalar)), v)
+            v = hlo.select(negative, hlo.add(v, ctx.size(size, scalar)), v)
         emitted.append(v)
     return emitted
 
@@ -117,9 +117,7 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
         x_aval, *s_avals = ctx.avals_in
         if not starts:
             return x
-        return hlo.dynamic_slice(
-            x, _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap), ir.DenseI64ArrayAttr.get(sizes)
-        )
+        return ctx.dynamic_slice(x, x_aval.shape, _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap), ctx.aval_out)
 
     def jvp(self, primals, tangents, **params):
         return self(*primals, **params), self(tangents[0], *primals[1:], **params)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dims import is_constant_shape
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
@@ -215,9 +216,14 @@ def wide_indices(indices: Any, aval: ShapedArray, largest: Any, ctx: Any) -> tup
     return hlo.convert(ctx.type(wide), indices), wide
 
 
-def last_starts(x: ShapedArray, index_map: tuple, sizes: Sequence) -> np.ndarray:
+def largest_size(x: ShapedArray, index_map: tuple) -> int:
+    """The greatest number that indices have to reach; symbolic sizes are taken to be below 2**31."""
+    return max([n if type(n) is int else 2**31 - 1 for n in (x.shape[d] for d in index_map)], default=0)
+
+
+def last_starts(x: ShapedArray, index_map: tuple, sizes: Sequence) -> list:
     """The largest start of a slice that is in bounds, for each component of the index vectors."""
-    return np.asarray([int(x.shape[d]) - int(sizes[d]) for d in index_map], np.int64)
+    return [x.shape[d] - sizes[d] for d in index_map]
 
 
 class Gather(Primitive, name="gather"):
@@ -254,12 +260,16 @@ class Gather(Primitive, name="gather"):
     ):
         offset, collapsed, index_map, batching, indices_batching = dimension_numbers
         x_aval, i_aval = ctx.avals_in
-        largest = max([int(x_aval.shape[d]) for d in index_map], default=0)
+        largest = largest_size(x_aval, index_map)
         indices, i_aval = wide_indices(indices, i_aval, largest, ctx)
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
-        slices = hlo.gather(
-            x, indices, numbers, ir.DenseI64ArrayAttr.get(list(slice_sizes)), indices_are_sorted=indices_are_sorted
-        )
+        if is_constant_shape(slice_sizes):
+            slices = hlo.gather(
+                x, indices, numbers, ir.DenseI64ArrayAttr.get(list(slice_sizes)), indices_are_sorted=indices_are_sorted
+            )
+        else:
+            attributes = {"dimension_numbers": numbers, "indices_are_sorted": ir.BoolAttr.get(indices_are_sorted)}
+            slices = ctx.op(hlo.DynamicGatherOp, x, indices, dynamic.sizes(ctx, slice_sizes), **attributes)
         if mode is not FILL_OR_DROP or not index_map:
             return slices  # StableHLO clips by itself
         valid = _in_bounds(ctx, indices, i_aval, last_starts(x_aval, index_map, slice_sizes))
@@ -371,12 +381,20 @@ def fill_for(dtype: Any, fill_value: Any) -> Any:
     return True if dtype == np.dtype(bool) else dtypes.iinfo(dtype).max
 
 
-def _in_bounds(ctx: Any, indices: Any, aval: ShapedArray, last: np.ndarray) -> Any:
-    """For each index vector, whether all its components are in [0, last]."""
-    limits = np.minimum(last, np.iinfo(aval.dtype).max).astype(aval.dtype)
+def _limits(ctx: Any, aval: ShapedArray, last: Sequence) -> Any:
+    """The largest valid starts, spread over all index vectors."""
     dims = [aval.ndim - 1]
+    if not is_constant_shape(last):
+        vector = ShapedArray((len(last),), aval.dtype)
+        return ctx.broadcast(hlo.convert(ctx.type(vector), dynamic.sizes(ctx, last)), aval, dims)
+    limits = np.minimum(np.asarray(last, np.int64), np.iinfo(aval.dtype).max).astype(aval.dtype)
     same = len(set(limits.tolist())) == 1
-    high = ctx.constant(limits[0], aval) if same else ctx.broadcast(ctx.constant(limits), aval, dims)
+    return ctx.constant(limits[0], aval) if same else ctx.broadcast(ctx.constant(limits), aval, dims)
+
+
+def _in_bounds(ctx: Any, indices: Any, aval: ShapedArray, last: Sequence) -> Any:
+    """For each index vector, whether all its components are in [0, last]."""
+    high, dims = _limits(ctx, aval, last), [aval.ndim - 1]
     signed = dtypes.issubdtype(aval.dtype, np.signedinteger)
     kind = hlo.ComparisonTypeAttr.get("SIGNED" if signed else "UNSIGNED")
     valid = hlo.compare(indices, high, hlo.ComparisonDirectionAttr.get("LE"), compare_type=kind)
@@ -385,7 +403,7 @@ def _in_bounds(ctx: Any, indices: Any, aval: ShapedArray, last: np.ndarray) -> A
         valid = hlo.and_(above, valid)
     vector = ShapedArray(aval.shape[:-1], np.dtype(bool))
     if len(last) == 1:
-        return hlo.reshape(ctx.type(vector), valid)
+        return ctx.reshape(valid, vector)
     return ctx.reduce(hlo.AndOp, valid, True, dims, aval=vector)
 
 

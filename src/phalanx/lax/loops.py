@@ -15,16 +15,18 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
+from phalanx.core.dims import is_symbolic
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
 from phalanx.core.explicit import num_parts, with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
+from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, conform_all, instantiate, is_linear, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.core.varying import retyped, settled_loop, varies, widened
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, chosen, groups_of, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
@@ -502,7 +504,7 @@ def _lower_scan(ctx: Any, operands: Sequence[Any], jaxpr: Jaxpr, layout: Layout)
     buffers = [ctx.inline(lambda a=a: [vector_space.zeros(a)], avals=[])[0] for a in stacked_avals]
     emit = _Iteration(ctx, jaxpr, layout, xs_avals, stacked_avals)
     ordered = fx.ordered(jaxpr.effects)
-    unroll = max(1, min(layout.unroll, layout.length or 1))
+    unroll = 1 if is_symbolic(layout.length) else max(1, min(layout.unroll, layout.length or 1))
     steps, rest = divmod(layout.length, unroll)
     carried = [*consts, *xs, *init, *buffers]
     avals = [*const_avals, *xs_avals, *carry_avals, *stacked_avals]
@@ -517,14 +519,14 @@ def _lower_scan(ctx: Any, operands: Sequence[Any], jaxpr: Jaxpr, layout: Layout)
 
     if steps == 1 and unroll == layout.length:
         out = iterate(ctx.constant(np.int32(0)), carried, unroll)
-    elif steps:
+    elif is_symbolic(steps) or steps:
 
         def body(i: Any, values: Sequence[Any]) -> tuple[Any, list]:
             after = iterate(i, values, unroll)
             return hlo.AddOp(i, ctx.constant(np.int32(unroll))).result, after
 
         def condition(i: Any, values: Sequence[Any]) -> Any:
-            return hlo.compare(i, ctx.constant(np.int32(steps * unroll)), hlo.ComparisonDirectionAttr.get("LT"))
+            return hlo.compare(i, ctx.size(steps * unroll, counter), hlo.ComparisonDirectionAttr.get("LT"))
 
         start = ctx.constant(np.int32(0))
         out = emit_while(ctx, [counter, *avals], [start, *carried], ordered, condition, body)[1:]
@@ -546,7 +548,7 @@ class _Iteration:
         ctx, layout = self.ctx, self.layout
         carry, buffers = state[: layout.num_carry], state[layout.num_carry :]
         if layout.reverse:
-            i = hlo.SubtractOp(ctx.constant(np.int32(layout.length - 1)), i).result
+            i = hlo.SubtractOp(ctx.size(layout.length - 1, ShapedArray((), np.dtype("int32"))), i).result
         slices = [self._slice(x, a, i) for x, a in zip(xs, self.xs_avals)]
         out = ctx.emit(self.jaxpr, [*consts, *carry, *slices])
         stored = [self._store(b, y, a, i) for b, y, a in zip(buffers, out[layout.num_carry :], self.stacked_avals)]
@@ -556,15 +558,15 @@ class _Iteration:
         return [i, *([self.ctx.constant(np.int32(0))] * (ndim - 1))]
 
     def _slice(self, x: Any, aval: ShapedArray, i: Any) -> Any:
-        kind = ir.RankedTensorType(x.type)
-        sizes = [1, *kind.shape[1:]]
-        piece = hlo.DynamicSliceOp(x, self._start(kind.rank, i), ir.DenseI64ArrayAttr.get(sizes)).result
-        return hlo.ReshapeOp(ir.RankedTensorType.get(kind.shape[1:], kind.element_type), piece).result
+        aval = physical_aval(aval)
+        row = aval.with_shape((1, *aval.shape[1:]))
+        piece = self.ctx.dynamic_slice(x, aval.shape, self._start(aval.ndim, i), row)
+        return self.ctx.reshape(piece, aval.with_shape(aval.shape[1:]))
 
     def _store(self, buffer: Any, y: Any, aval: ShapedArray, i: Any) -> Any:
-        kind = ir.RankedTensorType(buffer.type)
-        piece = hlo.ReshapeOp(ir.RankedTensorType.get([1, *kind.shape[1:]], kind.element_type), y).result
-        return hlo.DynamicUpdateSliceOp(buffer, piece, self._start(kind.rank, i)).result
+        aval = physical_aval(aval)
+        piece = self.ctx.reshape(y, aval.with_shape((1, *aval.shape[1:])))
+        return hlo.DynamicUpdateSliceOp(buffer, piece, self._start(aval.ndim, i)).result
 
 
 def emit_while(

@@ -177,7 +177,7 @@ class ArgExtreme(Primitive):
         initial = [ctx.constant(np.asarray(start).astype(aval.dtype), value), ctx.constant(0, index)]
         out = ctx.aval_out
         types = [ctx.type(out.with_dtype(aval.dtype)), ctx.type(out)]
-        op = hlo.ReduceOp(types, [x, hlo.iota(ctx.type(counts), dim)], initial, [dim])
+        op = hlo.ReduceOp(types, [x, ctx.iota(counts, dim)], initial, [dim])
         ctx.region([value, index, value, index], op, lambda *pair: self._better(aval.dtype, dtype, *pair))
         return op.results[1]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
@@ -66,7 +66,12 @@ class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
         # Narrow bits are cut from 32: the generators make no narrower ones on every backend.
         wide = bits_aval if bits_aval.dtype.itemsize >= 4 else bits_aval.update(dtype=np.dtype("uint32"))
         name = hlo.RngAlgorithmAttr.get(_NAMES[algorithm])
-        state, bits = hlo.rng_bit_generator(ctx.type(words), ctx.type(wide), name, key)
+        if wide.is_symbolic:
+            sizes = dynamic.sizes(ctx, wide.shape)
+            target = "stablehlo.dynamic_rng_bit_generator"
+            state, bits = dynamic.custom_call(ctx, target, [key, sizes], [words, wide], {"rng_algorithm": name})
+        else:
+            state, bits = hlo.rng_bit_generator(ctx.type(words), ctx.type(wide), name, key)
         if aval.dtype.itemsize == 4:
             pairs = ctx.type(ShapedArray((2, 2), aval.dtype))
             state = hlo.reshape(ctx.type(aval), hlo.bitcast_convert(pairs, state))
@@ -115,8 +120,9 @@ class RngUniform(Primitive, name="rng_uniform"):
         return Roles([[], []], [names], whole=names)
 
     def lower(self, ctx, low, high, *, shape):
-        sizes = ctx.constant(np.asarray(shape, np.int64), ShapedArray((len(shape),), np.dtype("int64")))
-        return hlo.rng(low, high, sizes, hlo.RngDistributionAttr.get("UNIFORM"))
+        sizes = dynamic.sizes(ctx, shape)
+        attributes = {"rng_distribution": hlo.RngDistributionAttr.get("UNIFORM")}
+        return ctx.op(hlo.RngOp, low, high, sizes, **attributes)
 
     jvp = Undefined("random numbers have no derivative here; draw from [0, 1) and scale, or use phalanx.random.uniform")
     batch = Undefined("the backend keeps one generator; use phalanx.random.uniform, which takes a key for each example")

@@ -32,6 +32,7 @@ from phalanx.lax.gather import (
     check_indices,
     check_window_dims,
     gather_p,
+    largest_size,
     last_starts,
     paired,
     wide_indices,
@@ -125,7 +126,7 @@ class ScatterPrimitive(Primitive):
     def lower(self, ctx, x, indices, updates, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params):
         window, inserted, index_map, batching, indices_batching = dimension_numbers
         x_aval, i_aval, u_aval = ctx.avals_in
-        largest = max([int(x_aval.shape[d]) for d in index_map], default=0)
+        largest = largest_size(x_aval, index_map)
         indices, i_aval = wide_indices(indices, i_aval, largest, ctx)
         if mode is CLIP and index_map:
             last = last_starts(x_aval, index_map, window_sizes(x_aval.ndim, u_aval.shape, dimension_numbers))

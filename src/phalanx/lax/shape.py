@@ -318,8 +318,7 @@ class Stack(Primitive, name="stack"):
         return Roles([names] * len(xs), [insert(names, dim, "new")], whole=["new"])
 
     def lower(self, ctx: Any, *xs: Any, dim: int) -> Any:
-        one = [ctx.type(a.with_shape(insert(a.shape, dim, 1))) for a in ctx.avals_in]
-        parts = [hlo.reshape(t, x) for t, x in zip(one, xs, strict=True)]
+        parts = [ctx.reshape(x, a.with_shape(insert(a.shape, dim, 1))) for x, a in zip(xs, ctx.avals_in, strict=True)]
         return parts[0] if len(parts) == 1 else hlo.concatenate(parts, dim)
 
     jvp = LINEAR
@@ -355,7 +354,8 @@ class Unstack(Primitive, name="unstack", multiple=True):
         pieces = []
         for i, out in enumerate(ctx.avals_out):
             starts[dim], stops[dim] = i, i + 1
-            pieces.append(hlo.reshape(ctx.type(out), hlo.slice(x, starts, stops, [1] * aval.ndim)))
+            piece = ctx.slice(x, starts, stops, [1] * aval.ndim, out.with_shape(insert(out.shape, dim, 1)))
+            pieces.append(ctx.reshape(piece, out))
         return pieces
 
     jvp = LINEAR
@@ -398,7 +398,8 @@ class Split(Primitive, name="split", multiple=True):
         pieces, start = [], 0
         for n in sizes:
             starts[dim], stops[dim] = start, start + n
-            pieces.append(hlo.slice(x, starts, stops, [1] * aval.ndim))
+            out = aval.with_shape((*aval.shape[:dim], n, *aval.shape[dim + 1 :]))
+            pieces.append(ctx.slice(x, starts, stops, [1] * aval.ndim, out))
             start += n
         return pieces
 
@@ -437,7 +438,7 @@ class Tile(Primitive, name="tile"):
         aval = ctx.avals_in[0]
         pairs = tuple(n for pair in zip(reps, aval.shape, strict=True) for n in pair)
         wide = ctx.broadcast(x, aval.with_shape(pairs), tuple(range(1, 2 * aval.ndim, 2)))
-        return hlo.reshape(ctx.type(ctx.aval_out), wide)
+        return ctx.reshape(wide, ctx.aval_out)
 
     jvp = LINEAR
 

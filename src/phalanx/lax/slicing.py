@@ -12,7 +12,6 @@ from phalanx.core.aval import aval_of
 from phalanx.core.errors import AxisError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.tangent import Zero, instantiate, is_linear
-from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import broadcast_in_dim_p, dim_names, insert, move_dim, reduce_sum_p
 from phalanx.lax.elementwise import sub_p
 from phalanx.lax.family import check_same_dtypes, match
@@ -56,13 +55,7 @@ class Slice(Primitive, name="slice"):
         return Roles([names], [results], whole=[*cut, *(results[d] for d in whole)], resized=cut)
 
     def lower(self, ctx: Any, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> Any:
-        return ctx.op(
-            hlo.SliceOp,
-            x,
-            start_indices=list(starts),
-            limit_indices=list(stops),
-            strides=list(strides or (1,) * len(starts)),
-        )
+        return ctx.slice(x, starts, stops, strides or (1,) * len(starts), ctx.aval_out)
 
     jvp = LINEAR
 
@@ -125,7 +118,7 @@ class Pad(Primitive, name="pad"):
 
     def lower(self, ctx: Any, x: Any, value: Any, *, config: tuple) -> Any:
         low, high, interior = zip(*config, strict=True) if config else ((), (), ())
-        return hlo.pad(x, value, list(low), list(high), list(interior))
+        return ctx.pad(x, value, low, high, interior, ctx.aval_out)
 
     def jvp(self, primals: Any, tangents: Any, *, config: tuple) -> tuple:
         y = self(*primals, config=config)

@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
+from phalanx.core.dims import is_symbolic, non_negative
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.numpy import placing
@@ -362,8 +363,8 @@ def arange(
     where = device if device is not None else out_sharding
     if stop is None:
         start, stop = 0, start
-    if step is None and getattr(stop, "is_symbolic_dim", False) and start == 0:
-        return placing.place(lax.iota(dtypes.canonicalize_dtype(dtype or int), stop), where)
+    if any(map(is_symbolic, (start, stop, step))):
+        return placing.place(_symbolic_range(start, stop, 1 if step is None else step, dtype), where)
     given = [_known(x, n) for x, n in ((start, "start"), (stop, "stop"), (1 if step is None else step, "step"))]
     if dtype is None:
         dtype = dtypes.result_type(*[x for x in (start, stop, step) if x is not None])
@@ -401,6 +402,18 @@ def _known(x: Any, name: str) -> Any:
 
 
 @eager_program(static_argnames=("size", "start", "step", "dtype"))
+def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    """`arange` of ints and symbolic dimensions."""
+    if not all(is_symbolic(x) or isinstance(x, int | np.integer) for x in (start, stop, step)):
+        raise ArgumentError(
+            "arange with symbolic dimensions", expected="ints and dimensions", got=f"({start}, {stop}, {step})",
+            mend="count in whole steps and scale the result",
+        )  # fmt: skip
+    dtype = dtypes.canonicalize_dtype(dtype or int)
+    counted = lax.iota(dtype, non_negative(-((start - stop) // step)))
+    return lax.add(lax.mul(counted, cast(step, dtype)), cast(start, dtype)) if start != 0 or step != 1 else counted
+
+
 def _progression(size: int, start: Any, step: Any, dtype: Any) -> Any:
     x = lax.iota(dtype, size)
     x = lax.mul_p(x, dtype.type(step)) if step != 1 else x

@@ -9,6 +9,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.dims import is_symbolic
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions
@@ -16,6 +17,7 @@ from phalanx.numpy.creation import linspace
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, operand
 from phalanx.numpy.shapes import moveaxis
+from phalanx.tree import tree_leaves
 
 _OPTIONS = {
     "constant": {"constant_values"}, "edge": set(), "linear_ramp": {"end_values"}, "maximum": {"stat_length"},
@@ -74,6 +76,8 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> list[tup
         for axis, w in value.items():
             out[axis] = (w, w) if isinstance(w, int) else tuple(w)
         return out
+    if integers and any(is_symbolic(n) for n in tree_leaves(value)):
+        return _symbolic_pairs(value, ndim)
     try:
         full = np.broadcast_to(np.asarray(value), (ndim, 2))
     except ValueError:
@@ -82,6 +86,15 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> list[tup
     if integers and full.dtype.kind not in "iu":
         raise ArgumentError(f"pad, argument {name}", expected="integers", got=value, mend="convert them")
     return [(a.item(), b.item()) for a, b in full]
+
+
+def _symbolic_pairs(value: Any, ndim: int) -> list[tuple]:
+    """`_pairs` of sizes of which some are symbolic, which NumPy knows nothing of."""
+    if not isinstance(value, tuple | list):
+        value = (value, value)
+    if not isinstance(value[0], tuple | list):
+        value = [value] * ndim
+    return [tuple(pair) * 2 if len(pair) == 1 else tuple(pair) for pair in value]
 
 
 def _flat_pairs(value: Any, ndim: int) -> Any:

@@ -14,7 +14,6 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive, Undefined
-from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import add, div, mul, sub
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.convert import convert_element_type
@@ -71,10 +70,10 @@ class Eigh(Primitive, name="eigh", multiple=True):
         v, w = nan_where_failed(ctx, report, [v, w], [aval, values], num_batch)
         if subset_by_index is not None:
             v, w = (
-                hlo.slice(
-                    y, [*[0] * (a.ndim - 1), subset_by_index[0]], [*a.shape[:-1], subset_by_index[1]], [1] * a.ndim
+                ctx.slice(
+                    y, [*[0] * (a.ndim - 1), subset_by_index[0]], [*a.shape[:-1], subset_by_index[1]], [1] * a.ndim, out
                 )
-                for y, a in ((v, aval), (w, values))
+                for y, a, out in zip((v, w), (aval, values), ctx.avals_out, strict=True)
             )
         return [v, w]
 

@@ -78,7 +78,7 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
             order = dynamic_update_slice_p(order, there, *starts, i, wrap=(False,) * out.ndim)
             return [add(i, np.int32(1)), order, pivots]
 
-        start = hlo.iota(ctx.type(out), last)
+        start = ctx.iota(out, last)
         if count == 0:
             return start
         op = hlo.WhileOp([ctx.type(a) for a in avals], [ctx.constant(0, scalar), start, pivots])

@@ -248,7 +248,7 @@ def lapack(
     out = ctx.custom_call(
         target,
         operands,
-        result_types=[ctx.type(a) for a in results],
+        results=results,
         attributes={k: np.uint8(ord(v)) if type(v) is str else v for k, v in attributes.items()},
         operand_layouts=[_column_major(a.ndim, num_batch) for a in avals],
         result_layouts=[_column_major(a.ndim, num_batch) for a in results],

@@ -72,14 +72,14 @@ class Qr(Primitive, name="qr", multiple=True):
         else:
             packed, taus = lapack(ctx, "geqrf", [x], [aval], [aval, taus_aval], num_batch)
         r_aval = ctx.avals_out[1]
-        r = packed if inner == m else _leading(packed, aval.shape, -2, inner)
+        r = packed if inner == m else _leading(ctx, packed, aval, -2, inner)
         r = emit_triangle(ctx, r, r_aval, lower=False)
         q_aval = ctx.avals_out[0]
-        reflectors = _leading(packed, aval.shape, -1, min(n, inner))
+        reflectors = _leading(ctx, packed, aval, -1, min(n, inner))
         if inner > n:  # the remaining columns complete the basis
             zero = ctx.constant(0, ShapedArray((), aval.dtype))
             none = [0] * aval.ndim
-            reflectors = hlo.pad(reflectors, zero, none, [*none[:-1], inner - n], none)
+            reflectors = ctx.pad(reflectors, zero, none, [*none[:-1], inner - n], none, q_aval)
         (q,) = lapack(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval], num_batch)
         return [q, r, hlo.subtract(pivots, ctx.constant(1, pivots_aval))] if pivoting else [q, r]
 
@@ -118,13 +118,13 @@ class Qr(Primitive, name="qr", multiple=True):
     batch = batch_in_front
 
 
-def _leading(x: Any, shape: tuple, dim: int, size: int) -> Any:
+def _leading(ctx: Any, x: Any, aval: ShapedArray, dim: int, size: int) -> Any:
     """The first `size` entries along `dim`, as IR."""
-    limits = list(shape)
+    limits = list(aval.shape)
     if limits[dim] == size:
         return x
     limits[dim] = size
-    return hlo.slice(x, [0] * len(limits), limits, [1] * len(limits))
+    return ctx.slice(x, [0] * len(limits), limits, [1] * len(limits), aval.with_shape(tuple(limits)))
 
 
 qr_p = Qr()
@@ -183,7 +183,7 @@ class Ormqr(Primitive, name="ormqr"):
         aval = ctx.aval_out
         a_aval, taus_aval, c_aval = ctx.avals_in
         count = taus_aval.shape[-1]
-        a = _leading(a, a_aval.shape, -1, count)
+        a = _leading(ctx, a, a_aval, -1, count)
         avals = [a_aval.with_shape((*a_aval.shape[:-1], count)), taus_aval, c_aval]
         return lapack(ctx, "ormqr", [a, taus, c], avals, [aval], aval.ndim - 2, left=left, transpose=transpose)[0]
 

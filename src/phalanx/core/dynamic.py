@@ -1,0 +1,206 @@
+"""Operations under symbolic shapes: sizes as numbers of the program, and the forms of StableHLO that take them.
+
+A function of a program with symbolic shapes takes the dimension variables first (`LoweringContext.leading`); a size is
+worked out from them where it is needed, once in each block. Operations whose result shape cannot be read off their
+operands have a second form in StableHLO that takes the shape as an operand. `lowering` comes here where a type is
+symbolic; when shapes are refined at call time, all this becomes static again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.errors import TraceError
+from phalanx.core.polynomials import Dim, Factor, bounds
+from phalanx.engine.mlir import hlo, ir
+
+SCALAR: Final = ShapedArray((), np.dtype(np.int64))
+
+
+def size(ctx: Any, dim: Any) -> Any:
+    """A dimension as an i64 scalar."""
+    if type(dim) is not Dim:
+        return ctx.constant(dim, SCALAR)
+    key = ("size", dim)
+    found = ctx.constants.get(key)
+    if found is None:
+        total: Any = None
+        for monomial, coefficient in dim.terms:
+            product = None if coefficient == 1 and monomial.factors else ctx.constant(coefficient, SCALAR)
+            for factor, power in monomial.factors:
+                for _ in range(power):
+                    value = _factor(ctx, factor)
+                    product = value if product is None else _apply(ctx, hlo.MulOp, product, value)
+            total = product if total is None else _apply(ctx, hlo.AddOp, total, product)
+        found = ctx.constants[key] = total
+    return found
+
+
+def _apply(ctx: Any, operation: Any, *operands: Any) -> Any:
+    return ctx.op(operation, *operands, aval=SCALAR)
+
+
+def _factor(ctx: Any, factor: Factor) -> Any:
+    if not factor.operands:
+        found = ctx.leading.get(factor.name)
+        if found is None:
+            raise TraceError(
+                "lowering of a program with symbolic shapes",
+                expected=f"a value of the dimension variable {factor.name}",
+                got="none: only exported programs have variables",
+                mend="use phalanx.export.export(jit(f))(*specs) and call the result, or give sizes as ints",
+            )
+        return found
+    operands = [size(ctx, x) for x in factor.operands]
+    if factor.name != "floordiv":
+        operation = hlo.MaxOp if factor.name == "max" else hlo.MinOp
+        found = operands[0]
+        for operand in operands[1:]:
+            found = _apply(ctx, operation, found, operand)
+        return found
+    (x, y), (low, _) = operands, bounds(factor.operands[0])
+    if low < 0:  # StableHLO divides towards zero: take floor(x/y) of a negative x as -((-x + y - 1)/y), y > 0
+        return _floor_of_negative(ctx, x, y)
+    return _apply(ctx, hlo.DivOp, x, y)
+
+
+def _floor_of_negative(ctx: Any, x: Any, y: Any) -> Any:
+    rest = _apply(ctx, hlo.RemOp, x, y)
+    zero = ctx.constant(0, SCALAR)
+    # The remainder has the sign of x: where it is negative, the quotient was rounded up.
+    below = _apply(ctx, hlo.MaxOp, _apply(ctx, hlo.MinOp, rest, zero), ctx.constant(-1, SCALAR))
+    return _apply(ctx, hlo.AddOp, _apply(ctx, hlo.DivOp, x, y), below)
+
+
+def sizes(ctx: Any, dims: Sequence[Any]) -> Any:
+    """Dimensions as an i64 vector."""
+    aval = ShapedArray((len(dims),), SCALAR.dtype)
+    if all(type(dim) is not Dim for dim in dims):
+        return ctx.constant(np.array(dims, np.int64), aval)
+    one = ShapedArray((1,), SCALAR.dtype)
+    key = ("sizes", tuple(dims))
+    found = ctx.constants.get(key)
+    if found is None:
+        parts = [ctx.op(hlo.ReshapeOp, size(ctx, dim), aval=one) for dim in dims]
+        found = parts[0]
+        if len(parts) > 1:
+            found = ir.Operation.create(
+                "stablehlo.concatenate",
+                results=[ctx.type(aval)],
+                operands=parts,
+                attributes={"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)},
+            ).results[0]
+        ctx.constants[key] = found
+    return found
+
+
+def vector(ctx: Any, scalars: Sequence[Any]) -> Any:
+    """i64 scalars as a vector."""
+    one, aval = ShapedArray((1,), SCALAR.dtype), ShapedArray((len(scalars),), SCALAR.dtype)
+    parts = [ctx.op(hlo.ReshapeOp, x, aval=one) for x in scalars]
+    return hlo.concatenate(parts, 0) if len(parts) > 1 else parts[0] if parts else ctx.constant(np.zeros(0, int), aval)
+
+
+def _broadcast(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
+    return _create(ctx, "dynamic_broadcast_in_dim", [*operands, sizes(ctx, aval.shape)], aval, attributes)
+
+
+def _reshape(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
+    return _create(ctx, "dynamic_reshape", [*operands, sizes(ctx, aval.shape)], aval, attributes)
+
+
+def _iota(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
+    return _create(ctx, "dynamic_iota", [sizes(ctx, aval.shape)], aval, attributes)
+
+
+FORMS: Final[dict[str, Callable[..., Any]]] = {
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.iota": _iota,
+}
+"""The operations with another form under symbolic shapes: (ctx, operands, result type, attributes) to the result."""
+
+
+def _create(ctx: Any, name: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict | None = None) -> Any:
+    return ir.Operation.create(
+        f"stablehlo.{name}", results=[ctx.type(aval)], operands=list(operands), attributes=attributes or {}
+    ).results[0]
+
+
+def strided(
+    ctx: Any, x: Any, starts: Sequence[Any], limits: Sequence[Any], strides: Sequence[Any], aval: ShapedArray
+) -> Any:
+    """The slice of `x` between numbers that may depend on the variables."""
+    return _create(ctx, "real_dynamic_slice", [x, *(sizes(ctx, dims) for dims in (starts, limits, strides))], aval)
+
+
+def padded(ctx: Any, x: Any, value: Any, config: Sequence[Sequence[Any]], aval: ShapedArray) -> Any:
+    """`x` padded by numbers (low, high, interior of all dimensions) that may depend on the variables."""
+    return _create(ctx, "dynamic_pad", [x, value, *(sizes(ctx, dims) for dims in config)], aval)
+
+
+def sliced(ctx: Any, x: Any, shape: Sequence[Any], starts: Sequence[Any], aval: ShapedArray) -> Any:
+    """The slice of `x`, of the given shape, that starts at scalars of the program, moved into bounds."""
+    wide = [hlo.convert(ctx.type(SCALAR), v) if v.type != ctx.type(SCALAR) else v for v in starts]
+    index = ShapedArray((len(shape),), SCALAR.dtype)
+    room = sizes(ctx, [n - m for n, m in zip(shape, aval.shape, strict=True)])
+    begin = ctx.op(
+        hlo.MinOp, ctx.op(hlo.MaxOp, vector(ctx, wide), ctx.constant(0, index), aval=index), room, aval=index
+    )
+    # The end is written as the start plus the sizes: by this the refinement of shapes knows a dynamic slice.
+    end = ctx.op(hlo.AddOp, begin, sizes(ctx, aval.shape), aval=index)
+    return _create(ctx, "real_dynamic_slice", [x, begin, end, ctx.constant(1, index)], aval)
+
+
+def custom_call(
+    ctx: Any, target: str, operands: Sequence[Any], avals: Sequence[ShapedArray], attributes: dict[str, Any]
+) -> list:
+    """A call of one of StableHLO's own targets, which the refinement of shapes replaces."""
+    attributes = {"call_target_name": ir.StringAttr.get(target), **attributes}
+    types = [ctx.type(a) for a in avals]
+    return list(
+        ir.Operation.create(
+            "stablehlo.custom_call", results=types, operands=list(operands), attributes=attributes
+        ).results
+    )
+
+
+def reduce_window(
+    ctx: Any,
+    xs: Sequence[Any],
+    initial: Sequence[Any],
+    window: dict[str, Sequence[Any]],
+    avals: Sequence[ShapedArray],
+    body: Any,
+) -> list:
+    """Windows whose sizes or padding depend on the variables; `body` is the name of a function of scalars."""
+    ndim = avals[0].ndim
+    padding = [n for pair in window["padding"] for n in pair]
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    numbers = [sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
+    padded = ctx.op(hlo.ReshapeOp, sizes(ctx, padding), aval=ShapedArray((ndim, 2), SCALAR.dtype))
+    called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body)])
+    operands = [*xs, *initial, *numbers, padded]
+    return custom_call(ctx, "stablehlo.dynamic_reduce_window", operands, avals, {"called_computations": called})
+
+
+def assertion(ctx: Any, holds: Any, message: str, values: Sequence[Any]) -> None:
+    """Refuse, when shapes are refined, sizes for which `holds` is false; `{0}` in the message is the first value."""
+    attributes = {
+        "call_target_name": ir.StringAttr.get("shape_assertion"),
+        "has_side_effect": ir.BoolAttr.get(True),
+        "error_message": ir.StringAttr.get(message),
+    }
+    ir.Operation.create("stablehlo.custom_call", results=[], operands=[holds, *values], attributes=attributes)
+
+
+def dimension_size(ctx: Any, x: Any, dim: int) -> Any:
+    """The size of a dimension of an IR value as an i64 scalar."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
+    narrow = ShapedArray((), np.dtype(np.int32))
+    found = _create(ctx, "get_dimension_size", [x], narrow, {"dimension": number})
+    return ctx.op(hlo.ConvertOp, found, aval=SCALAR)

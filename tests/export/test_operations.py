@@ -1,0 +1,65 @@
+"""The table of operations under symbolic shapes: each primitive is exported with a symbolic batch, or says why not.
+
+Every line of the tables of cases is mapped over a new leading dimension of symbolic size, exported, and called with
+sizes that nothing was traced for; the results are those of `vmap` itself.
+"""
+
+import numpy as np
+import pytest
+from tests.lax import cases, structured_cases
+
+import phalanx
+from phalanx import export, lax
+from phalanx.export import symbolic_shape
+
+# What does not, each with the reason and with what the error says.
+NOT = {}
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with phalanx.enable_x64(True):
+        yield
+
+
+def table():
+    """One case of each primitive and of each structured operation."""
+    seen, found = set(), []
+    for case in cases.CASES:
+        if case.args and case.primitive.name not in seen and all(a.size for a in case.args):
+            seen.add(case.primitive.name)
+            fun = lambda *xs, c=case: c.primitive(*xs, **c.params)
+            found.append(pytest.param(fun, case.args, id=case.primitive.name))
+    for case in structured_cases.CASES:
+        kind = case.name.split(" ")[0]
+        marks = [pytest.mark.slow] if kind in seen else []  # one of each kind is enough for every day
+        seen.add(kind)
+        fun = lambda *xs, c=case: c.fun(lax, *xs)  # noqa: E731
+        found.append(pytest.param(fun, case.args, id=case.name.replace(" ", "-"), marks=marks))
+    return found
+
+
+def batch(x, size):
+    return (
+        np.stack([x] * size)
+        if x.dtype.kind in "biu"
+        else np.stack([x * (1 + i / 8) for i in range(size)]).astype(x.dtype)
+    )
+
+
+@pytest.mark.parametrize(("fun", "args"), table())
+def test_a_symbolic_batch(fun, args, request):
+    (b,) = symbolic_shape("b")
+    specs = [phalanx.ShapeDtypeStruct((b, *x.shape), x.dtype) for x in args]
+    mapped = phalanx.jit(phalanx.vmap(fun))
+    name = request.node.callspec.id
+    if name in NOT:
+        reason, text = NOT[name]
+        with pytest.raises(Exception, match=text):
+            export.export(mapped)(*specs)
+        return
+    found = export.export(mapped)(*specs)
+    given = [batch(x, 3) for x in args]
+    for got, want in zip(phalanx.tree.leaves(found.call(*given)), phalanx.tree.leaves(mapped(*given)), strict=True):
+        assert got.shape == want.shape and got.dtype == want.dtype
+        np.testing.assert_allclose(np.asarray(got, complex), np.asarray(want, complex), rtol=1e-6, atol=1e-8)
