@@ -34,7 +34,7 @@ def table():
         kind = case.name.split(" ")[0]
         marks = [pytest.mark.slow] if kind in seen else []  # one of each kind is enough for every day
         seen.add(kind)
-        fun = lambda *xs, c=case: c.fun(lax, *xs)  # noqa: E731
+        fun = lambda *xs, c=case: c.fun(lax, *xs)
         found.append(pytest.param(fun, case.args, id=case.name.replace(" ", "-"), marks=marks))
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, effects
+from phalanx.core import effects
 from phalanx.core.aval import ShapedArray
 from phalanx.core.dims import evaluate, is_symbolic, same_dim
 from phalanx.core.effects import Effect, Effects
@@ -22,12 +22,14 @@ from phalanx.engine import stablehlo, targets
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck, PlatformError, custom_calls
-from phalanx.export.exported import Exported
+from phalanx.export.exported import Exported, cotangent_type, has_derivative
+from phalanx.lax import full
 from phalanx.lax.constraint import constrain
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
 from phalanx.transforms import custom_vjp
 from phalanx.transforms.batching import to_front
+from phalanx.transforms.custom import SymbolicZero
 from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 _effects: dict[tuple[str, bool], Effect] = {
@@ -42,19 +44,20 @@ def caller(exported: Exported) -> Callable[[tuple, dict], Any]:
     def primal(*leaves: Any) -> list:
         return call_exported_p(*leaves, exported=exported)
 
-    def forward(*leaves: Any) -> tuple:
+    def forward(*primals: Any) -> tuple:
+        leaves = [p.value for p in primals]
         return function(*leaves), leaves  # itself, for derivatives of higher order
 
     def backward(leaves: Sequence[Any], cotangents: Sequence[Any]) -> tuple:
         given = (
-            np.zeros(a.shape, np.bool_) if a.to_tangent().dtype == dtypes.float0 else c
+            full(c.aval.shape, 0, cotangent_type(a).dtype) if isinstance(c, SymbolicZero) else c
             for a, c in zip(exported.out_avals, cotangents, strict=True)
         )
         grads = exported.vjp().call(*leaves, *given)
-        return tuple(None if a.to_tangent().dtype == dtypes.float0 else g for a, g in zip(exported.in_avals, grads))
+        return tuple(g if has_derivative(a) else None for a, g in zip(exported.in_avals, grads, strict=True))
 
     function = custom_vjp(primal)
-    function.defvjp(forward, backward)
+    function.defvjp(forward, backward, symbolic_zeros=True)
 
     def call(args: tuple, kwargs: dict) -> Any:
         leaves, tree = tree_flatten((args, kwargs))

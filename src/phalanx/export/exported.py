@@ -313,8 +313,14 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
 
 def cotangent_type(aval: ShapedArray) -> ShapedArray:
     """The type of cotangents of `aval` at the border of an artifact, where bits stand for `float0`."""
-    tangent = aval.to_tangent()
-    return ShapedArray(aval.shape, np.dtype(np.bool_)) if tangent.dtype == dtypes.float0 else tangent.strengthened()
+    if has_derivative(aval):
+        return aval.to_tangent().strengthened()
+    return ShapedArray(aval.shape, np.dtype(np.bool_))
+
+
+def has_derivative(aval: ShapedArray) -> bool:
+    """Whether values of this type vary continuously."""
+    return aval.to_tangent().dtype != dtypes.float0
 
 
 def _export_vjp(
@@ -327,16 +333,20 @@ def _export_vjp(
 ) -> Exported:
     count = len(program.invars)
 
+    varied = [i for i, a in enumerate(program.in_avals) if has_derivative(a)]
+    live = [i for i, a in enumerate(program.out_avals) if has_derivative(a)]
+
     def backward(*args: Any) -> tuple:
-        pullback = vjp(lambda *xs: tuple(run_program(program, *xs)), *args[:count])[1]
-        given = (
-            np.zeros(a.shape, dtypes.float0) if a.to_tangent().dtype == dtypes.float0 else x
-            for a, x in zip(program.out_avals, args[count:], strict=True)
-        )
-        x_bars = zip(program.in_avals, pullback(tuple(given)), strict=True)
-        return tuple(
-            full(a.shape, False, np.bool_) if a.to_tangent().dtype == dtypes.float0 else x_bar for a, x_bar in x_bars
-        )
+        def forward(*primals: Any) -> tuple:
+            given = list(args[:count])
+            for i, x in zip(varied, primals, strict=True):
+                given[i] = x
+            out = run_program(program, *given)
+            return tuple(out[i] for i in live)
+
+        pullback = vjp(forward, *(args[i] for i in varied))[1]
+        x_bars = iter(pullback(tuple(args[count + i] for i in live)))
+        return tuple(next(x_bars) if has_derivative(a) else full(a.shape, False, np.bool_) for a in program.in_avals)
 
     backward.__name__ = f"{name}_vjp"
     cotangents = [cotangent_type(a) for a in program.out_avals]

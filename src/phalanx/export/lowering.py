@@ -20,7 +20,7 @@ from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import PLATFORM, LoweringContext, ModuleContext, emit_function, sharding_attribute
 from phalanx.core.trace import Tracer, collector_paused, leak_error
 from phalanx.engine import mlir, stablehlo
-from phalanx.engine.mlir import func, ir
+from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.export.solving import Solution, solve
 from phalanx.lax.family import emit_compare
