@@ -1,5 +1,7 @@
 """Law: a collective program gives the same values and gradients under vmap and shard_map, over any number of devices."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,26 @@ def switch_with_residuals(w, x, a):
     return lax.switch(lax.axis_index(a) % 3, branches, x)
 
 
+def loop_in_a_loop(w, x, a):
+    inner = lambda c, wi: lax.scan(lambda d, xi: (d * wi.sum() + lax.pmean(xi * d, a), None), c, x)[0]
+    return lax.scan(lambda c, wi: (inner(c, wi), c), 0.1, w * 0.3)
+
+
+def branches_in_a_loop(w, x, a):
+    step = lambda c, xi: lax.cond(xi > 0, lambda c: c * w.sum(), jnp.sin, c)
+    return lax.scan(lambda c, xi: (step(c, xi), lax.psum(c, a)), x[0], x)[1]
+
+
+def gradients_in_a_loop(w, x, a):
+    return lax.scan(lambda c, xi: (c - 0.1 * phalanx.grad(lambda c: ((xi * c) ** 2).sum())(c), c), x[:3], x)[0] * w
+
+
+def solution(w, x, a):
+    matrix = w.T @ w + 3 * jnp.eye(3)
+    solve = lambda _, b: jnp.linalg.solve(matrix, b)
+    return lax.custom_linear_solve(lambda v: matrix @ v, x @ w, solve, symmetric=True)
+
+
 @phalanx.custom_vjp
 def halved(w, x):
     return w.sum() * x
@@ -98,6 +120,11 @@ PROGRAMS = {
     "branch_of_each_member": branch_of_each_member,
     "branch_that_all_take": branch_that_all_take,
     "switch_with_residuals": switch_with_residuals,
+    "loop_in_a_loop": loop_in_a_loop,
+    "branches_in_a_loop": branches_in_a_loop,
+    "gradients_in_a_loop": gradients_in_a_loop,
+    "solution": solution,
+    "two psums": lambda w, x, a: lax.psum(lax.psum(x, a) * w[:, 0] * x, a),
     "custom_vjp": lambda w, x, a: halved(w, x) * lax.psum(x, a),
     "inner jit": lambda w, x, a: phalanx.jit(lambda v: lax.psum(v @ w, a))(x) * x[0],
     "inner jit of shared values": lambda w, x, a: phalanx.jit(lambda v: jnp.sin(v) * 2)(w).sum() * x,
@@ -121,6 +148,7 @@ def all_of(run, w, x, but=()):
     return phalanx.jit(lambda w, x: {name: one(f, w, x) for name, f in PROGRAMS.items() if name not in but})(w, x)
 
 
+@functools.cache
 def by_vmap(n):
     return all_of(lambda f, w, x: phalanx.vmap(lambda v: f(w, v, "x"), axis_name="x")(x), W, X[:n])
 
@@ -140,7 +168,7 @@ def assert_same(got, want):
             np.testing.assert_allclose(a, np.reshape(b, np.shape(a)), rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 4, 8])
 def test_shard_map_is_vmap(n):
     mesh = phalanx.make_mesh((n,), ("x",))
     want = by_vmap(n)
@@ -168,3 +196,40 @@ def test_xmap_is_vmap():
     )(w, x)
     with phalanx.make_mesh((4,), ("devices",), axis_types=(AxisType.Auto,)):
         assert_same(all_of(run, W, X), by_vmap(8))
+
+
+def inside(xp):
+    """Gradients that each device takes itself: of (shared, own) to a row."""
+    lax, jnp = xp.lax, xp.numpy
+    loss = lambda w, x: (jnp.sin(x @ w) ** 2).mean()
+    return {
+        "by a shared value": lambda w, x: xp.grad(loss)(w, x),
+        "of a mean": lambda w, x: xp.grad(lambda w: lax.pmean(loss(w, x), "x"))(w),
+        "of a sum": lambda w, x: xp.grad(lambda x: lax.psum(loss(w, x), "x"))(x),
+        "of what is gathered": lambda w, x: xp.grad(lambda x: loss(w, lax.all_gather(x, "x", tiled=True)))(x),
+        "of what is sent": lambda w, x: xp.grad(lambda x: (lax.ppermute(x, "x", [(0, 1), (1, 2)]) * x).sum())(x),
+        "of what is scattered": lambda w, x: xp.grad(
+            lambda w: (lax.psum_scatter(w[:, 0] * x.sum(), "x", tiled=True) ** 2).sum()
+        )(w),
+    }
+
+
+def rows_of(xp, mesh, check):
+    """What each device gives, one row each, all compiled as one."""
+    spec = xp.sharding.PartitionSpec
+
+    def row(f):
+        one = lambda w, x: f(w, x)[None]
+        return xp.shard_map(one, mesh=mesh, in_specs=(spec(), spec("x")), out_specs=spec("x"), check_vma=check)
+
+    maps = {name: row(f) for name, f in inside(xp).items()}
+    return xp.jit(lambda w, x: {name: f(w, x) for name, f in maps.items()})(W, X)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_gradients_inside_are_those_of_the_peer(check):
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_num_cpu_devices", 8)
+    want = rows_of(jax, jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",)), check)
+    for name, got in rows_of(phalanx, phalanx.make_mesh((4,), ("x",)), check).items():
+        np.testing.assert_allclose(got, want[name], rtol=1e-4, atol=1e-5, err_msg=name)

@@ -16,6 +16,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.engine.frames import boundary
 from phalanx.sharding import AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
 from phalanx.spmd.manual import WHOLE, View, bind
@@ -84,7 +85,13 @@ def shard_map(
             mend="give a PartitionSpec for each result, PartitionSpec() for one that is the same everywhere",
         )
     mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
-    return functools.wraps(f)(lambda *args, **kwargs: mapped(args, kwargs))
+
+    @boundary
+    @functools.wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return mapped(args, kwargs)
+
+    return run
 
 
 class _Mapped:
