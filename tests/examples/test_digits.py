@@ -1,0 +1,93 @@
+"""The examples on digits, on images that are easy to tell apart: they learn, over a mesh as on one device, and draw."""
+
+import importlib
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import nnx
+from phalanx.sharding import NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Import an example by its name, as running it does."""
+    sys.path.insert(0, str(EXAMPLES))
+    yield importlib.import_module
+    sys.path.remove(str(EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def data(example):
+    rng = np.random.default_rng(0)
+    kinds = rng.random((10, 8, 8, 1)) > 0.5
+
+    def draw(n):
+        labels = rng.integers(10, size=n).astype(np.int32)
+        return np.clip(kinds[labels] + rng.normal(0, 0.1, (n, 8, 8, 1)), 0, 1).astype(np.float32), labels
+
+    return example("digits").Digits(*draw(192), *draw(50))
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "digits_vit", "digits_lstm"])
+def test_an_example_trains_and_draws(example, data, name, tmp_path, capsys, monkeypatch):
+    if name == "digits_vit":
+        monkeypatch.setattr(example(name), "LAYERS", 1)  # Compiling more of them proves no more.
+    accuracy = example(name).main(["--epochs", "2", "--rate", "0.002", "--out", str(tmp_path)], data=data)
+    assert 0 <= accuracy <= 1
+    out = capsys.readouterr().out
+    assert "step    6/6" in out and f"{accuracy:.1%} of 50 test images" in out
+    picture = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
+    texts = [t.text for t in picture.iter("{http://www.w3.org/2000/svg}text")]
+    counts = [int(t) for t in texts[-60:] if t.isdecimal()]
+    assert f"{accuracy:.1%} of the test" in texts[0] and "loss over 6 steps" in texts and sum(counts) >= 50
+
+
+def test_a_network_learns_alike_on_one_device_and_on_many(example, data):
+    digits, losses = example("digits"), []
+    for devices in (phalanx.devices()[:1], phalanx.devices()):
+        sharding = NamedSharding(phalanx.sharding.Mesh(np.array(devices), ("data",)), P("data"))
+        rngs = nnx.Rngs(0)
+        model = nnx.Sequential(
+            lambda x: x.reshape(-1, 64), nnx.BatchNorm(64, rngs=rngs), nnx.Dropout(0.1, rngs=rngs),
+            nnx.Linear(64, 10, rngs=rngs),
+        )  # fmt: skip
+        losses.append(digits.train(model, data, sharding=sharding, epochs=10, rate=1e-2))
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3, atol=1e-3)
+    assert losses[0][-1] < 0.7 * losses[0][0]
+    confusion = digits.evaluate(model, data)
+    assert confusion.sum() == 50 and not model.layers[2].deterministic
+
+
+def test_batches_hold_every_image_once_moved_by_a_pixel_at_most(example, data):
+    seen = list(example("digits").batches(data, 64, epochs=1, seed=0))
+    assert len(seen) == 3
+    images, labels = (np.concatenate(part) for part in zip(*seen))
+    assert sorted(labels) == sorted(data.labels)
+    padded = np.pad(data.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    moved = [padded[:, y : y + 8, x : x + 8] for y in range(3) for x in range(3)]
+    assert all(any((m == image).all((1, 2, 3)).any() for m in moved) for image in images[:16])
+
+
+def test_what_is_missing_is_named(example, monkeypatch, capsys):
+    digits = example("digits")
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as caught:
+        digits.load()
+    assert str(caught.value) == ("The digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    with pytest.raises(SystemExit):
+        example("digits_cnn").main(["--epochs", "0"])
+    assert "--epochs: expected at least 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_network_reads_98_of_100_digits(example, tmp_path):
+    pytest.importorskip("sklearn")
+    assert example("digits_cnn").main(["--out", str(tmp_path)]) >= 0.98
