@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import phalanx.numpy as jnp
+from phalanx import grad, jit, lax
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray
 from phalanx.engine import compiler
@@ -17,6 +19,7 @@ from phalanx.sharding.route import route
 from phalanx.spmd import reshard
 from phalanx.spmd.communication import collectives_of
 from phalanx.spmd.placement import device_put
+from phalanx.testing import collectives
 
 SIZES = [(8,), (4, 2), (2, 4), (2, 2, 2), (1, 4, 2), (2, 3), (3, 2), (6,), (2,), (1, 1)]
 
@@ -140,3 +143,36 @@ def test_what_cuts_unevenly_has_no_route(mesh):
     whole = GSPMDSharding.replicated(mesh.flat_devices)
     assert route(whole, NamedSharding(mesh, P("x")), (6,)) is None
     assert route(whole, NamedSharding(mesh, P("x")), (8,)).stops == ()
+
+
+# --- inside programs ---
+
+
+def test_programs_move_what_they_know_without_replicas(mesh):
+    """From an argument to a constraint or a result, elementwise operations between them included."""
+    there, whole = NamedSharding(mesh, P(None, ("x", "y"), None)), 32**3 * 4
+    x = device_put(np.arange(32**3, dtype=np.float32).reshape(32, 32, 32), NamedSharding(mesh, P("y", None, "x")))
+    for f in [
+        jit(lambda x: x, out_shardings=there),
+        jit(lambda x: jnp.tanh(x * 2) + x, out_shardings=there),
+        jit(lambda x: jnp.cumsum(lax.with_sharding_constraint(x + 1, there), axis=0)),
+        jit(lambda x: jit(jnp.sin, in_shardings=there)(x)),
+        jit(grad(lambda x: jnp.sum(lax.with_sharding_constraint(x, there) ** 2)), in_shardings=x.sharding),
+    ]:
+        found = collectives(f, x)
+        assert found and all(c.bytes < whole for c in found), found
+        np.testing.assert_allclose(f(x), f(np.asarray(device_put(x, x.sharding))), rtol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ends())
+def test_a_compiled_identity_reaches_any_sharding(case):
+    held, wanted = case
+    value = np.arange(48 * 24 * 48, dtype=np.float32).reshape(48, 24, 48)
+    f = jit(lambda x: x, in_shardings=held, out_shardings=wanted)
+    if held.mesh.flat_devices == wanted.mesh.flat_devices and held.mesh.size > 1:
+        assert is_placed(f(value), value, wanted)
+        larger = max(math.prod(s.shard_shape(value.shape)) * 4 for s in case)
+        assert all(c.bytes <= larger for c in collectives(f, value))
+    else:
+        np.testing.assert_array_equal(f(value), value)

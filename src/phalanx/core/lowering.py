@@ -23,7 +23,7 @@ from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir, sdy
-from phalanx.sharding.shardy import sdy_type
+from phalanx.sharding.shardy import bring_near, sdy_type
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
 
@@ -91,6 +91,7 @@ class ModuleContext:
         self.symbols = ir.SymbolTable(self.module.operation)
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
+        self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []
@@ -511,6 +512,11 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
+    if splat is not None and (lies := ctx.module.lies):
+        # What is done element by element stays where it is.
+        held = next((lies[x] for x in operands if x in lies), None)
+        if held is not None:
+            lies.update((env[v], held) for v in eqn.outvars)
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
@@ -580,12 +586,21 @@ def _has_keys(eqn: Any) -> bool:
 
 
 def emit_function(
-    module: ModuleContext, program: Jaxpr, name: str, *, is_public: bool = False, inline_constants: bool = False
+    module: ModuleContext,
+    program: Jaxpr,
+    name: str,
+    *,
+    is_public: bool = False,
+    inline_constants: bool = False,
+    in_shardings: Sequence[Any] = (),
+    out_shardings: Sequence[Any] = (),
 ) -> Any:
     """Emit a program as a function of the module: leading scalars, tokens, constants, inputs in; tokens, outputs out.
 
     The public `main` takes no dimension variables and no tokens: the order of effects across calls is kept by
-    `dispatch`, which waits. With `inline_constants`, constants stand in the text, and are no inputs.
+    `dispatch`, which waits. With `inline_constants`, constants stand in the text, and are no inputs. The shardings are
+    those of inputs and outputs as far as they are declared: what the partitioner would gather on its way to an output
+    goes by stops.
     """
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(token_aval) if ordered else None
@@ -608,7 +623,11 @@ def emit_function(
         if inline_constants:
             for v, c in zip(program.constvars, program.consts, strict=True):
                 env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
+        module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
         outputs = lower_equations(ctx, program, env)
+        for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
+            if s is not None:
+                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval).shape, s)
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
 
@@ -655,7 +674,15 @@ def lower_program(
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = _i32(1)
-        function = emit_function(module, program, "main", is_public=True, inline_constants=True)
+        function = emit_function(
+            module,
+            program,
+            "main",
+            is_public=True,
+            inline_constants=True,
+            in_shardings=in_shardings or (),
+            out_shardings=out_shardings or (),
+        )
         if donated or in_shardings is not None:
             _annotate_parameters(module, function, program, in_shardings, donated, describe_sharding)
         if out_shardings is not None:

@@ -16,16 +16,8 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.seat import Seat
-from phalanx.engine.mlir import ir, sdy
-from phalanx.sharding import (
-    UNCONSTRAINED,
-    UNSPECIFIED,
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    sdy_sharding,
-    to_sharding,
-)
+from phalanx.engine.mlir import ir
+from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, bring, to_sharding
 from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -272,5 +264,4 @@ def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
             got=f"{sharding.spec}, where each device runs by itself along {taken}",
             mend=f"take {taken} out of the spec: inside, an array is one device's piece already",
         )
-    attribute = sdy_sharding(ctx.module, sharding, physical_aval(aval).ndim)
-    return sdy.ShardingConstraintOp(x, attribute).result if isinstance(x, ir.Value) else x
+    return bring(ctx.module, x, physical_aval(aval).shape, sharding) if isinstance(x, ir.Value) else x

@@ -25,6 +25,7 @@ from phalanx.sharding.shardings import ShardIndex as ShardIndex
 from phalanx.sharding.shardings import Sharding as Sharding
 from phalanx.sharding.shardings import SingleDeviceSharding as SingleDeviceSharding
 from phalanx.sharding.shardings import from_hlo_sharding as from_hlo_sharding
+from phalanx.sharding.shardy import bring as bring
 from phalanx.sharding.shardy import sdy_sharding as sdy_sharding
 from phalanx.sharding.shardy import to_sdy as to_sdy
 from phalanx.sharding.shardy import to_sdy_mesh as to_sdy_mesh
