@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from phalanx import nn as nn
     from phalanx import nnx as nnx
     from phalanx import numpy as numpy
+    from phalanx import ops as ops
     from phalanx import optim as optim
     from phalanx import random as random
+    from phalanx import scipy as scipy
     from phalanx import sharding as sharding
     from phalanx import spmd as spmd
     from phalanx import stages as stages
@@ -69,6 +71,9 @@ if TYPE_CHECKING:
     from phalanx.engine.client import default_backend as default_backend
     from phalanx.engine.client import device_count as device_count
     from phalanx.engine.client import devices as devices
+    from phalanx.engine.client import host_count as host_count
+    from phalanx.engine.client import host_id as host_id
+    from phalanx.engine.client import host_ids as host_ids
     from phalanx.engine.client import local_device_count as local_device_count
     from phalanx.engine.client import local_devices as local_devices
     from phalanx.engine.client import process_count as process_count
@@ -116,6 +121,15 @@ if TYPE_CHECKING:
     from phalanx.transforms import value_and_grad as value_and_grad
     from phalanx.transforms import vjp as vjp
     from phalanx.transforms import vmap as vmap
+    from phalanx.tree_util import tree_all as tree_all
+    from phalanx.tree_util import tree_flatten as tree_flatten
+    from phalanx.tree_util import tree_leaves as tree_leaves
+    from phalanx.tree_util import tree_map as tree_map
+    from phalanx.tree_util import tree_multimap as tree_multimap
+    from phalanx.tree_util import tree_reduce as tree_reduce
+    from phalanx.tree_util import tree_structure as tree_structure
+    from phalanx.tree_util import tree_transpose as tree_transpose
+    from phalanx.tree_util import tree_unflatten as tree_unflatten
 
 _MODULES = {
     **{
@@ -136,8 +150,10 @@ _MODULES = {
             "nn",
             "nnx",
             "numpy",
+            "ops",
             "optim",
             "random",
+            "scipy",
             "sharding",
             "spmd",
             "stages",
@@ -168,8 +184,8 @@ _NAMES = {
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
         "engine.client": (
-            "Device default_backend device_count devices local_device_count local_devices process_count "
-            "process_index process_indices"
+            "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
+            "process_count process_index process_indices"
         ),
         "lax.callback": "pure_callback",
         "sharding": "NamedSharding P make_mesh reshard set_mesh",
@@ -181,6 +197,10 @@ _NAMES = {
         "transforms": (
             "checkpoint checkpoint_policies closure_convert custom_gradient custom_jvp custom_vjp fwd_and_bwd "
             "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
+        ),
+        "tree_util": (
+            "tree_all tree_flatten tree_leaves tree_map tree_multimap tree_reduce tree_structure tree_transpose "
+            "tree_unflatten"
         ),
     }.items()
     for name in names.split()

@@ -47,4 +47,6 @@ from phalanx.tree import treedef_tuple as treedef_tuple
 
 default_registry = registry
 
+tree_multimap = tree_map  # its name for several trees, in programs of 2020
+
 _guard(globals())

@@ -294,3 +294,7 @@ def process_indices(backend: str | None = None) -> list[int]:
 def process_count(backend: str | None = None) -> int:
     """Count the processes that have devices of a platform."""
     return len(process_indices(backend))
+
+
+# What these were called when a process was a host.
+host_count, host_id, host_ids = process_count, process_index, process_indices

@@ -1,5 +1,6 @@
 """`phalanx.experimental.maps`: the names by which older programs import meshes and `xmap`."""
 
+from phalanx.interpreters.pxla import thread_resources as thread_resources
 from phalanx.sharding import Mesh as Mesh
 from phalanx.spmd.xmap import SerialLoop as SerialLoop
 from phalanx.spmd.xmap import xmap as xmap

@@ -1,0 +1,180 @@
+"""Reductions over segments: elements with the same number are summed, multiplied, or compared.
+
+Builds on the scattering updates of `numpy`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from phalanx import numpy as jnp
+from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
+from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
+from phalanx.core.trace import Tracer
+
+
+def segment_sum(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Any:
+    """Sum of the elements of each segment.
+
+    Args:
+      data: num[*n, *rest].
+      segment_ids: int[*n], which segment each element belongs to. Elements of numbers outside of [0, num_segments) are
+        dropped, unless `mode` says otherwise.
+      num_segments: how many segments there are; by default one more than the largest number, which must be known then.
+      indices_are_sorted, unique_indices: promises that let the compiler do better.
+      bucket_size: sum this many elements at a time and then the sums, for accuracy.
+      mode: what to do with numbers outside, as in `x.at[...].add`.
+
+    Returns:
+      num[num_segments, *rest]; 0 for a segment without elements.
+
+    Raises:
+      ShapeError: `segment_ids` has not the leading dimensions of `data`.
+      DTypeError: the numbers are no integers.
+      ConcretizationTypeError: `num_segments` is left out and `segment_ids` is traced.
+      ArgumentError: `num_segments` is negative, or `bucket_size` is below 1.
+
+    Examples:
+      >>> segment_sum(jnp.arange(5), jnp.array([0, 0, 1, 1, 2])).tolist()
+      [1, 5, 4]
+    """
+    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    return _reduce("segment_sum", "add", data, segment_ids, num_segments, bucket_size, mode, promises)
+
+
+def segment_prod(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Any:
+    """Product of the elements of each segment, 1 for an empty one; arguments as in `segment_sum`.
+
+    Examples:
+      >>> segment_prod(jnp.arange(1, 6), jnp.array([0, 0, 1, 1, 3])).tolist()
+      [2, 12, 1, 5]
+    """
+    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    return _reduce("segment_prod", "multiply", data, segment_ids, num_segments, bucket_size, mode, promises)
+
+
+def segment_max(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Any:
+    """Largest element of each segment, the least value of the dtype for an empty one; arguments as in `segment_sum`.
+
+    Examples:
+      >>> segment_max(jnp.array([3.0, 1.0, 2.0]), jnp.array([0, 0, 2])).tolist()
+      [3.0, -inf, 2.0]
+    """
+    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    return _reduce("segment_max", "max", data, segment_ids, num_segments, bucket_size, mode, promises)
+
+
+def segment_min(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Any:
+    """Smallest element of each segment, the greatest value of the dtype for an empty one; as `segment_sum` otherwise.
+
+    Examples:
+      >>> segment_min(jnp.array([3.0, 1.0, 2.0]), jnp.array([0, 0, 2])).tolist()
+      [1.0, inf, 2.0]
+    """
+    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    return _reduce("segment_min", "min", data, segment_ids, num_segments, bucket_size, mode, promises)
+
+
+_NEUTRAL = {"add": lambda dtype: 0, "multiply": lambda dtype: 1, "max": lambda dtype: _limits(dtype)[0],
+            "min": lambda dtype: _limits(dtype)[1]}  # fmt: skip
+_JOIN = {"add": jnp.sum, "multiply": jnp.prod, "max": jnp.max, "min": jnp.min}
+
+
+def _limits(dtype: Any) -> tuple[Any, Any]:
+    """The least and the greatest value of a dtype."""
+    if dtype == np.bool_:
+        return False, True
+    if dtypes.issubdtype(dtype, np.integer):
+        return dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max
+    return -np.inf, np.inf
+
+
+def _reduce(
+    where: str, update: str, data: Any, ids: Any, count: int | None, bucket_size: int | None, mode: Any, promises: dict
+) -> Any:
+    data, ids = jnp.asarray(data), jnp.asarray(ids)
+    _check(where, data, ids)
+    count = _number_of(where, ids, count)
+    rest = data.shape[ids.ndim :]
+    size = int(np.prod(ids.shape))
+    data, ids = data.reshape(size, *rest), ids.reshape(size)
+    if mode is None:  # In an index, negative numbers would count from the end.
+        mode, ids = "drop", jnp.where(ids < 0, count, ids)
+    elif mode == "clip":
+        ids = jnp.clip(ids, 0)
+    neutral = _NEUTRAL[update](data.dtype)
+    if bucket_size is None:
+        start = jnp.full((count, *rest), neutral, data.dtype)
+        return getattr(start.at[ids], update)(data, mode=mode, **promises)
+    if bucket_size < 1:
+        raise ArgumentError(
+            f"{where}, bucket_size", expected="at least 1", got=bucket_size, mend="leave it out for one bucket"
+        )
+    buckets = np.arange(size) // bucket_size
+    start = jnp.full((-(-size // bucket_size), count, *rest), neutral, data.dtype)
+    parts = getattr(start.at[buckets, ids], update)(data, mode=mode, **promises)
+    return _JOIN[update](parts, axis=0).astype(data.dtype)
+
+
+def _check(where: str, data: Any, ids: Any) -> None:
+    if not dtypes.issubdtype(ids.dtype, np.integer):
+        raise DTypeError(
+            f"{where}, segment_ids", expected="integers", got=aval_of(ids).str_short(), mend="convert them with astype"
+        )
+    if data.shape[: ids.ndim] != ids.shape:
+        raise ShapeError(
+            f"{where}, segment_ids",
+            expected=f"a number for each element along the leading dimensions of {aval_of(data).str_short()}",
+            got=aval_of(ids).str_short(),
+            mend="give one number for each row of data",
+        )
+
+
+def _number_of(where: str, ids: Any, count: int | None) -> int:
+    if count is None:
+        if isinstance(ids, Tracer) and ids.concrete is None:
+            raise ConcretizationTypeError(
+                f"{where}, num_segments",
+                expected="a number, since the shape of the result depends on it",
+                got=f"None, with traced segment_ids, {aval_of(ids).str_short()}",
+                mend="pass num_segments",
+            )
+        return int(np.max(np.asarray(ids), initial=-1)) + 1
+    if count < 0:
+        raise ArgumentError(f"{where}, num_segments", expected="at least 0", got=count, mend="pass a size")
+    return int(count)

@@ -1,0 +1,85 @@
+"""Reductions over segments and updates at indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import ops
+from phalanx.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+
+IDS = np.array([0, 0, 3, 1, -1, 7])
+EMPTY = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}
+
+
+def wanted(name, data, count):
+    return np.stack([getattr(np, name)(data[count_is(i)], axis=0, initial=EMPTY[name]) for i in range(count)])
+
+
+def count_is(i):
+    return i == IDS
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("shape", [(6,), (6, 2)])
+@pytest.mark.parametrize("bucket_size", [None, 2, 4])
+def test_segments_are_reduced(name, shape, bucket_size):
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1
+    f = getattr(ops, f"segment_{name}")
+    np.testing.assert_allclose(f(data, IDS, bucket_size=bucket_size), wanted(name, data, 8))
+    g = phalanx.jit(lambda d, i: f(d, i, num_segments=3, bucket_size=bucket_size))
+    np.testing.assert_allclose(g(data, IDS), wanted(name, data, 3))
+    both = phalanx.vmap(lambda d: f(d, IDS, num_segments=3))(np.stack([data, -data]))
+    np.testing.assert_allclose(both[1], wanted(name, -data, 3))
+
+
+def test_the_peer_agrees():
+    jax = pytest.importorskip("jax")
+    for data in (np.arange(6), np.arange(6.0, dtype=np.float32), np.arange(6) > 2):
+        for name in EMPTY:
+            for options in ({}, {"num_segments": 3}, {"num_segments": 5, "mode": "clip"}):
+                if data.dtype == bool and name in ("sum", "prod"):
+                    continue
+                ours, theirs = (getattr(m, f"segment_{name}")(data, IDS, **options) for m in (ops, jax.ops))
+                np.testing.assert_array_equal(ours, np.asarray(theirs), f"{data.dtype} {name} {options}")
+
+
+def test_several_leading_dimensions_may_be_numbered():
+    ids = np.array([[0, 1], [1, 0]])
+    np.testing.assert_array_equal(ops.segment_sum(np.ones((2, 2, 3)), ids), np.full((2, 3), 2.0))
+
+
+def test_the_derivative_of_a_sum_is_a_gather():
+    weights = jnp.arange(1.0, 4.0)
+    grad = phalanx.grad(lambda d: ops.segment_sum(d, IDS, num_segments=3) @ weights)(np.ones(6, np.float32))
+    np.testing.assert_array_equal(grad, [1, 1, 0, 2, 0, 0])
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ShapeError) as error:
+        ops.segment_sum(np.ones((6, 2), np.float32), np.zeros(5, np.int32))
+    assert str(error.value) == (
+        "segment_sum, segment_ids: expected a number for each element along the leading dimensions of f32[6,2], got "
+        "i32[5].\n"
+        "  To mend: give one number for each row of data."
+    )
+    with pytest.raises(DTypeError, match=r"segment_max, segment_ids: expected integers, got f32\[6\]"):
+        ops.segment_max(np.ones(6, np.float32), np.zeros(6, np.float32))
+    with pytest.raises(ConcretizationTypeError) as error:
+        phalanx.jit(ops.segment_sum)(np.ones(6, np.float32), np.zeros(6, np.int32))
+    assert str(error.value) == (
+        "segment_sum, num_segments: expected a number, since the shape of the result depends on it, got None, with traced "
+        "segment_ids, i32[6].\n"
+        "  To mend: pass num_segments."
+    )
+
+
+def test_updates_at_indices():
+    x = jnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(ops.index_update(x, ops.index[0, 1:], 9.0), [[0, 9, 9], [3, 4, 5]])
+    np.testing.assert_array_equal(ops.index_add(x, ops.index[:, 0], 1.0), [[1, 1, 2], [4, 4, 5]])
+    np.testing.assert_array_equal(ops.index_mul(x, 1, 2.0), [[0, 1, 2], [6, 8, 10]])
+    np.testing.assert_array_equal(ops.index_min(x, ops.index[1], 3.5), [[0, 1, 2], [3, 3.5, 3.5]])
+    np.testing.assert_array_equal(ops.index_max(x, ops.index[0], 1.5), [[1.5, 1.5, 2], [3, 4, 5]])
