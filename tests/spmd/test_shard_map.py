@@ -105,6 +105,21 @@ def test_functions_are_traced_once_for_arguments_alike(over):
     f(A), f(A + 1), phalanx.jit(f)(A)
     assert len(calls) == 1
 
+    scale = 2.0
+    g = over(lambda v: v * scale, in_specs=P("x"), out_specs=P("x"))
+    first = g(A)
+    scale = 3.0
+    np.testing.assert_allclose([first, g(A)], [2 * A, 3 * A])
+
+
+def test_arguments_by_name_take_their_places(over):
+    f = over(lambda v, w, scale=1.0: v * w * scale, in_specs=[P("x"), P("x"), P()], out_specs=P("x"))
+    np.testing.assert_allclose(f(A, scale=2.0, w=A), 2 * A * A)
+    assert error(ArgumentTypeError, lambda: over(lambda *, v: v, in_specs=P("x"), out_specs=P("x"))(v=A)) == (
+        "call of shard_map of <lambda>: expected arguments that can be given by position, got keyword-only v.\n"
+        "  To mend: make the parameters positional, so that in_specs can speak of them."
+    )
+
 
 def test_values_closed_over_are_the_same_for_all(over):
     w = jnp.arange(4.0)

@@ -6,7 +6,9 @@ talk along the mesh's axes. Called at once, the whole is compiled as one program
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -53,7 +55,8 @@ def shard_map(
       auto: the axes that the partitioner keeps, in place of `axis_names`.
 
     Returns:
-      The function of whole arrays. It can be called at once, compiled, differentiated, mapped and nested.
+      The function of whole arrays. It can be called at once, compiled, differentiated, mapped and nested. It is traced
+      once for arguments alike, as under `jit`.
 
     Raises:
       ShardingError: there is no mesh, a spec does not fit the mesh or an array, or a result varies over an axis that
@@ -105,26 +108,41 @@ class _Mapped:
         self.programs: dict = {}
 
     def __call__(self, args: tuple, kwargs: dict) -> Any:
-        leaves, tree = tree_flatten((args, kwargs))
+        if kwargs:
+            args = self._by_position(args, kwargs)
+        leaves, tree = tree_flatten(args)
         avals = tuple(aval_of(x) for x in leaves)
-        key = (tree, avals, state.context)
+        # A function that closes over something else by now is another function.
+        cells = _cells(self.fun)
+        key = (tree, avals, state.context, tuple(map(id, cells)))
         found = self.programs.get(key)
         if found is None:
-            found = self._trace(args, kwargs, avals, tree)
+            found = (*self._trace(args, avals, tree), cells)
             if not any(isinstance(c, Tracer) for c in found[0].consts):
                 self.programs[key] = found
-        program, ins, outs, out_tree, view = found
+        program, ins, outs, out_tree, view, _ = found
         return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
 
-    def _trace(self, args: tuple, kwargs: dict, avals: Sequence[ShapedArray], tree: Any) -> tuple:
+    def _by_position(self, args: tuple, kwargs: dict) -> tuple:
+        """All arguments by position, which is how specs speak of them."""
+        bound = inspect.signature(self.fun).bind(*args, **kwargs)
+        if bound.kwargs:
+            raise ArgumentTypeError(
+                f"call of shard_map of {self.name}",
+                expected="arguments that can be given by position",
+                got=f"keyword-only {', '.join(bound.kwargs)}",
+                mend="make the parameters positional, so that in_specs can speak of them",
+            )
+        return bound.args
+
+    def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: Any) -> tuple:
         view = self._view()
-        ins = self._specs("in_specs", (args, kwargs), avals, view, view.manual)
+        ins = self._specs("in_specs", args, avals, view)
         pieces = [view.entering(a, s) for a, s in zip(avals, ins, strict=True)]
         trees: list = []
 
         def flat(*xs: Any) -> list:
-            new_args, new_kwargs = tree_unflatten(tree, xs)
-            out = self.fun(*new_args, **new_kwargs)
+            out = self.fun(*tree_unflatten(tree, xs))
             leaves, out_tree = tree_flatten(out)
             check_outputs(leaves, lambda i: f" of {self.name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
             trees.append(out_tree)
@@ -187,21 +205,18 @@ class _Mapped:
             )
         return outer
 
-    def _specs(self, what: str, tree: Any, avals: Sequence[ShapedArray], view: View, names: Any = None) -> tuple:
+    def _specs(self, what: str, tree: Any, avals: Sequence[ShapedArray], view: View) -> tuple:
         """One checked spec for each leaf."""
         is_input = what == "in_specs"
-        prefix, full = self.options[what], tree[0] if is_input else tree
-        if is_input and not isinstance(prefix, tuple):
-            prefix = tuple(prefix) if isinstance(prefix, list) else prefix
+        prefix = self.options[what]
         where = f"shard_map of {self.name}, {what}"
         if is_input and prefix is None:
             return tuple(_spec_in_type(where, a, view, i, tree) for i, a in enumerate(avals))
-        flat = broadcast_prefix(prefix, full, what=where, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
-        count = len(tree_flatten(tree[1])[0]) if is_input else 0
-        flat = [*flat, *[WHOLE] * count]
+        is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
+        flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
         out = []
         for i, (spec, aval) in enumerate(zip(flat, avals, strict=True)):
-            path = lambda i=i: f"{where}{keystr(tree_flatten_with_path(full)[0][i][0])}"
+            path = lambda i=i: f"{where}{keystr(tree_flatten_with_path(tree)[0][i][0])}"
             out.append(_checked(spec, aval, view, path, is_input))
         return tuple(out)
 
@@ -224,16 +239,24 @@ class _Mapped:
         return f"<shard_map of {code_position(self.fun)}>"
 
 
+def _cells(fun: Any) -> list:
+    """What a function closes over."""
+    found = []
+    for cell in getattr(fun, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not bound yet
+            found.append(cell.cell_contents)
+    return found
+
+
 def _names(axes: Any) -> str:
     return ", ".join(map(repr, axes)) or "none"
 
 
-def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, call: Any) -> PartitionSpec:
+def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, args: Any) -> PartitionSpec:
     """How the type of an argument says that it is split over the manual axes."""
     if aval.sharding is None:
-        path = tree_flatten_with_path(call)[0][i][0]
         raise ShardingError(
-            f"{where}{keystr(path[1:])}",
+            f"{where}{keystr(tree_flatten_with_path(args)[0][i][0])}",
             expected="a spec, or an array whose type says how it is split over Explicit axes",
             got=aval.str_short(),
             mend="give in_specs, or make the axes of the mesh Explicit and reshard the argument",
