@@ -57,10 +57,15 @@ def named_sharding(program: Jaxpr) -> Any:
     return program.derive("named sharding", lambda: _find_sharding(program))
 
 
+_PLACING = frozenset({"sharding_constraint", "device_put", "reshard"})
+
+
 def _find_sharding(program: Jaxpr) -> Any:
     for eqn in program.eqns:
+        placing = eqn.primitive.name in _PLACING
+        if not (placing or eqn.primitive.holds_program):
+            continue
         options = eqn.params.get("options")
-        placing = eqn.primitive.name in ("sharding_constraint", "device_put", "reshard")
         found = eqn.params["sharding"] if placing else None
         if found is None and eqn.primitive.name == "jit" and options is not None:
             found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)

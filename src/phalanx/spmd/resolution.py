@@ -131,6 +131,8 @@ def resolve(
 
 def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
     """The inputs that nothing but shard_maps read, all by one spec: these need not be whole anywhere."""
+    if len(devices) == 1:
+        return {}
     return program.derive(("in_pieces", devices), lambda: _find_pieces(program, devices))
 
 
