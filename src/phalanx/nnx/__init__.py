@@ -1,38 +1,14 @@
 """Modules with state: `Module`, variables, graphs and their transformations, with the names of Flax NNX.
 
 Modules are ordinary Python objects with reference semantics. `graphs` describes their structure and remembers it,
-`functional` takes them apart and puts them together, `rngs` keeps random streams.
+`functional` takes them apart and puts them together, `rngs` keeps random streams, `lifting` lifts transformations
+over them. Layers, metrics and optimisers are loaded at their first use.
 """
 
+import importlib
+
 from phalanx.engine.frames import guard as _guard
-from phalanx.nn import celu as celu
-from phalanx.nn import elu as elu
-from phalanx.nn import gelu as gelu
-from phalanx.nn import glu as glu
-from phalanx.nn import hard_sigmoid as hard_sigmoid
-from phalanx.nn import hard_silu as hard_silu
-from phalanx.nn import hard_swish as hard_swish
-from phalanx.nn import hard_tanh as hard_tanh
-from phalanx.nn import identity as identity
-from phalanx.nn import initializers as initializers
-from phalanx.nn import leaky_relu as leaky_relu
-from phalanx.nn import log_sigmoid as log_sigmoid
-from phalanx.nn import log_softmax as log_softmax
-from phalanx.nn import logsumexp as logsumexp
-from phalanx.nn import one_hot as one_hot
-from phalanx.nn import relu as relu
-from phalanx.nn import relu6 as relu6
-from phalanx.nn import selu as selu
-from phalanx.nn import sigmoid as sigmoid
-from phalanx.nn import silu as silu
-from phalanx.nn import soft_sign as soft_sign
-from phalanx.nn import softmax as softmax
-from phalanx.nn import softplus as softplus
-from phalanx.nn import standardize as standardize
-from phalanx.nn import swish as swish
-from phalanx.nn import tanh as tanh
 from phalanx.nnx import filters as filters
-from phalanx.nnx import metrics as metrics
 from phalanx.nnx.autodiff import DiffState as DiffState
 from phalanx.nnx.autodiff import custom_vjp as custom_vjp
 from phalanx.nnx.autodiff import grad as grad
@@ -43,7 +19,6 @@ from phalanx.nnx.calls import cond as cond
 from phalanx.nnx.calls import eval_shape as eval_shape
 from phalanx.nnx.calls import remat as remat
 from phalanx.nnx.calls import switch as switch
-from phalanx.nnx.drawing import display as display
 from phalanx.nnx.filters import All as All
 from phalanx.nnx.filters import AnyOf as AnyOf
 from phalanx.nnx.filters import Everything as Everything
@@ -73,50 +48,12 @@ from phalanx.nnx.functional import variables as variables
 from phalanx.nnx.functional import view as view
 from phalanx.nnx.graphs import GraphDef as GraphDef
 from phalanx.nnx.jitting import jit as jit
-from phalanx.nnx.layers import RNN as RNN
-from phalanx.nnx.layers import BatchNorm as BatchNorm
-from phalanx.nnx.layers import Bidirectional as Bidirectional
-from phalanx.nnx.layers import Conv as Conv
-from phalanx.nnx.layers import ConvTranspose as ConvTranspose
-from phalanx.nnx.layers import Dropout as Dropout
-from phalanx.nnx.layers import Einsum as Einsum
-from phalanx.nnx.layers import Embed as Embed
-from phalanx.nnx.layers import GroupNorm as GroupNorm
-from phalanx.nnx.layers import GRUCell as GRUCell
-from phalanx.nnx.layers import InstanceNorm as InstanceNorm
-from phalanx.nnx.layers import LayerNorm as LayerNorm
-from phalanx.nnx.layers import Linear as Linear
-from phalanx.nnx.layers import LinearGeneral as LinearGeneral
-from phalanx.nnx.layers import LoRA as LoRA
-from phalanx.nnx.layers import LoRALinear as LoRALinear
-from phalanx.nnx.layers import LSTMCell as LSTMCell
-from phalanx.nnx.layers import MultiHeadAttention as MultiHeadAttention
-from phalanx.nnx.layers import OptimizedLSTMCell as OptimizedLSTMCell
-from phalanx.nnx.layers import PReLU as PReLU
-from phalanx.nnx.layers import RMSNorm as RMSNorm
-from phalanx.nnx.layers import RNNCellBase as RNNCellBase
-from phalanx.nnx.layers import Sequential as Sequential
-from phalanx.nnx.layers import SimpleCell as SimpleCell
-from phalanx.nnx.layers import SpectralNorm as SpectralNorm
-from phalanx.nnx.layers import WeightNorm as WeightNorm
-from phalanx.nnx.layers import avg_pool as avg_pool
-from phalanx.nnx.layers import combine_masks as combine_masks
-from phalanx.nnx.layers import dot_product_attention as dot_product_attention
-from phalanx.nnx.layers import dot_product_attention_weights as dot_product_attention_weights
-from phalanx.nnx.layers import flip_sequences as flip_sequences
-from phalanx.nnx.layers import make_attention_mask as make_attention_mask
-from phalanx.nnx.layers import make_causal_mask as make_causal_mask
-from phalanx.nnx.layers import max_pool as max_pool
-from phalanx.nnx.layers import min_pool as min_pool
-from phalanx.nnx.layers import pool as pool
 from phalanx.nnx.loops import fori_loop as fori_loop
 from phalanx.nnx.loops import scan as scan
 from phalanx.nnx.loops import while_loop as while_loop
 from phalanx.nnx.mapping import pmap as pmap
 from phalanx.nnx.mapping import shard_map as shard_map
 from phalanx.nnx.mapping import vmap as vmap
-from phalanx.nnx.metrics import Metric as Metric
-from phalanx.nnx.metrics import MultiMetric as MultiMetric
 from phalanx.nnx.module import Module as Module
 from phalanx.nnx.objects import Data as Data
 from phalanx.nnx.objects import Dict as Dict
@@ -127,8 +64,6 @@ from phalanx.nnx.objects import data as data
 from phalanx.nnx.objects import dataclass as dataclass
 from phalanx.nnx.objects import is_data as is_data
 from phalanx.nnx.objects import static as static
-from phalanx.nnx.optimizer import ModelAndOptimizer as ModelAndOptimizer
-from phalanx.nnx.optimizer import Optimizer as Optimizer
 from phalanx.nnx.partitioning import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.partitioning import abstract_with_sharding as abstract_with_sharding
 from phalanx.nnx.partitioning import get_named_sharding as get_named_sharding
@@ -162,7 +97,6 @@ from phalanx.nnx.states import restore_int_paths as restore_int_paths
 from phalanx.nnx.states import split_state as split_state
 from phalanx.nnx.states import to_flat_state as to_flat_state
 from phalanx.nnx.states import to_pure_dict as to_pure_dict
-from phalanx.nnx.summary import tabulate as tabulate
 from phalanx.nnx.variables import BatchStat as BatchStat
 from phalanx.nnx.variables import Cache as Cache
 from phalanx.nnx.variables import Intermediate as Intermediate
@@ -184,5 +118,45 @@ Pytree = Object
 Static = StaticHint
 filterlib = filters
 pure = as_pure
+
+# Where a name that is loaded at its first use lives.
+_LAZY = {
+    name: room
+    for room, names in {
+        "nn": (
+            "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity initializers leaky_relu "
+            "log_sigmoid log_softmax logsumexp one_hot relu relu6 selu sigmoid silu soft_sign softmax "
+            "softplus standardize swish tanh"
+        ),
+        "nnx.drawing": "display",
+        "nnx.layers": (
+            "avg_pool BatchNorm Bidirectional combine_masks Conv ConvTranspose dot_product_attention "
+            "dot_product_attention_weights Dropout Einsum Embed flip_sequences GroupNorm GRUCell "
+            "InstanceNorm LayerNorm Linear LinearGeneral LoRA LoRALinear LSTMCell make_attention_mask "
+            "make_causal_mask max_pool min_pool MultiHeadAttention OptimizedLSTMCell pool PReLU RMSNorm RNN "
+            "RNNCellBase Sequential SimpleCell SpectralNorm WeightNorm"
+        ),
+        "nnx.metrics": "Metric MultiMetric",
+        "nnx.optimizer": "ModelAndOptimizer Optimizer",
+        "nnx.summary": "tabulate",
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "metrics":
+        return importlib.import_module("phalanx.nnx.metrics")
+    room = _LAZY.get(name)
+    if room is None:
+        raise AttributeError(f"module 'phalanx.nnx' has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(f"phalanx.{room}"), name)
+    _guard(globals())
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, "metrics"})
+
 
 _guard(globals())
