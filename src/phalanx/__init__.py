@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
     from phalanx.core.config import checking_leaks as checking_leaks
     from phalanx.core.config import debug_infs as debug_infs
+    from phalanx.core.config import debug_key_reuse as debug_key_reuse
     from phalanx.core.config import debug_nans as debug_nans
     from phalanx.core.config import default_device as default_device
     from phalanx.core.config import default_matmul_precision as default_matmul_precision
@@ -173,7 +174,7 @@ _NAMES = {
         "core.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct typeof",
         "core.config": (
-            "check_tracer_leaks checking_leaks debug_infs debug_nans default_device "
+            "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_device "
             "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
             "numpy_dtype_promotion numpy_rank_promotion transfer_guard transfer_guard_device_to_device "
             "transfer_guard_device_to_host transfer_guard_host_to_device"

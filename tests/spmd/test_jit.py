@@ -215,8 +215,14 @@ def test_leaked_tracers_name_the_line_that_made_them():
             use(leaked[0])
         assert "since the tracing of leak has ended" in str(e.value)
         assert "test_jit.py" in str(e.value) and "leak)" in str(e.value)
-    with phalanx.checking_leaks(), pytest.raises(UnexpectedTracerError):
+    with phalanx.checking_leaks(), pytest.raises(UnexpectedTracerError) as e:
         phalanx.jit(lambda x: (leaked.append(jnp.cos(x)), x)[1])(X)
+    assert ", held by a list, made at" in str(e.value) and "test_jit.py" in str(e.value)
+    keeper = type("Keeper", (), {})()
+    with phalanx.checking_leaks(), pytest.raises(UnexpectedTracerError, match="vmap of .*, held by a Keeper as 'kept'"):
+        phalanx.vmap(lambda x: setattr(keeper, "kept", x))(X)
+    with phalanx.checking_leaks():
+        phalanx.jit(phalanx.vmap(phalanx.grad(lambda x: jnp.sin(x) * 2)))(X)
 
 
 def test_bad_results_are_named_by_path():

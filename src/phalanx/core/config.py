@@ -405,6 +405,7 @@ default_prng_impl = _traced(
 debug_nans = _traced("debug_nans", False, _flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced("debug_infs", False, _flag, "Raise at the operation whose result holds an infinity.")
 disable_jit = _traced("disable_jit", False, _flag, "Run jit-compiled functions operation by operation.")
+debug_key_reuse = _traced("debug_key_reuse", False, _flag, "Raise where a typed random key is used twice.")
 check_tracer_leaks = _traced("check_tracer_leaks", False, _flag, "Raise where a traced value outlives its trace.")
 threefry_partitionable = _traced(
     "threefry_partitionable",

@@ -23,6 +23,7 @@ from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
+from phalanx.core.key_reuse import use_keys
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
@@ -344,7 +345,7 @@ class Call:
       moves: for each such argument its number and the type it must be brought to.
     """
 
-    __slots__ = ("compiled", "handlers", "is_direct", "is_plain", "moves", "out_types", "run")
+    __slots__ = ("compiled", "handlers", "is_direct", "is_plain", "moves", "out_types", "run", "watches_keys")
 
     def __init__(self, compiled: CompiledProgram, moves: list):
         self.compiled = compiled
@@ -353,10 +354,16 @@ class Call:
         self.handlers = compiled._handlers
         self.out_types = compiled.out_types
         # Nothing but the moves and the execution is left to do, so that hot paths do it without another call.
-        self.is_plain = not (compiled.has_effects or state.context.debug_nans or state.context.debug_infs)
+        context = state.context
+        self.watches_keys = context.debug_key_reuse
+        self.is_plain = not (
+            compiled.has_effects or context.debug_nans or context.debug_infs or context.debug_key_reuse
+        )
         self.is_direct = self.is_plain and not moves
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
+        if self.watches_keys:
+            use_keys(self.compiled.lowered.program, args)
         if self.moves:
             args = brought(args, self.moves)
         try:

@@ -116,6 +116,7 @@ class Primitive:
         that an equation holds says so itself.
       settle: for primitives that hold programs, their parameters for operands of these types, whose varying axes the
         programs must follow: (avals, params).
+      key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
     """
@@ -132,6 +133,7 @@ class Primitive:
     linearize: Any = None
     split: Any = None
     varying: Any = None
+    key_use: ClassVar[str | None] = None
     settle: Any = None
     dce: Any = None
 

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import CellType
 from typing import Any
 
 import numpy as np
@@ -336,19 +337,46 @@ def stage(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray], na
             trace.alive = False
     del outputs
     if state.context.check_tracer_leaks:
-        _check_leaks(weakref.ref(trace), name, program)
+        held = weakref.ref(trace)
         del trace
+        check_leaks(held)
     return program
 
 
-def _check_leaks(trace: weakref.ref, name: str, program: Jaxpr) -> None:
+def check_leaks(trace: weakref.ref) -> None:
+    """Refuse tracers of a trace that has ended and that nobody else holds any more (with `check_tracer_leaks`).
+
+    Raises:
+      UnexpectedTracerError: there is one.
+    """
     gc.collect()
     held = trace()
-    if held is None:
-        return
-    leaked = [x for x in gc.get_referrers(held) if isinstance(x, StagedTracer)]
-    if leaked:
-        raise leak_error(leaked[0])
+    # Through a generator, so that no list of ours is among what holds the tracer.
+    x = next((x for x in gc.get_referrers(held) if isinstance(x, Tracer)), None) if held is not None else None
+    if x is not None:
+        raise UnexpectedTracerError.of(x.describe() + _held_by(x), x.origin(), function=x._trace.name or None)
+
+
+def _held_by(x: Tracer) -> str:
+    """What keeps a tracer alive, in words; nothing where that cannot be told."""
+    for holder in gc.get_referrers(x):  # No generator may close over `x` here: it would be among them.
+        named = holder if type(holder) is dict else getattr(holder, "__dict__", {})
+        for key, value in named.items():
+            if value is x:
+                return f", held by {_owner(holder)} as {key!r}"
+        if type(holder) is CellType:
+            return ", held by a variable that a function closes over"
+        if isinstance(holder, list | set | tuple):
+            return f", held by a {type(holder).__name__}"
+    return ""
+
+
+def _owner(holder: Any) -> str:
+    """The module or object whose attributes a dict holds, or the object itself, in words."""
+    if type(holder) is dict:
+        owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
+        holder = owners[0] if owners else holder
+    return getattr(holder, "__name__", None) or f"a {type(holder).__name__}"
 
 
 def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.core.array import Array
 from phalanx.core.effects import debug_effect, ordered_debug_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.engine.frames import is_internal
 from phalanx.lax.callback import Caller, host_callback_p
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
 
 
 def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
@@ -108,23 +110,38 @@ class _CheckedFormatter(string.Formatter):
 def breakpoint(
     *, backend: str | None = None, num_frames: int | None = None, ordered: bool = False, **values: Any
 ) -> None:
-    """Stop a running program and open Python's debugger on the host.
+    """Stop a running program and open Python's debugger on the host, where the function called this.
+
+    The debugger sees the local variables of that function, traced ones as the NumPy arrays that they are this time.
 
     Args:
-      backend: only "cli" (or None).
-      num_frames: not used; the debugger opens in the callback.
+      backend: only "cli" (or None), which is `sys.breakpointhook`.
+      num_frames: only None or 1: the frame of the caller.
       ordered: whether stops happen in program order.
-      values: traced values to look at; they are NumPy arrays in the debugger's variable `values`.
+      values: more values to look at, by name.
 
     Raises:
-      ArgumentError: another backend is asked for.
+      ArgumentError: another backend, or more frames, are asked for.
     """
-    if backend not in (None, "cli"):
-        raise ArgumentError(
-            "debug.breakpoint, argument backend", expected='"cli" or None', got=repr(backend), mend="leave it out"
-        )
+    for name, value, known in (("backend", backend, (None, "cli")), ("num_frames", num_frames, (None, 1))):
+        if value not in known:
+            raise ArgumentError(
+                f"debug.breakpoint, argument {name}",
+                expected=" or ".join(map(repr, known)),
+                got=repr(value),
+                mend="leave it out",
+            )
+    frame = sys._getframe(1)
+    while is_internal(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    line, scope = frame.f_lineno, {**frame.f_globals, **frame.f_locals}
+    seen = {**frame.f_locals, **values}
+    leaves = {name: tree_leaves(x) for name, x in seen.items()}
+    traced = {name: seen[name] for name, xs in leaves.items() if xs and all(isinstance(x, Array) for x in xs)}
+    # Code of one statement, on the line of the call in the caller's file, so that the debugger shows that place.
+    stop = compile("\n" * (line - 1) + "__stop__()\npass", frame.f_code.co_filename, "exec")
 
-    def stop(**values: Any) -> None:
-        sys.breakpointhook()
+    def show(arrays: dict) -> None:
+        exec(stop, {**scope, **values, **arrays, "__stop__": sys.breakpointhook})
 
-    callback(stop, ordered=ordered, **values)
+    callback(show, traced, ordered=ordered)

@@ -73,6 +73,11 @@ def hide_frames(error: BaseException) -> None:
     _keep(error, whole, visibly=mode == "remove_frames")
 
 
+def is_internal(code: CodeType) -> bool:
+    """Whether code is Phalanx's own."""
+    return code.co_filename.startswith(_OURS)
+
+
 def boundary(fun: Callable) -> Callable:
     """A function out of which exceptions come without the frames of Phalanx."""
     if getattr(fun, "__code__", None) in _boundaries:

@@ -29,6 +29,7 @@ from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.select import select_n
+from phalanx.lax.unrolled import runs_in_python
 from phalanx.transforms.batching import Axis, batch_program, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
@@ -387,6 +388,8 @@ def choose(
     Returns:
       The result of the chosen function.
     """
+    if primitive is cond_p and runs_in_python(number):
+        return functions[int(number)](*operands)
     leaves, tree = tree_flatten(operands)
     avals = leaf_avals(leaves)
     bodies = [stage_body(f, tree, avals, f"{what} {n}") for f, n in zip(functions, names)]

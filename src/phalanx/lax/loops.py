@@ -15,6 +15,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
+from phalanx.core.config import state
 from phalanx.core.dims import is_symbolic
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
@@ -36,6 +37,7 @@ from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice_in_dim
+from phalanx.lax.unrolled import runs_in_python, scan_in_python, while_in_python
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front, vmap
 from phalanx.transforms.custom_batching import loops
 from phalanx.transforms.forward import jvp_program
@@ -907,6 +909,8 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
         unroll = max(size, 1) if unroll else 1
     if unroll < 1:
         raise ArgumentError("scan, argument unroll", expected="a positive int", got=str(unroll), mend="give 1 or more")
+    if runs_in_python(size) and not is_symbolic(size) and size:
+        return scan_in_python(f if adapt is None else adapt(f), init, xs, size, reverse)
     init_flat, init_tree = tree_flatten(init)
     _check_whole(xs_flat)
     x_avals = [a.without_dim(0) for a in leaf_avals(xs_flat)]
@@ -1033,6 +1037,8 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
             raise ArgumentTypeError(
                 f"while_loop, argument {name}", expected="a function", got=repr(fun), mend="pass one"
             )
+    if state.context.disable_jit and runs_in_python(goes_on := cond_fun(init_val)):
+        return while_in_python(cond_fun, body_fun, init_val, goes_on)
     flat, tree = tree_flatten(init_val)
     in_tree = tree_flatten((init_val,))[1]
 

@@ -313,8 +313,10 @@ def clone(key: Any) -> Any:
       >>> random.clone(random.key(0)).dtype
       key<fry>
     """
-    as_keys("clone", key)
-    return key
+    typed, is_raw = as_keys("clone", key)
+    if is_raw or not state.context.debug_key_reuse:
+        return key
+    return random_wrap_p(random_unwrap_p(typed), dtype=typed.dtype)
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:

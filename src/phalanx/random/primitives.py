@@ -59,6 +59,7 @@ class KeyPrimitive(Primitive):
     """What the primitives on keys share: a subclass says what happens to the words of one key, in `on_words`."""
 
     takes_keys = True
+    key_use = "used up"
 
     def on_words(self, *avals: Any, **params: Any) -> Any:
         """The function of the words of one element of each operand."""
@@ -114,6 +115,8 @@ class RandomSplit(KeyPrimitive, name="random_split"):
 
 class RandomFoldIn(KeyPrimitive, name="random_fold_in"):
     """A new key from each key and an integer: key[*k], uint32[*k] -> key[*k]."""
+
+    key_use = "read"
 
     def result(self, keys: Any, data: Any) -> Any:
         check_keys("random.fold_in", keys)

@@ -8,6 +8,7 @@ environment of `state.context`, where collectives find it.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, Sha
 from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.seat import Seat
-from phalanx.core.trace import Trace, Tracer, check_outputs, stage
+from phalanx.core.trace import Trace, Tracer, check_leaks, check_outputs, stage
 from phalanx.engine.frames import boundary
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -156,7 +157,12 @@ def vmap_flat(
     finally:
         state.trace = before
         trace.alive = False
-    return [v for v, _ in pairs], [d for _, d in pairs]
+    values, dims = [v for v, _ in pairs], [d for _, d in pairs]
+    if state.context.check_tracer_leaks:
+        held = weakref.ref(trace)
+        del trace, inputs, outputs, pairs
+        check_leaks(held)
+    return values, dims
 
 
 def named_axis(name: Any, size: Any) -> Any:

@@ -1,0 +1,59 @@
+"""Under `disable_jit` Python runs everything: compiled functions, loops and choices may branch on values."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.errors import TracerBoolConversionError
+
+XS = np.array([1.0, -2.0, 3.0], np.float32)
+
+
+def branching(x):
+    return x * 2 if x > 0 else -x
+
+
+PROGRAMS = {
+    "jit": lambda: phalanx.jit(branching)(3.0),
+    "scan": lambda: lax.scan(lambda c, x: (c + branching(x), {"y": branching(x), "none": None}), 0.0, XS),
+    "scan backwards": lambda: lax.scan(lambda c, x: (branching(x) + c / 2, c), 0.0, XS, reverse=True),
+    "scan without inputs": lambda: lax.scan(lambda c, _: (branching(c), c), 1.0, length=3),
+    "map": lambda: lax.map(branching, XS),
+    "while_loop": lambda: lax.while_loop(lambda c: bool(c < 9), branching, 1.0),
+    "fori_loop": lambda: lax.fori_loop(0, 3, lambda i, c: c + float(i), 0.0),
+    "cond": lambda: lax.cond(XS[0] > 0, branching, lambda x: x, 3.0),
+    "switch": lambda: lax.switch(7, [lambda x: x, branching], 3.0),
+    "grad": lambda: phalanx.grad(lambda x: lax.fori_loop(0, 3, lambda i, c: branching(c), x))(2.0),
+}
+EXPECTED = {
+    "jit": 6.0, "scan": (10.0, {"y": [2.0, 2.0, 6.0], "none": None}), "scan backwards": (4.5, [5.0, 6.0, 0.0]),
+    "scan without inputs": (8.0, [1.0, 2.0, 4.0]), "map": [2.0, 2.0, 6.0], "while_loop": 16.0, "fori_loop": 3.0,
+    "cond": 6.0, "switch": 6.0, "grad": 8.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_may_be_looked_at(name):
+    with phalanx.disable_jit():
+        out = PROGRAMS[name]()
+    assert phalanx.tree.map(lambda x: np.asarray(x).tolist(), out) == EXPECTED[name]
+    with pytest.raises(Exception, match="conversion of a traced value"):
+        phalanx.jit(lambda _: PROGRAMS[name]())(0.0) if name != "jit" else PROGRAMS[name]()
+
+
+def test_what_is_not_known_is_staged_all_the_same():
+    with phalanx.disable_jit():
+        out = phalanx.vmap(lambda n: lax.while_loop(lambda c: c < n, lambda c: c + 2, 0.0))(XS)
+        np.testing.assert_array_equal(out, [2.0, 0.0, 4.0])
+        out = phalanx.vmap(lambda p: lax.cond(p > 0, jnp.sin, jnp.cos, p))(XS)
+        np.testing.assert_allclose(out, np.where(XS > 0, np.sin(XS), np.cos(XS)), rtol=1e-6)
+        with pytest.raises(TracerBoolConversionError):
+            phalanx.vmap(branching)(XS)
+
+
+def test_a_scan_over_nothing_has_results_of_the_right_type():
+    with phalanx.disable_jit():
+        carry, ys = lax.scan(lambda c, x: (c + x, x * 2), 1.0, np.zeros((0, 2), np.float32)[:, 0])
+    assert float(carry) == 1.0 and ys.shape == (0,)
