@@ -12,6 +12,7 @@ import builtins
 import functools
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, TypeVar
@@ -131,7 +132,9 @@ def guard(face: dict[str, Any], names: Iterable[str] | None = None) -> None:
         guarded = made.get(id(held))
         if guarded is None and held.__code__.co_filename.startswith(PACKAGE):
             guarded = made[id(held)] = boundary(held)
-            guarded.__module__, guarded.__qualname__ = face["__name__"], name  # where pickle finds just this object
+            home = vars(sys.modules[held.__module__])
+            if home.get(held.__name__) is held:  # where pickle looks for it, and doctest for its examples
+                home[held.__name__] = guarded
         face[name] = guarded or held
 
 
