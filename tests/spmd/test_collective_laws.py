@@ -8,6 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.core.checker import check_jaxpr
 from phalanx.experimental.maps import xmap
 from phalanx.sharding import AxisType
 from phalanx.sharding import PartitionSpec as P
@@ -196,6 +197,24 @@ def test_xmap_is_vmap():
     )(w, x)
     with phalanx.make_mesh((4,), ("devices",), axis_types=(AxisType.Auto,)):
         assert_same(all_of(run, W, X), by_vmap(8))
+
+
+def test_types_tell_what_varies_in_every_derived_program():
+    mesh = phalanx.make_mesh((2,), ("x",))
+
+    def run(f, w, x):
+        one = lambda w, v: phalanx.tree.map(lambda y: y[None], f(w, v[0], "x"))
+        return phalanx.shard_map(one, mesh=mesh, in_specs=(P(), P("x")), out_specs=P("x"))(w, x)
+
+    for name, f in PROGRAMS.items():
+        gradient = phalanx.grad(lambda w, f=f: loss(lambda w, x: run(f, w, x), w, X[:2])[0])
+        for derived in (gradient, lambda w, g=gradient: phalanx.vmap(g)(jnp.stack([w, w]))):
+            program = phalanx.make_jaxpr(derived)(W)
+            check_jaxpr(program)
+            for eqn in program.eqns:
+                if eqn.primitive.name == "shard_map":
+                    specs = zip(eqn.params["jaxpr"].out_avals, eqn.params["out_specs"], strict=True)
+                    assert all(a.varying == set(s.axes) for a, s in specs), name
 
 
 def inside(xp):

@@ -9,7 +9,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.checker import check_jaxpr
+from phalanx.core.checker import ProgramError, check_jaxpr
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, TraceError, TreeError, UnboundAxisError
 from phalanx.core.lowering import lower_program
 from phalanx.sharding import NamedSharding
@@ -591,3 +591,14 @@ def test_other_misuse(mesh, over):
     small = phalanx.shard_map(lambda v: v, mesh=phalanx.make_mesh((2,), ("x",)), in_specs=P("x"), out_specs=P("x"))
     both = phalanx.jit(lambda v: small(over(lambda u: u, in_specs=P("x"), out_specs=P("x"))(v)))
     assert "expected a mesh of the 8 devices that the program runs on" in error(ShardingError, both, A)
+
+
+def test_the_checker_finds_types_that_hide_what_varies(over):
+    f = over(lambda v: 2 * v, in_specs=P("x"), out_specs=P("x"))
+    program = phalanx.make_jaxpr(f)(A)
+    inner = program.eqns[0].params["jaxpr"]
+    inner.eqns[0].outvars[0].aval = inner.eqns[0].outvars[0].aval.with_varying(frozenset())
+    assert error(ProgramError, check_jaxpr, program) == (
+        "program <lambda>, equation 0, mul: expected a result of type f32[2,4]{x}, got f32[2,4].\n"
+        "  To mend: this is a fault of the transformation that built the program; report it with the program's text."
+    )
