@@ -4,7 +4,8 @@
     phalanx demo --mesh 2x4 --resume runs/demo --steps 1000   # continues, here on another mesh
 
 The whole program is on this page: the data, the model as plain functions on a tree of parameters, AdamW, one compiled
-training step, checkpoints and a sampler. Nothing in the model knows about devices; the lines under "Placement" do:
+training step, checkpoints, a sampler, and the export of the model to a file, from which another process completes a
+prompt. Nothing in the model knows about devices; the lines under "Placement" do:
 they split the batch over the mesh axis "data", the attention heads and the hidden units over "model".
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import sysconfig
 import time
@@ -25,7 +27,7 @@ import numpy as np
 
 import phalanx as jax
 import phalanx.numpy as jnp
-from phalanx import lax, nn, random
+from phalanx import export, lax, nn, random
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.sharding import PartitionSpec as P
 
@@ -252,6 +254,37 @@ def load(directory: Path, shardings):
         )
 
 
+# ---- The model as a file ---------------------------------------------------------------------------------------------
+
+
+def export_model(path: Path, params, dtype: str) -> export.Exported:
+    """Write the trained model, with its parameters inside, for batches and texts of any size."""
+    model = jax.jit(lambda tokens: forward(params, tokens, dtype))
+    tokens = jax.ShapeDtypeStruct(export.symbolic_shape("batch, time"), "uint8")
+    exported = export.export(model)(tokens)
+    path.write_bytes(exported.serialize())
+    return exported
+
+
+def complete(path: Path, prompt: bytes, length: int, seed: int, temperature: float = 0.7) -> bytes:
+    """Continue a prompt by the model in a file: nothing of the model's code is needed, only the file."""
+    model = export.deserialize(path.read_bytes())
+    window, drawn = np.frombuffer(prompt, np.uint8), []
+    generator = np.random.default_rng(seed)
+    for _ in range(length):
+        logits = np.asarray(model.call(window[None])[0, -1], np.float64) / temperature
+        weights = np.exp(logits - logits.max())
+        drawn.append(np.uint8(generator.choice(256, p=weights / weights.sum())))
+        window = np.append(window[1:], drawn[-1])
+    return bytes(drawn)
+
+
+def complete_elsewhere(path: Path, args: argparse.Namespace) -> str:
+    """Let a second process complete the prompt from the file."""
+    words = [sys.executable, __file__, "--complete", str(path), "--prompt", args.prompt, "--seed", str(args.seed)]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
 # ---- The program -----------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +332,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of parameters, batches and sample (default: 0)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of the computation")
     parser.add_argument("--prompt", default="def main(argv=None):\n", help="what the sample continues")
+    parser.add_argument("--complete", type=Path, metavar="FILE", help="only continue the prompt by an exported model")
     parser.add_argument("--compare", type=int, default=5, metavar="N", help="steps repeated on one device (default: 5)")
     args = parser.parse_args(argv)
     sizes = args.mesh.split("x")
@@ -325,6 +359,10 @@ def main(argv: list[str] | None = None) -> None:
     """Train, compare with one device, validate, sample; the checkpoint stays in `--out`."""
     args = parse_arguments(argv)
     config = Config(dtype=args.dtype)
+    prompt = args.prompt.encode()[-config.window :].rjust(config.window, b"\n")
+    if args.complete:
+        print(args.prompt + complete(args.complete, prompt, 120, args.seed).decode(errors="replace"))
+        return
     out, seed = args.resume or args.out, args.seed
     jax.config.update("jax_num_cpu_devices", args.mesh[0] * args.mesh[1])
 
@@ -348,9 +386,13 @@ def main(argv: list[str] | None = None) -> None:
 
     bits = bits_per_byte(trainer, state["params"], validation, config)
     print(f"\nvalidation: {bits:.3f} bits per byte (8 is a blind guess)")
-    prompt = args.prompt.encode()[-config.window :].rjust(config.window, b"\n")
     continuation = trainer.sample(state["params"], np.frombuffer(prompt, np.uint8), random.key(seed), length=400)
     print(f"\nsample:\n{args.prompt}{bytes(np.asarray(continuation)).decode(errors='replace')}")
+    exported = export_model(out / "model.phalanx", state["params"], config.dtype)
+    print(
+        f"\nmodel: {out / 'model.phalanx'}: {exported.in_avals[0].str_short()} -> {exported.out_avals[0].str_short()}"
+    )
+    print(f"a second process, from that file alone:\n{complete_elsewhere(out / 'model.phalanx', args)}")
     print(f"\ncheckpoint: {out / 'checkpoint.npz'}; to go on: phalanx demo --resume {out} --steps {2 * args.steps}")
 
 

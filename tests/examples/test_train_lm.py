@@ -95,6 +95,17 @@ def test_a_sample_continues_the_window(lm, small, data):
     assert out.shape == (5,) and out.dtype == np.uint8
 
 
+def test_the_model_in_a_file_takes_any_batch_and_length_and_completes_a_prompt(lm, small, data, tmp_path):
+    _, state, _ = run(lm, small, data, (4, 2), until=1)
+    exported = lm.export_model(tmp_path / "model.phalanx", state["params"], "float32")
+    assert str(exported.in_avals[0]) == "u8[batch,time]" and str(exported.out_avals[0]) == "f32[batch,time,256]"
+    tokens = data[:10].reshape(2, 5)
+    alone = phalanx.tree.map(np.asarray, state["params"])
+    np.testing.assert_allclose(exported.call(tokens), lm.forward(alone, tokens, "float32"), atol=1e-4)
+    text = lm.complete(tmp_path / "model.phalanx", b"def f(x):", 4, seed=0)
+    assert len(text) == 4 and text == lm.complete(tmp_path / "model.phalanx", b"def f(x):", 4, seed=0)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -120,6 +131,9 @@ def test_the_command_trains_saves_and_resumes(tmp_path):
     assert "mesh: {'data': 4, 'model': 2}" in first
     assert "first 2 losses on 8 devices and on one: equal" in first
     assert "bits per byte" in first
+    assert (
+        "u8[batch,time] -> f32[batch,time,256]\na second process, from that file alone:\ndef main(argv=None):" in first
+    )
     assert "training from step 3 to 5" in demo(
         "--steps", "5", "--resume", "run", "--mesh", "2x1", "--dtype", "bfloat16"
     )

@@ -27,7 +27,17 @@ def _demo(argv: Sequence[str]) -> None:
     run(argv)
 
 
-COMMANDS = {"demo": Command("train a small language model over a mesh of devices (--help lists its options)", _demo)}
+def _export(argv: Sequence[str]) -> int:
+    """Look at, check or run an exported program."""
+    from phalanx.cli.export import run
+
+    return run(argv)
+
+
+COMMANDS = {
+    "demo": Command("train a small language model over a mesh of devices (--help lists its options)", _demo),
+    "export": Command("inspect, verify or run an exported program", _export),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,225 @@
+"""`phalanx export`: look at an exported program, check it, or run it on arrays in files.
+
+Nothing in an artifact is executed by `inspect` and `verify`. Inputs of `run` are NumPy files; a name in an `.npz` is
+what messages call the argument, such as `x` or `params['w']`. Called by `phalanx.cli`; builds on `phalanx.export`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.errors import ArgumentError, PhalanxError
+from phalanx.engine import mlir, stablehlo, targets
+from phalanx.export import ArtifactError, Exported, deserialize
+from phalanx.export.calling import argument_names
+from phalanx.export.checks import DisabledSafetyCheck, custom_calls, unstable_targets
+from phalanx.tree import keystr, tree_flatten_with_path, tree_unflatten
+
+_VERSION = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run `phalanx export` with the given arguments.
+
+    Args:
+      argv: the words after `phalanx export`.
+
+    Returns:
+      0, or 1 where the artifact or the inputs are not right, which is said on the standard error.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        return _COMMANDS[args.command](args)
+    except (PhalanxError, OSError) as error:
+        print(f"phalanx export {args.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="phalanx export", description="Look at, check or run exported programs.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    inspect = commands.add_parser("inspect", help="print the signature, constraints, platforms and size")
+    inspect.add_argument("artifact", type=Path)
+    inspect.add_argument("--text", action="store_true", help="print the program too, as StableHLO text")
+    verify = commands.add_parser("verify", help="check digest, versions and custom calls, derivatives included")
+    verify.add_argument("artifact", type=Path, nargs="+")
+    runs = commands.add_parser("run", help="run on arrays from .npy or .npz files")
+    runs.add_argument("artifact", type=Path)
+    runs.add_argument("inputs", type=Path, nargs="*", help="one .npz with named arguments, or .npy files in order")
+    runs.add_argument("--out", type=Path, help="write the results to this .npz (or .npy, if it is one array)")
+    return parser
+
+
+def _read(path: Path) -> tuple[Exported, int]:
+    data = path.read_bytes()
+    return deserialize(data), len(data)
+
+
+def _program_version(exported: Exported) -> str:
+    """The version of StableHLO that the program is written in."""
+    match = _VERSION.search(exported.mlir_module_serialized[:64])
+    return match[1].decode() if match else "unknown"
+
+
+def _derivatives(exported: Exported) -> list[Exported]:
+    """The program and the derivatives that are there, in order."""
+    found = [exported]
+    while found[-1].has_vjp():
+        found.append(found[-1].vjp())
+    return found
+
+
+def result_names(exported: Exported) -> list[str]:
+    """What the flat results are called: their paths, or `result` for a single array."""
+    stand_ins = tree_unflatten(exported.out_tree, [0] * len(exported.out_avals))
+    return [keystr(path) or "result" for path, _ in tree_flatten_with_path(stand_ins)[0]]
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    exported, size = _read(args.artifact)
+    module = stablehlo.deserialize(exported.mlir_module_serialized, mlir.make_context())
+    orders = len(_derivatives(exported)) - 1
+    print(f"{exported.fun_name}: {size:,} bytes, {orders} derivative{'' if orders == 1 else 's'}")
+    print(f"platforms: {', '.join(exported.platforms)}; devices: {exported.nr_devices}")
+    print(f"StableHLO {_program_version(exported)}, calling convention {exported.calling_convention_version}")
+    for title, names, avals, shardings in (
+        ("arguments", argument_names(exported), exported.in_avals, exported.in_shardings),
+        ("results", result_names(exported), exported.out_avals, exported.out_shardings),
+    ):
+        print(f"{title}:")
+        width = max(map(len, names), default=0)
+        for name, aval, sharding in zip(names, avals, shardings, strict=True):
+            where = f"  {getattr(sharding, 'spec', sharding)}" if sharding is not None else ""
+            print(f"  {name:{width}}  {aval.str_short()}{where}")
+    print(f"constraints: {', '.join(exported.constraints) or 'none'}")
+    print(f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}")
+    print(f"custom calls: {', '.join(custom_calls(module)) or 'none'}")
+    if exported.disabled_safety_checks:
+        print(f"checks switched off: {', '.join(check.text for check in exported.disabled_safety_checks)}")
+    if args.text:
+        print(module)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    bad = 0
+    for path in args.artifact:
+        try:
+            exported, size = _read(path)
+            for order, program in enumerate(_derivatives(exported)):
+                _verify_program(program, f"derivative {order}" if order else "the program")
+        except (PhalanxError, OSError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            bad += 1
+        else:
+            print(f"{path}: whole, {size:,} bytes, StableHLO {_program_version(exported)} (this reader takes "
+                  f"{stablehlo.minimum_version()} to {stablehlo.current_version()})")  # fmt: skip
+    return 1 if bad else 0
+
+
+def _verify_program(exported: Exported, what: str) -> None:
+    """Refuse a program that cannot be read here, or that calls kernels without a promise or that are not here.
+
+    Raises:
+      ArtifactError: it does.
+    """
+    module = stablehlo.deserialize(exported.mlir_module_serialized, mlir.make_context())
+    called = custom_calls(module)
+    unstable = unstable_targets(called, exported.disabled_safety_checks)
+    if unstable:
+        raise ArtifactError(
+            f"verify of {what}",
+            expected="only custom calls that are promised to stay",
+            got=f"calls of {', '.join(unstable)}",
+            mend="export it again without them, or with DisabledSafetyCheck.custom_call for kernels you vouch for",
+        )
+    allowed = {check.is_custom_call() for check in exported.disabled_safety_checks}
+    lapack = [name for name in called if name.startswith("lapack_") and name not in allowed]
+    missing = sorted(set(lapack) - set(targets.known_targets("cpu"))) if lapack else []
+    if (
+        missing
+        and "cpu" in exported.platforms
+        and DisabledSafetyCheck.platform() not in exported.disabled_safety_checks
+    ):
+        raise ArtifactError(
+            f"verify of {what}",
+            expected="kernels that this installation has",
+            got=f"calls of {', '.join(missing)}",
+            mend="use a newer jaxlib",
+        )
+
+
+def _run(args: argparse.Namespace) -> int:
+    exported, _ = _read(args.artifact)
+    leaves = _inputs(exported, args.inputs)
+    positional, keywords = tree_unflatten(exported.in_tree, leaves)
+    out = exported.call(*positional, **keywords)
+    names, arrays = result_names(exported), [np.asarray(x) for _, x in tree_flatten_with_path(out)[0]]
+    named: dict[str, Any] = dict(zip(names, arrays, strict=True))
+    if args.out is None:
+        for name, array in named.items():
+            print(f"{name}: {array.dtype}{list(array.shape)}\n{array}")
+    elif args.out.suffix == ".npy" and len(arrays) == 1:
+        np.save(args.out, arrays[0])
+    elif args.out.suffix == ".npz":
+        np.savez(args.out, **named)
+    else:
+        raise ArgumentError(
+            "--out",
+            expected="a name that ends in .npz, or in .npy for a single result",
+            got=f"{args.out} for {len(arrays)} results",
+            mend="choose another name",
+        )
+    return 0
+
+
+def _inputs(exported: Exported, paths: Sequence[Path]) -> list[Any]:
+    """The flat arguments from files, each under its name or in order."""
+    names = argument_names(exported)
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        with np.load(paths[0], allow_pickle=False) as held:
+            if set(held.files) != set(names):
+                raise ArgumentError(
+                    f"inputs in {paths[0]}",
+                    expected=f"arrays named {', '.join(names)}",
+                    got=", ".join(sorted(held.files)) or "none",
+                    mend="save them with numpy.savez(file, **{name: array, ...})",
+                )
+            arrays = [held[name] for name in names]
+    else:
+        if len(paths) != len(names):
+            raise ArgumentError(
+                "inputs",
+                expected=f"{len(names)} .npy files ({', '.join(names)}) or one .npz",
+                got=f"{len(paths)} files",
+                mend="give one file for each argument, in this order",
+            )
+        arrays = [_load(path) for path in paths]
+    return [_as_dtype(x, a.dtype) for x, a in zip(arrays, exported.in_avals, strict=True)]
+
+
+def _load(path: Path) -> np.ndarray:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ArgumentError(
+            f"input {path}", expected="an array saved by numpy.save", got=str(error), mend="save it again"
+        ) from error
+    if not isinstance(found, np.ndarray):
+        raise ArgumentError(f"input {path}", expected="a single array", got="an .npz", mend="give it alone, by itself")
+    return found
+
+
+def _as_dtype(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """NumPy's files know bfloat16 and its kin as bytes of their size only."""
+    return x.view(dtype) if x.dtype.kind == "V" and x.dtype.itemsize == dtype.itemsize else x
+
+
+_COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

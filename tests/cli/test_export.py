@@ -1,0 +1,113 @@
+"""`phalanx export`: what it prints of artifacts, what it refuses, and that it runs them on files."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import cli, export
+from phalanx.engine import stablehlo
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    def score(params, tokens, *, scale):
+        return {"total": (params["w"][tokens] * scale).sum(), "rows": tokens.shape[0] * jnp.ones(tokens.shape)}
+
+    specs = export.symbolic_args_specs(({"w": np.ones((7,), "f4")}, np.ones((2, 3), "i4")), (None, "b, t"), ["b >= 2"])
+    exported = export.export(phalanx.jit(score), platforms=["cpu", "cuda"])(*specs, scale=np.float32(2))
+    path = tmp_path_factory.mktemp("artifacts") / "score.phalanx"
+    path.write_bytes(exported.serialize(vjp_order=1))
+    return path
+
+
+def test_inspect_shows_the_signature(artifact, capsys):
+    assert cli.main(["export", "inspect", str(artifact)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"score: {artifact.stat().st_size:,} bytes, 1 derivative"
+    assert lines[1] == "platforms: cpu, cuda; devices: 1"
+    assert lines[3:] == [
+        "arguments:",
+        "  params['w']  f32[7]",
+        "  tokens       i32[b,t]",
+        "  scale        f32[]",
+        "results:",
+        "  ['rows']   f32[b,t]",
+        "  ['total']  f32[]",
+        "constraints: b >= 2",
+        "effects: none",
+        "custom calls: shape_assertion",
+    ]
+    assert cli.main(["export", "inspect", "--text", str(artifact)]) == 0
+    assert "func.func public @main" in capsys.readouterr().out
+
+
+def test_verify_tells_whole_files_from_others(artifact, tmp_path, capsys):
+    assert cli.main(["export", "verify", str(artifact)]) == 0
+    window = f"(this reader takes {stablehlo.minimum_version()} to {stablehlo.current_version()})"
+    assert capsys.readouterr().out.rstrip().endswith(window)
+    broken = tmp_path / "broken"
+    broken.write_bytes(artifact.read_bytes()[:-1] + b"\0")
+    assert cli.main(["export", "verify", str(artifact), str(broken), str(tmp_path / "none")]) == 1
+    said = capsys.readouterr()
+    assert f"{artifact}: whole" in said.out
+    assert (
+        f"{broken}: deserialize: expected bytes that agree with their digest, got bytes that were altered" in said.err
+    )
+    assert "No such file" in said.err
+
+
+def test_verify_refuses_kernels_without_a_promise(tmp_path, capsys):
+    from phalanx.export.checks import STABLE_TARGETS
+
+    name = "lapack_spotrf_ffi"
+    exported = export.export(phalanx.jit(jnp.linalg.cholesky))(np.eye(2, dtype="f4"))
+    path = tmp_path / "cholesky"
+    path.write_bytes(exported.serialize())
+    assert cli.main(["export", "verify", str(path)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(STABLE_TARGETS, name)
+        assert cli.main(["export", "verify", str(path)]) == 1
+    assert f"got calls of {name}" in capsys.readouterr().err
+
+
+def test_run_takes_and_writes_numpy_files(artifact, tmp_path, capsys):
+    w, tokens = np.arange(7, dtype="f4"), np.array([[1, 2, 3], [4, 5, 6]], "i4")
+    np.savez(tmp_path / "in.npz", **{"params['w']": w, "tokens": tokens, "scale": np.float32(2)})
+    assert cli.main(["export", "run", str(artifact), str(tmp_path / "in.npz"), "--out", str(tmp_path / "out.npz")]) == 0
+    with np.load(tmp_path / "out.npz") as out:
+        assert out["['total']"] == 42 and out["['rows']"].tolist() == [[2.0] * 3] * 2
+    paths = [tmp_path / f"{i}.npy" for i in range(3)]
+    for path, x in zip(paths, (w, tokens, np.float32(2)), strict=True):
+        np.save(path, x)
+    assert cli.main(["export", "run", str(artifact), *map(str, paths)]) == 0
+    assert "['total']: float32[]\n42.0" in capsys.readouterr().out
+
+
+def test_run_says_what_is_wrong_with_its_inputs(artifact, tmp_path, capsys):
+    def refused(*words):
+        assert cli.main(["export", "run", str(artifact), *map(str, words)]) == 1
+        return capsys.readouterr().err
+
+    np.savez(tmp_path / "in.npz", tokens=np.ones((2, 3), "i4"))
+    assert "expected arrays named params['w'], tokens, scale, got tokens" in refused(tmp_path / "in.npz")
+    np.save(tmp_path / "x.npy", np.ones(3))
+    assert "expected 3 .npy files (params['w'], tokens, scale) or one .npz, got 1 files" in refused(tmp_path / "x.npy")
+    (tmp_path / "bad.npy").write_bytes(b"nothing")
+    assert f"input {tmp_path / 'bad.npy'}: expected an array saved by numpy.save" in refused(
+        *[tmp_path / "bad.npy"] * 3
+    )
+    np.savez(
+        tmp_path / "in.npz",
+        **{"params['w']": np.ones(7, "f4"), "tokens": np.ones((1, 3), "i4"), "scale": np.float32(1)},
+    )
+    assert "expected sizes with b >= 2, got b = 1 from dimension 0 of tokens" in refused(tmp_path / "in.npz")
+
+
+def test_results_of_narrow_floats_and_single_results(tmp_path):
+    exported = export.export(phalanx.jit(lambda x: x * 2))(phalanx.ShapeDtypeStruct((3,), "bfloat16"))
+    (tmp_path / "double").write_bytes(exported.serialize())
+    np.save(tmp_path / "x.npy", np.asarray(jnp.ones(3, "bfloat16")))
+    words = ["export", "run", str(tmp_path / "double"), str(tmp_path / "x.npy"), "--out", str(tmp_path / "y.npy")]
+    assert cli.main(words) == 0
+    assert np.load(tmp_path / "y.npy").view(phalanx.numpy.bfloat16.dtype).tolist() == [2.0] * 3
