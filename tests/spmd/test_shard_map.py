@@ -529,8 +529,8 @@ def test_results_that_vary_are_refused_by_name(over):
     assert error(ShardingError, f, A) == (
         "shard_map of <lambda>, result['loss']: expected a value that is the same along 'x', 'y', which PartitionSpec() "
         "does not name, got f32[]{x,y}, which varies over 'x', 'y'.\n"
-        "  To mend: combine it with lax.psum or lax.pmean over 'x', 'y', name the axis in out_specs['loss'] to join the "
-        "pieces, or turn the check off with check_vma=False."
+        "  To mend: combine it with lax.psum, lax.pmean or lax.all_gather_invariant over 'x', 'y', name the axis in "
+        "out_specs['loss'] to join the pieces, or turn the check off with check_vma=False."
     )
     for hidden in (lambda v: lax.scan(lambda c, x: (c + x, c), jnp.zeros(4), v)[0],
                    lambda v: lax.cond(v.sum() > 0, lambda: 1.0, lambda: 2.0),

@@ -231,8 +231,8 @@ class _Mapped:
                     f"shard_map of {self.name}, result{path}",
                     expected=f"a value that is the same along {_names(over)}, which {spec} does not name",
                     got=f"{aval.str_short()}, which varies over {_names(over)}",
-                    mend=f"combine it with lax.psum or lax.pmean over {_names(over)}, name the axis in out_specs{path} "
-                    "to join the pieces, or turn the check off with check_vma=False",
+                    mend=f"combine it with lax.psum, lax.pmean or lax.all_gather_invariant over {_names(over)}, name the "
+                    f"axis in out_specs{path} to join the pieces, or turn the check off with check_vma=False",
                 )
 
     def __repr__(self) -> str:
