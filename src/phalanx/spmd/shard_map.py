@@ -225,13 +225,14 @@ class _Mapped:
         for i, (aval, spec) in enumerate(zip(program.out_avals, outs, strict=True)):
             over = [name for name in view.missing(spec) if name in aval.varying and view.mesh.shape[name] > 1]
             if over:
+                names = _names(over)
                 tree = tree_unflatten(out_tree, list(range(out_tree.num_leaves)))
                 path = keystr(tree_flatten_with_path(tree)[0][i][0])
                 raise ShardingError(
                     f"shard_map of {self.name}, result{path}",
-                    expected=f"a value that is the same along {_names(over)}, which {spec} does not name",
-                    got=f"{aval.str_short()}, which varies over {_names(over)}",
-                    mend=f"combine it with lax.psum, lax.pmean or lax.all_gather_invariant over {_names(over)}, name the "
+                    expected=f"a value that is the same along {names}, which {spec} does not name",
+                    got=f"{aval.str_short()}, which varies over {names}",
+                    mend=f"combine it with lax.psum, lax.pmean or lax.all_gather_invariant over {names}, name the "
                     f"axis in out_specs{path} to join the pieces, or turn the check off with check_vma=False",
                 )
 
