@@ -1,4 +1,4 @@
-"""What the examples on handwritten digits share: the data, the training loop, a progress bar and the picture at the end.
+"""What the examples on handwritten digits share: the data, the training loop, a progress bar, the picture at the end.
 
 The 1,797 images of 8 by 8 pixels come with scikit-learn (`pip install scikit-learn`); a fifth of them is kept for the
 test. `train` knows nothing of devices: where batches go is said by the sharding that it is given, where parameters lie

@@ -38,11 +38,10 @@ class Block(nnx.Module):
         self.norm2 = nnx.LayerNorm(WIDTH, rngs=rngs)
         self.up = nnx.Linear(WIDTH, HIDDEN, kernel_metadata=over(None, "model"), bias_metadata=over("model"), rngs=rngs)
         self.down = nnx.Linear(HIDDEN, WIDTH, kernel_metadata=over("model", None), rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
 
     def __call__(self, x):
-        x = x + self.dropout(self.attention(self.norm1(x)))
-        return x + self.dropout(self.down(nnx.gelu(self.up(self.norm2(x)))))
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(nnx.gelu(self.up(self.norm2(x))))
 
 
 class ViT(nnx.Module):
@@ -50,7 +49,7 @@ class ViT(nnx.Module):
 
     def __init__(self, rngs: nnx.Rngs):
         self.patches = nnx.Conv(1, WIDTH, (2, 2), strides=2, padding="VALID", rngs=rngs)
-        self.positions = nnx.Param(rngs.params.normal((16, WIDTH)) * 0.02)
+        self.positions = nnx.Param(rngs.params.normal((16, WIDTH)) * 0.5)
         self.blocks = [Block(rngs) for _ in range(LAYERS)]
         self.norm = nnx.LayerNorm(WIDTH, rngs=rngs)
         self.out = nnx.Linear(WIDTH, 10, rngs=rngs)

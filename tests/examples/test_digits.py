@@ -36,7 +36,9 @@ def data(example):
     return example("digits").Digits(*draw(192), *draw(50))
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "digits_vit", "digits_lstm"])
+@pytest.mark.parametrize(
+    "name", ["digits_cnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("digits_vit", "digits_lstm"))]
+)
 def test_an_example_trains_and_draws(example, data, name, tmp_path, capsys, monkeypatch):
     if name == "digits_vit":
         monkeypatch.setattr(example(name), "LAYERS", 1)  # Compiling more of them proves no more.
