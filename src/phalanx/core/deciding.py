@@ -33,8 +33,8 @@ Linear = dict[Any, int]  # coefficients by monomial; the constant at None
 def bounds(x: Dim) -> tuple[float, float]:
     """The least and greatest size of a dimension, as far as the facts tell."""
     lower, upper = x.cheap
-    if lower >= 0 and upper == _INF and not x.scope.facts and all(c > 0 for _, c in x.terms):
-        return lower, upper  # the sum of the least sizes is the least sum
+    if not x.scope.facts and all(m.degree <= 1 and not any(f.operands for f, _ in m.factors) for m, _ in x.terms):
+        return lower, upper  # The variables are independent: nothing else can be found.
     facts = _facts(x)
     least, greatest = _least(_linear(x), facts), _least(_linear(-x), facts)
     return max(lower, least), min(upper, -greatest)
@@ -284,10 +284,32 @@ DIFFERENCES: Final[dict[str, Any]] = {  # what is not negative where the compari
 def compare(x: Dim, symbol: str, y: Any) -> bool | Undecided:
     """Whether a comparison holds for all values, or what would have to be not negative where that is not known."""
     difference = DIFFERENCES[symbol](x, y)
+    if (known := _by_one_fact(difference)) is not None:
+        return known
     lower, upper = known_bounds(difference)
     if lower >= 0 or upper < 0:
         return lower >= 0
     return Undecided(difference)
+
+
+def _by_one_fact(difference: Any) -> bool | None:
+    """What bounds that cost little, and each fact by itself, tell of the sign of a dimension."""
+    if type(difference) is not Dim:
+        return difference >= 0
+    lower, upper = difference.cheap
+    if lower >= 0 or upper < 0:
+        return lower >= 0
+    for fact in difference.scope.facts:
+        if fact.divisor is None:
+            if _cheap_lower(difference - fact.dim) >= 0:
+                return True
+            if _cheap_lower(-difference - 1 - fact.dim) >= 0:
+                return False
+    return None
+
+
+def _cheap_lower(x: Any) -> float:
+    return x.cheap[0] if type(x) is Dim else x
 
 
 def inconclusive(where: str, question: str, difference: Any) -> InconclusiveDimensionOperation:

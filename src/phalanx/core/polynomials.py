@@ -355,6 +355,10 @@ class Dim:
 
     __float__ = __complex__ = __int__
 
+    def refresh(self) -> None:
+        """Forget bounds that rested on older bounds of the variables."""
+        self._bounds, self.cheap = None, _interval(self)
+
     def __copy__(self) -> Dim:
         return self
 

@@ -6,6 +6,7 @@ call checks them against its sizes. Builds on `core.dims` and on `dim_text`; cal
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,7 @@ from phalanx.export.dim_text import Reader
 _BOUND: Final = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d{1,18})\s*|\s*(-?\d{1,18})\s*(>=|<=|>|<)\s*(\w+)\s*")
 _FLIPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 _NAME: Final = re.compile(r"[^\W\d]\w*")
+_INF: Final = math.inf
 _ROUNDS: Final = 4  # of carrying bounds from variable to variable
 
 
@@ -163,18 +165,31 @@ class SymbolicScope:
             self._scope.learn(fact)
 
     def _carry_bounds(self) -> None:
-        """Give each variable the bounds that follow from the constraints, so that most comparisons need no search."""
-        if not self._scope.facts:
-            return
+        """Give variables the bounds that follow from linear constraints, so that most comparisons need no search."""
+        linear = [fact.dim for fact in self._scope.facts if fact.divisor is None and _is_linear(fact.dim)]
         for _ in range(_ROUNDS):
-            changed = False
-            for name, factor in [(n, f) for n, f in self._scope.factors.items() if isinstance(n, str)]:
-                changed |= self._scope.tighten(factor, *self._check_possible(name))
-            for dim in self._scope.dims.values():
-                if type(dim) is Dim:
-                    dim._bounds = None
-            if not changed:
-                return
+            if not sum(self._carry(dim) for dim in linear):  # every one of them is tried
+                break
+        for key, factor in self._scope.factors.items():
+            if factor.lower > factor.upper:
+                raise _impossible("constraints of symbolic dimensions", f"no size for {key} in {self.constraints}")
+        for dim in self._scope.dims.values():
+            if type(dim) is Dim:
+                dim.refresh()
+
+    def _carry(self, dim: Dim) -> bool:
+        """Bound each variable of a sum that is not negative by the greatest that the others can be."""
+        has_news = False
+        for monomial, coefficient in dim.terms:
+            if monomial.factors:
+                others = [(m, c) for m, c in dim.terms if m is not monomial]
+                greatest = sum(max(c * low, c * high) for m, c in others for low, high in [m.bounds()])
+                if coefficient > 0:
+                    bound = (-_INF if greatest == _INF else -(greatest // coefficient), _INF)
+                else:
+                    bound = (-_INF, _INF if greatest == _INF else greatest // -coefficient)
+                has_news |= self._scope.tighten(monomial.factors[0][0], *bound)
+        return has_news
 
     def _check_possible(self, name: str) -> tuple[float, float]:
         dim = self._scope.variables[name]
@@ -187,6 +202,10 @@ class SymbolicScope:
 
     def __repr__(self) -> str:
         return f"SymbolicScope({self.constraints})"
+
+
+def _is_linear(dim: Dim) -> bool:
+    return all(m.degree <= 1 and not any(f.operands for f, _ in m.factors) for m, _ in dim.terms)
 
 
 def _impossible(where: str, got: str) -> ArgumentError:
