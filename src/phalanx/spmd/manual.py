@@ -98,7 +98,10 @@ class View(NamedTuple):
         return with_axes(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
 
     def spec_of_residual(self, piece: ShapedArray) -> PartitionSpec:
-        """How a value inside leaves for a later part of the program: along a new dimension, if devices differ in it."""
+        """How a value inside leaves for a later part of the program: whole if devices share it, else piece by piece.
+
+        Pieces stand along the first dimension; a scalar gets one for that (see `_stacking`).
+        """
         axes = self.ordered(piece.varying & self.manual if self.check else self.manual)
         return PartitionSpec(axes) if axes else WHOLE
 
@@ -116,6 +119,18 @@ def bind(program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence
     ins = (*(WHOLE for _ in program.consts), *ins)
     hoisted = program.derive("hoisted", program.hoist)
     return shard_map_p(*program.consts, *args, jaxpr=hoisted, in_specs=ins, out_specs=tuple(outs), **view._asdict())
+
+
+def record_linear(
+    trace: LinearTrace, program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], view: View
+) -> list:
+    """`bind` for a program that is linear as a whole, so that nothing in it is looked for that could run at once."""
+    if not any(map(trace.is_unknown, args)):
+        return bind(program, args, ins, outs, view)
+    atoms = [trace.atom(x) for x in (*program.consts, *args)]
+    ins = (*(WHOLE for _ in program.consts), *ins)
+    params = {"jaxpr": program.derive("hoisted", program.hoist), "in_specs": ins, "out_specs": tuple(outs)}
+    return trace.record(shard_map_p, atoms, tuple(a.aval for a in atoms), params | view._asdict())
 
 
 class ShardMap(Primitive, name="shard_map", multiple=True):
@@ -183,11 +198,12 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         specs = [view.spec_of_residual(v.aval) for v in halves.primal.outvars[count:]]
         out = bind(_stacking(halves.primal, count, specs), primals, ins, [*outs, *specs], view)
         computed = iter(zip(out[count:], specs, strict=True))
-        # A residual that is an operand stays one, with the operand's spec; the others come with a dimension more.
+        # A residual that is an operand stays one, with the operand's spec.
         residuals = [(*next(computed), True) if f is None else (primals[f], ins[f], False) for f in halves.forwarded]
-        stacked = [is_new and bool(spec.axes) for _, spec, is_new in residuals]
-        out_dot = bind(
-            _unstacking(halves.linear, stacked),
+        linear = _unstacking(halves.linear, [is_new and bool(spec.axes) for _, spec, is_new in residuals])
+        out_dot = record_linear(
+            trace,
+            linear,
             [*(x for x, _, _ in residuals), *given],
             [*(s for _, s, _ in residuals), *_where(ins, nonzero)],
             _where(outs, halves.nonzero),
@@ -293,13 +309,14 @@ def _where(items: Sequence[Any], flags: Sequence[bool]) -> tuple:
 
 
 def _stacking(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) -> Jaxpr:
-    """A program whose results after the first `count` have a leading dimension of size 1 where their spec splits it."""
-    if not any(s.axes for s in specs):
+    """A program whose scalar results after the first `count` have a dimension of size 1 where their spec splits it."""
+    scalars = [bool(s.axes) and not v.aval.ndim for v, s in zip(program.outvars[count:], specs, strict=True)]
+    if not any(scalars):
         return program
 
     def fun(*xs: Any) -> list:
         out = run_program(program, *xs)
-        rest = [reshape_p(x, shape=(1, *x.shape)) if s.axes else x for x, s in zip(out[count:], specs, strict=True)]
+        rest = [reshape_p(x, shape=(1,)) if is_scalar else x for x, is_scalar in zip(out[count:], scalars, strict=True)]
         return [*out[:count], *rest]
 
     key = ("stacking", count, tuple(specs))
@@ -307,14 +324,15 @@ def _stacking(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) -> Jax
 
 
 def _unstacking(program: Jaxpr, stacked: Sequence[bool]) -> Jaxpr:
-    """A program that takes its first inputs with a leading dimension of size 1 where they are stacked."""
-    if not any(stacked):
+    """A program that takes scalars among its first inputs with the dimension of size 1 that they were given."""
+    flags = [f and not v.aval.ndim for v, f in zip(program.invars, stacked)]
+    if not any(flags):
         return program
-    flags = [*stacked, *[False] * (len(program.invars) - len(stacked))]
-    avals = [a.with_shape((1, *a.shape)) if f else a for a, f in zip(program.in_avals, flags, strict=True)]
+    flags += [False] * (len(program.invars) - len(flags))
+    avals = [a.with_shape((1,)) if f else a for a, f in zip(program.in_avals, flags, strict=True)]
 
     def fun(*xs: Any) -> list:
-        plain = [reshape_p(x, shape=x.shape[1:]) if f else x for x, f in zip(xs, flags, strict=True)]
+        plain = [reshape_p(x, shape=()) if f else x for x, f in zip(xs, flags, strict=True)]
         return run_program(program, *plain)
 
     return program.derive(("unstacking", tuple(flags)), lambda: stage(fun, avals, program.debug_name))
