@@ -39,7 +39,7 @@ class CNN(nnx.Module):
 def main(argv: list[str] | None = None, data: digits.Digits | None = None) -> float:
     """Train over all devices: 8 virtual ones where there is one CPU."""
     args = digits.arguments(__doc__, argv, epochs=30, rate=3e-3)
-    mesh = phalanx.make_mesh((len(phalanx.devices()),), ("data",))
+    mesh = phalanx.make_mesh((len(phalanx.devices()),), ("data",), phalanx.sharding.AxisType.Auto)
     print(f"{len(phalanx.devices())} devices, each with 1/{len(phalanx.devices())} of a batch")
     return digits.run("Digits CNN", CNN, args, sharding=NamedSharding(mesh, P("data")), data=data)
 

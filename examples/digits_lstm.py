@@ -38,7 +38,7 @@ class LSTM(nnx.Module):
 def main(argv: list[str] | None = None, data: digits.Digits | None = None) -> float:
     """Train over all devices."""
     args = digits.arguments(__doc__, argv, epochs=30, rate=5e-3)
-    mesh = phalanx.make_mesh((len(phalanx.devices()),), ("data",))
+    mesh = phalanx.make_mesh((len(phalanx.devices()),), ("data",), phalanx.sharding.AxisType.Auto)
     return digits.run("Digits LSTM", LSTM, args, sharding=NamedSharding(mesh, P("data")), data=data)
 
 

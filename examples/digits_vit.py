@@ -64,7 +64,7 @@ class ViT(nnx.Module):
 def main(argv: list[str] | None = None, data: digits.Digits | None = None) -> float:
     """Train over a mesh of 2 x 4 devices."""
     args = digits.arguments(__doc__, argv, epochs=40, rate=2e-3)
-    mesh = phalanx.make_mesh((2, 4), ("data", "model"))
+    mesh = phalanx.make_mesh((2, 4), ("data", "model"), phalanx.sharding.AxisType.Auto)
     with set_mesh(mesh):
         model = ViT(nnx.Rngs(0))
         for name, array in {"up": model.blocks[0].up.kernel.value, "down": model.blocks[0].down.kernel.value}.items():

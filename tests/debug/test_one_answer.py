@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -19,7 +20,7 @@ W = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("data", "model"))
+    return auto_mesh((4, 2), ("data", "model"))
 
 
 def model(params, x):
@@ -45,7 +46,7 @@ def test_meshes_are_chosen_by_the_axes_that_specs_name():
     report = debug.check_sharded(lambda x: jnp.sum(x, axis=1), X, in_shardings=(P("a"),))
     assert [t.mesh.axis_names for t in report] == [("a",)] * len(report)
     assert {t.mesh.size for t in report} == {2, 4, 8}
-    both = phalanx.make_mesh((2,), ("a",)), phalanx.make_mesh((4,), ("a",))
+    both = auto_mesh((2,), ("a",)), auto_mesh((4,), ("a",))
     assert {t.mesh for t in debug.check_sharded(jnp.sin, X, mesh=both)} >= set(both)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -260,7 +261,7 @@ def test_what_is_not_compiled_is_refused():
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("data", "model"))
+    return auto_mesh((4, 2), ("data", "model"))
 
 
 def test_shardings_are_kept_by_axis_name(mesh):
@@ -295,7 +296,7 @@ def test_another_number_of_devices_is_refused(mesh):
     with pytest.raises(
         ValueError, match=r"^shardings of exported sin, argument mesh: expected a mesh of 8 devices, got Mesh"
     ):
-        found.in_shardings_jax(phalanx.make_mesh((2,), ("x",)))
+        found.in_shardings_jax(auto_mesh((2,), ("x",)))
 
 
 def test_the_program_runs_in_the_reference_interpreter():

@@ -11,6 +11,7 @@ import functools
 import numpy as np
 import pytest
 from tests.lax import cases, structured_cases
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -24,7 +25,7 @@ from phalanx.testing import CommunicationError, assert_collectives, collectives
 
 @pytest.fixture(scope="module")
 def mesh():
-    return phalanx.make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def shape(mesh, sizes, spec, dtype=np.float32):
@@ -73,7 +74,7 @@ def splits():
 
 
 def check_split(eqn, avals, roles, name):
-    mesh = phalanx.make_mesh((2,), ("x",))
+    mesh = auto_mesh((2,), ("x",))
     args = [
         shape(mesh, a.shape, ["x" if n == name else None for n in names], a.dtype)
         for a, names in zip(avals, roles.operands, strict=True)

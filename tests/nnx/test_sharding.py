@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -17,7 +18,7 @@ kernel = initializers.normal(0.1)
 
 @pytest.fixture(scope="module")
 def mesh():
-    return phalanx.make_mesh((2, 4), ("data", "model"))
+    return auto_mesh((2, 4), ("data", "model"))
 
 
 class MLP(nnx.Module):

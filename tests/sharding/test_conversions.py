@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.meshes import auto_mesh
 
 from phalanx.core.errors import ShardingError
 from phalanx.engine import mlir
@@ -23,7 +24,6 @@ from phalanx.sharding import (
     P,
     SingleDeviceSharding,
     from_hlo_sharding,
-    make_mesh,
     sdy_sharding,
     to_sdy,
     to_sdy_mesh,
@@ -95,7 +95,7 @@ def test_a_spec_is_recovered_from_partitions_in_another_order(case, order):
 @pytest.mark.parametrize("sizes", [(8,), (4, 2), (2, 4), (2, 2, 2), (2, 1, 4)])
 def test_every_transposed_and_split_iota_is_recovered_or_kept(sizes):
     """A mesh axis may be split in XLA's iota: it is found where the pieces come together again."""
-    mesh = make_mesh(sizes, tuple("abc"[: len(sizes)]))
+    mesh = auto_mesh(sizes, tuple("abc"[: len(sizes)]))
     found = 0
     for tiles in [(8, 1), (4, 2), (2, 4), (1, 8), (2, 2), (4, 1), (1, 2), (1, 1)]:
         for perm in itertools.permutations(range(3)):
@@ -119,7 +119,7 @@ def test_every_transposed_and_split_iota_is_recovered_or_kept(sizes):
 
 
 def test_what_no_spec_says_is_kept_as_it_is():
-    mesh = make_mesh((4, 2), ("x", "y"))
+    mesh = auto_mesh((4, 2), ("x", "y"))
     halves = HloSharding.iota_tile([2, 4], [8], [0], [OpShardingType.REPLICATED])
     back = from_hlo_sharding(halves, mesh.flat_devices, mesh, 1)
     assert repr(back) == "GSPMDSharding(8 devices, {devices=[2,4]<=[8] last_tile_dim_replicate})"
@@ -139,7 +139,7 @@ class Module:
 
 
 def test_the_text_of_shardy_attributes():
-    mesh = make_mesh((4, 2), ("x", "y"))
+    mesh = auto_mesh((4, 2), ("x", "y"))
     with mlir.make_context(), ir.Location.unknown():
         assert str(to_sdy_mesh(mesh)) == '#sdy.mesh<["x"=4, "y"=2]>'
         assert str(to_sdy_mesh(mesh, mesh.flat_devices[::-1])) == (
@@ -163,7 +163,7 @@ def test_the_text_of_shardy_attributes():
 
 
 def test_meshes_are_declared_once():
-    mesh, flat = make_mesh((4, 2), ("x", "y")), make_mesh((8,), ("z",))
+    mesh, flat = auto_mesh((4, 2), ("x", "y")), auto_mesh((8,), ("z",))
     with mlir.make_context(), ir.Location.unknown():
         module = Module()
         texts = [
@@ -212,8 +212,8 @@ def test_a_compiled_program_gives_its_shardings_back(case, data):
 
 
 def test_shardings_without_a_spec_and_meshes_in_another_order_compile():
-    mesh = make_mesh((4, 2), ("x", "y"))
-    backwards = make_mesh((4, 2), ("x", "y"), devices=mesh.flat_devices[::-1])
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    backwards = auto_mesh((4, 2), ("x", "y"), devices=mesh.flat_devices[::-1])
     columns = GSPMDSharding(mesh.flat_devices, HloSharding.iota_tile([2, 1, 4], [8], [0], [OpShardingType.REPLICATED]))
     argument, result = compiled_shardings(columns, NamedSharding(backwards, P("x", "y")), (8, 8), mesh)
     assert places(argument, 2) == places(columns, 2)

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
@@ -39,7 +40,7 @@ def ids(devices):
 
 @pytest.fixture
 def mesh():
-    return make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def test_a_mesh_tells_its_shape(mesh):
@@ -69,7 +70,7 @@ def test_the_devices_of_a_mesh_cannot_be_changed(mesh):
 def test_axes_select_a_sub_mesh_in_their_order(mesh):
     assert mesh["x"].device_ids.tolist() == [0, 2, 4, 6]
     assert mesh["y", "x"].device_ids.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    cube = make_mesh((2, 2, 2), ("a", "b", "c"))
+    cube = auto_mesh((2, 2, 2), ("a", "b", "c"))
     assert cube["c", "a"].device_ids.tolist() == [[0, 4], [1, 5]]
     assert cube["c", "a"].axis_names == ("c", "a")
     with pytest.raises(ShardingError) as error:
@@ -133,6 +134,11 @@ def test_bad_meshes_are_refused():
     )
 
 
+def test_the_axes_of_make_mesh_are_explicit_and_those_of_a_mesh_of_devices_auto():
+    assert make_mesh((4, 2), ("x", "y")).axis_types == (AxisType.Explicit,) * 2
+    assert Mesh(all_devices("cpu")[:2], "x").axis_types == (AxisType.Auto,)
+
+
 def test_make_mesh_takes_the_first_devices():
     assert make_mesh((2,), ("x",)).device_ids.tolist() == [0, 1]
     assert make_mesh((2,), ("x",), devices=all_devices("cpu")[6:8]).device_ids.tolist() == [6, 7]
@@ -163,7 +169,7 @@ def test_a_hybrid_mesh_keeps_each_slice_in_a_box():
 
 
 def test_the_mesh_in_force_nests(mesh):
-    other = make_mesh((8,), ("z",))
+    other = auto_mesh((8,), ("z",))
     assert get_mesh().empty and get_abstract_mesh().empty and get_mesh() is get_mesh()
     outside = state.context
     with mesh as entered:

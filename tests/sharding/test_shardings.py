@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+from tests.meshes import auto_mesh
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
@@ -18,14 +19,13 @@ from phalanx.sharding import (
     P,
     PartitionSpec,
     SingleDeviceSharding,
-    make_mesh,
     to_sharding,
 )
 
 
 @pytest.fixture
 def mesh():
-    return make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def message(call):
@@ -115,7 +115,7 @@ def test_a_sharding_knows_its_devices(mesh):
     assert sharding.device_set == set(mesh.flat_devices) == sharding.addressable_devices
     assert sharding.num_devices == 8 and sharding.is_fully_addressable and not sharding.is_fully_replicated
     assert NamedSharding(mesh, P(None)).is_fully_replicated
-    assert NamedSharding(make_mesh((8, 1), ("x", "y")), P("y")).is_fully_replicated
+    assert NamedSharding(auto_mesh((8, 1), ("x", "y")), P("y")).is_fully_replicated
     assert sharding.addressable_devices_indices_map((4,)) == sharding.devices_indices_map((4,))
     assert sharding._device_assignment == mesh.flat_devices == tuple(sharding._internal_device_list)
     single = SingleDeviceSharding(mesh.flat_devices[1])
@@ -129,20 +129,20 @@ def test_equivalence_is_of_placements(mesh):
     def named(*entries, mesh=mesh):
         return NamedSharding(mesh, P(*entries))
 
-    flat = make_mesh((8,), ("z",))
+    flat = auto_mesh((8,), ("z",))
     assert named("x", None).is_equivalent_to(named("x"), 2)
     assert named(("x", "y")).is_equivalent_to(named("z", mesh=flat), 2)
     assert not named(("y", "x")).is_equivalent_to(named("z", mesh=flat), 2)
     assert not named("x").is_equivalent_to(named(None, "x"), 2)
     assert named().is_equivalent_to(GSPMDSharding.replicated(mesh.flat_devices), 3)
     assert not named().is_equivalent_to(SingleDeviceSharding(mesh.flat_devices[0]), 3)
-    one = make_mesh((1,), ("a",))
+    one = auto_mesh((1,), ("a",))
     assert NamedSharding(one, P("a")).is_equivalent_to(SingleDeviceSharding(one.flat_devices[0]), 1)
     assert not named("x").is_equivalent_to(named("x").with_memory_kind("pinned_host"), 1)
     assert named("x").is_equivalent_to(named("x").with_memory_kind("device"), 1)
     first, second = mesh.flat_devices[:2]
-    there = make_mesh((2,), ("a",), devices=[first, second])
-    back = make_mesh((2,), ("a",), devices=[second, first])
+    there = auto_mesh((2,), ("a",), devices=[first, second])
+    back = auto_mesh((2,), ("a",), devices=[second, first])
     assert not named("a", mesh=there).is_equivalent_to(named("a", mesh=back), 1)
 
 

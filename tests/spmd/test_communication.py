@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -19,7 +20,7 @@ X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("data", "model"))
+    return auto_mesh((4, 2), ("data", "model"))
 
 
 def put(x, mesh, *spec):

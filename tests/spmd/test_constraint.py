@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx as ph
 from phalanx import lax
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.engine.client import devices as all_devices
 from phalanx.lax.constraint import with_sharding_constraint
-from phalanx.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
+from phalanx.sharding import NamedSharding, P, SingleDeviceSharding
 from phalanx.spmd import jit
 from phalanx.spmd.placement import device_put
 
@@ -19,7 +20,7 @@ OPEN = P.UNCONSTRAINED
 
 @pytest.fixture
 def mesh():
-    return make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def values(*shape):
@@ -160,7 +161,7 @@ def test_what_does_not_fit_is_refused(mesh):
         "with_sharding_constraint: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', None).\n"
         "  To mend: drop the last entry, or give the array 2 dimensions."
     )
-    small = NamedSharding(make_mesh((2,), ("z",)), P("z"))
+    small = NamedSharding(auto_mesh((2,), ("z",)), P("z"))
     x = device_put(values(8), NamedSharding(mesh, P("x")))
     assert message(
         lambda: jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))(x)
@@ -177,7 +178,7 @@ def test_what_does_not_fit_is_refused(mesh):
 
 
 def test_the_mesh_cannot_be_changed_inside_a_compiled_function(mesh):
-    other = make_mesh((8,), ("z",))
+    other = auto_mesh((8,), ("z",))
 
     def f(x):
         with other:

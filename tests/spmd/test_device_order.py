@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx as ph
 from phalanx import lax
-from phalanx.sharding import GSPMDSharding, NamedSharding, P, make_mesh
+from phalanx.sharding import GSPMDSharding, NamedSharding, P
 from phalanx.spmd import device_put
 
 X = np.arange(16, dtype=np.float32)
@@ -15,12 +16,12 @@ X = np.arange(16, dtype=np.float32)
 
 @pytest.fixture
 def forth():
-    return NamedSharding(make_mesh((4, 2), ("x", "y")), P("x"))
+    return NamedSharding(auto_mesh((4, 2), ("x", "y")), P("x"))
 
 
 @pytest.fixture
 def back(forth):
-    return NamedSharding(make_mesh((4, 2), ("p", "q"), devices=forth.mesh.flat_devices[::-1]), P("p"))
+    return NamedSharding(auto_mesh((4, 2), ("p", "q"), devices=forth.mesh.flat_devices[::-1]), P("p"))
 
 
 def f(x, y):

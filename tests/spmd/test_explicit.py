@@ -230,6 +230,8 @@ def test_vmap_maps_over_split_dimensions(put):
     scanned = phalanx.vmap(lambda r: lax.scan(lambda c, _: (c + r.sum(), None), 0.0, None, length=3)[0])(a)
     assert type_of(scanned) == "f32[8@x]"
     np.testing.assert_allclose(scanned, 3 * X.sum(1))
+    named = phalanx.vmap(phalanx.jit(lambda r: r + 1), spmd_axis_name="x")
+    assert type_of(named(put(X, None, "y"))) == "f32[8@x,4@y]"
     assert refusal(phalanx.vmap(jnp.add), a, put(X, "y")) == (
         "vmap: expected mapped dimensions split alike, as one is over ('x',), got dimension 0 of f32[8@y,4].\n"
         "  To mend: reshard the arguments with phalanx.reshard."
@@ -281,8 +283,8 @@ def test_jit_types_arguments_and_results_as_declared(put, mesh):
     phalanx.jit(lambda a: inner.append(phalanx.typeof(a).str_short()) or a, in_shardings=y)(X)
     assert inner == ["f32[8@y,4]"]
     assert type_of(phalanx.jit(lambda a: phalanx.jit(lambda a: a * 2, out_shardings=y)(a) + 1)(a)) == "f32[8@y,4]"
-    assert refusal(phalanx.jit(lambda a: a, in_shardings=y), a) == (
-        "<lambda>, argument [0]: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
+    assert refusal(phalanx.jit(phalanx.jit(lambda a: a, in_shardings=y)), a) == (
+        "<lambda>, argument a: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
         "  To mend: reshard it with phalanx.reshard, or leave in_shardings open for this argument."
     )
     assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
@@ -340,6 +342,45 @@ def test_explicit_axes_give_types_inside_only():
         np.testing.assert_array_equal(got, 2 * X)
         np.testing.assert_array_equal(f(X), 2 * X)
     assert inner == ["f32[8@x,4]"] * 2
+
+
+def test_shard_map_leaves_the_axes_it_does_not_see_in_the_types(put, mesh):
+    seen = []
+
+    def f(v, w):
+        seen.append(phalanx.typeof(v).str_short())
+        return jnp.sin(v) @ w
+
+    options = dict(mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    v, w = put(X / 32, "x"), put(X.T, None, "y")
+    partly, wholly = phalanx.shard_map(f, axis_names={"x"}, **options), phalanx.shard_map(f, **options)
+    want = np.sin(X / 32) @ X.T
+    for call, type_ in ((partly, "f32[8@x,8@y]"), (wholly, "f32[8@x,8]")):
+        for run in (call, phalanx.jit(call)):
+            assert type_of(run(v, w)) == type_
+            np.testing.assert_allclose(run(v, w), want, rtol=1e-5)
+    assert "f32[4,4]{x}" in seen
+    g = phalanx.jit(phalanx.grad(lambda v, w: (partly(v, w) ** 2).sum(), (0, 1)))(v, w)
+    assert [type_of(x) for x in g] == ["f32[8@x,4]", "f32[4,8@y]"]
+    np.testing.assert_allclose(g[1], 2 * np.sin(X / 32).T @ want, rtol=1e-4)
+    inner = lambda v: phalanx.lax.psum(v, "x")
+    reduced = phalanx.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"})
+    assert type_of(phalanx.vmap(reduced)(put(X, "y"))) == "f32[8@y,2]"
+
+
+def test_callbacks_see_whole_arrays(put):
+    seen = []
+    phalanx.jit(lambda a: phalanx.debug.callback(lambda v: seen.append(np.asarray(v)), a))(put(X, "x", "y"))
+    phalanx.effects_barrier()
+    np.testing.assert_array_equal(seen[0], X)
+
+
+def test_results_fed_back_find_the_program_that_is_there(mesh):
+    step = phalanx.jit(lambda a: a * 2)
+    a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    for _ in range(3):
+        a = step(a)
+    assert step._cache_size() == 1 and a.sharding is NamedSharding(mesh, P("x"))
 
 
 def test_programs_print_their_shardings(put):

@@ -4,6 +4,7 @@ import logging
 import re
 
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -84,7 +85,7 @@ def test_an_unused_donation_takes_no_result_from_another():
 
 
 def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():
-    mesh = phalanx.make_mesh((4,), ("x",))
+    mesh = auto_mesh((4,), ("x",))
     split, whole = phalanx.NamedSharding(mesh, phalanx.P("x")), phalanx.NamedSharding(mesh, phalanx.P())
     a, b = phalanx.device_put(jnp.ones((8, 4)), split), phalanx.device_put(jnp.ones((8, 4)), whole)
     swapped = phalanx.jit(lambda x, y: (x + 1, y * 2), donate_argnums=(0, 1), out_shardings=(whole, split))

@@ -6,12 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.primitive import registry
 from phalanx.engine.client import devices as all_devices
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, make_mesh
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding
 from phalanx.spmd import reshard
 from phalanx.spmd.placement import (
     copy_to_host_async,
@@ -32,7 +33,7 @@ def cpu():
 
 @pytest.fixture
 def mesh():
-    return make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def values(*shape, dtype=np.float32):
@@ -120,8 +121,8 @@ def shardings_of(mesh, devices):
         GSPMDSharding(mesh.flat_devices, NamedSharding(mesh, P(None, "y"))._to_xla_hlo_sharding(2)),
         SingleDeviceSharding(devices[0]),
         SingleDeviceSharding(devices[5]),
-        NamedSharding(make_mesh((2, 2), ("x", "y"), devices=devices[2:6]), P("y", "x")),
-        NamedSharding(make_mesh((4,), ("x",), devices=devices[4:]), P(None, "x")),
+        NamedSharding(auto_mesh((2, 2), ("x", "y"), devices=devices[2:6]), P("y", "x")),
+        NamedSharding(auto_mesh((4,), ("x",), devices=devices[4:]), P(None, "x")),
     ]
 
 
@@ -163,7 +164,7 @@ def test_equal_placements_share_their_buffers(mesh):
     x = device_put(values(8), NamedSharding(mesh, P("x")))
     again = device_put(x, NamedSharding(mesh, P("x", None).canonical))
     assert again is x
-    other = device_put(x, NamedSharding(make_mesh((4, 2), ("p", "q")), P("p")))
+    other = device_put(x, NamedSharding(auto_mesh((4, 2), ("p", "q")), P("p")))
     assert other.sharding.spec == P("p") and pointers(other) == pointers(x)
     assert pointers(device_put(x, x.sharding, may_alias=False)) != pointers(x)
 
@@ -180,7 +181,7 @@ def test_donated_arrays_are_given_up(mesh):
     targets = [
         NamedSharding(mesh, P("x")),  # the same placement
         NamedSharding(mesh, P("y", "x")),  # a compiled move
-        NamedSharding(make_mesh((4, 2), ("x", "y"), devices=cpu()[7::-1]), P("x")),  # the same pieces elsewhere
+        NamedSharding(auto_mesh((4, 2), ("x", "y"), devices=cpu()[7::-1]), P("x")),  # the same pieces elsewhere
         SingleDeviceSharding(cpu()[2]),  # put together anew
     ]
     for target in targets:

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -21,7 +22,7 @@ RING = [(i, (i + 1) % 4) for i in range(4)]
 
 @pytest.fixture(scope="module")
 def mesh():
-    return phalanx.make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_each_device_gets_its_pieces_and_results_are_joined(over):
 
 
 def test_the_program_is_printed_with_what_varies():
-    mesh = phalanx.make_mesh((2,), ("x",))
+    mesh = auto_mesh((2,), ("x",))
     f = phalanx.shard_map(lambda v: lax.psum(v * 2, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
     assert str(phalanx.make_jaxpr(f)(np.ones(4, "float32"))) == (
         "{ lambda ; a:f32[4]. let\n"
@@ -169,7 +170,7 @@ def test_tracing_and_lowering_do_not_grow_with_the_mesh():
 
 
 def test_axes_of_one_device_need_no_check():
-    mesh = phalanx.make_mesh((1, 2), ("one", "x"))
+    mesh = auto_mesh((1, 2), ("one", "x"))
     f = phalanx.shard_map(
         lambda v: v + lax.axis_index("one"), mesh=mesh, in_specs=P("one", "x"), out_specs=P(None, "x")
     )
@@ -190,7 +191,7 @@ def test_a_mesh_whose_devices_are_in_another_order():
         lambda v: (lax.ppermute(v, "x", RING) + 100 * lax.axis_index("x"), lax.all_gather(v, "y", axis=1, tiled=True)),
         mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"),
     )  # fmt: skip
-    moved, gathered = phalanx.jit(f)(phalanx.device_put(A, NamedSharding(phalanx.make_mesh((8,), ("all",)), P("all"))))
+    moved, gathered = phalanx.jit(f)(phalanx.device_put(A, NamedSharding(auto_mesh((8,), ("all",)), P("all"))))
     np.testing.assert_allclose(moved, np.roll(A, 2, 0) + 100 * np.repeat(np.arange(4), 2)[:, None])
     np.testing.assert_allclose(gathered, np.concatenate([A, A], 1))
 
@@ -216,7 +217,7 @@ KEPT = {
 
 def test_the_partitioner_keeps_the_other_axes(mesh, over):
     """All collectives in one program: each gives what it gives on a mesh of the manual axis alone."""
-    alone = phalanx.make_mesh((4,), ("x",))
+    alone = auto_mesh((4,), ("x",))
     whole = {k: phalanx.shard_map(f, mesh=alone, in_specs=P("x"), out_specs=s) for k, (f, s) in KEPT.items()}
     want = phalanx.jit(lambda a: {k: f(a) for k, f in whole.items()})(A)
     parts = {k: over(f, in_specs=P("x"), out_specs=s, axis_names={"x"}) for k, (f, s) in KEPT.items()}
@@ -588,7 +589,7 @@ def test_other_misuse(mesh, over):
     assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
         "lax.psum axis_name: expected different names, got ('x', 'x').\n  To mend: name each axis once."
     )
-    small = phalanx.shard_map(lambda v: v, mesh=phalanx.make_mesh((2,), ("x",)), in_specs=P("x"), out_specs=P("x"))
+    small = phalanx.shard_map(lambda v: v, mesh=auto_mesh((2,), ("x",)), in_specs=P("x"), out_specs=P("x"))
     both = phalanx.jit(lambda v: small(over(lambda u: u, in_specs=P("x"), out_specs=P("x"))(v)))
     assert "expected a mesh of the 8 devices that the program runs on" in error(ShardingError, both, A)
 

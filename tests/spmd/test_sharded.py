@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -14,7 +15,7 @@ W = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("data", "model"))
+    return auto_mesh((4, 2), ("data", "model"))
 
 
 def step(w, x):

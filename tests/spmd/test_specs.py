@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -18,7 +19,7 @@ OPEN = P.UNCONSTRAINED
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def message(call):
@@ -167,7 +168,7 @@ def test_a_bare_spec_needs_a_mesh_wherever_it_stands(mesh):
             "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
         )
     f = phalanx.jit(double, in_shardings=P("x"))
-    flat = phalanx.make_mesh((8,), ("x",))
+    flat = auto_mesh((8,), ("x",))
     with mesh:
         assert f(X).sharding == NamedSharding(mesh, P("x"))
         with flat:
@@ -177,7 +178,7 @@ def test_a_bare_spec_needs_a_mesh_wherever_it_stands(mesh):
 
 @pytest.mark.parametrize("way", [lambda m: m, set_mesh, use_mesh], ids=["with mesh", "set_mesh", "use_mesh"])
 def test_the_mesh_stays_inside_a_compiled_function(mesh, way):
-    other = phalanx.make_mesh((8,), ("z",))
+    other = auto_mesh((8,), ("z",))
 
     def f(x):
         with way(other):

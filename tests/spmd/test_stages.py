@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -48,7 +49,7 @@ def test_compiled_stage_runs():
 
 
 def test_lowering_from_shapes_with_shardings():
-    mesh = phalanx.make_mesh((4, 2), ("x", "y"))
+    mesh = auto_mesh((4, 2), ("x", "y"))
     sharding = NamedSharding(mesh, P("x", "y"))
     shape = phalanx.ShapeDtypeStruct((8, 8), "float32", sharding=sharding)
     compiled = phalanx.jit(lambda v: v @ v.T).lower(shape).compile()

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
@@ -21,7 +22,7 @@ OPEN = P.UNCONSTRAINED
 
 @pytest.fixture
 def mesh():
-    return phalanx.make_mesh((4, 2), ("x", "y"))
+    return auto_mesh((4, 2), ("x", "y"))
 
 
 def on(mesh, *spec):

@@ -92,8 +92,11 @@ class ShapedArray:
         return self if self.sharding is None else self.update(sharding=None)
 
     def with_dim(self, dim: int, size: Any, axes: Any = None) -> ShapedArray:
-        """The type with one more dimension at `dim`, split over `axes` if given."""
-        sharding = self.sharding and self.sharding.with_dim(dim, axes)
+        """The type with one more dimension at `dim`, split over those of `axes` that are Explicit."""
+        sharding = self.sharding
+        if sharding is not None:
+            explicit = sharding.mesh.explicit_axes
+            sharding = sharding.with_dim(dim, tuple([a for a in axes or () if a in explicit]) or None)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
 
     def without_dim(self, dim: int) -> ShapedArray:

@@ -167,11 +167,11 @@ def lower(
 def _typed_outputs(program: Jaxpr, declared: list, devices: tuple) -> list:
     """The shardings of outputs, those in types included; where nothing is said, explicit axes split nothing."""
     typed = [v.aval.sharding for v in (*program.outvars, *program.invars) if v.aval.sharding is not None]
-    if not typed or typed[0].mesh.auto_axes:
+    if not typed or typed[0].mesh.auto_axes or typed[0].mesh.size != len(devices):
         return declared
     whole = typed[0].replicated
     return [
-        s if s is not None else NamedSharding((a := v.aval.sharding or whole).mesh.on(devices), a.spec)
+        s if s is not None else NamedSharding((a := v.aval.sharding or whole).mesh.on(devices), a.spec.canonical)
         for v, s in zip(program.outvars, declared, strict=True)
     ]
 

@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.core import dtypes, dynamic, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
 from phalanx.core.dims import is_constant_shape
-from phalanx.core.errors import RuleError
+from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
 from phalanx.core.seat import Seat
 from phalanx.core.source import Scoped
@@ -124,7 +124,14 @@ class ModuleContext:
 
     def constrained(self, x: Any, aval: Any) -> Any:
         """A value held to the sharding in its type: over Explicit axes as the type says, over others as it will be."""
-        if self.num_partitions == 1:
+        if (size := aval.sharding.mesh.size) != self.num_partitions:
+            raise ShardingError(
+                "lowering of a program",
+                expected=f"a mesh of the {self.num_partitions} devices that the program runs on",
+                got=f"{aval.str_short()} over {aval.sharding.mesh}",
+                mend="give the program arguments on that mesh, or in_shardings",
+            )
+        if size == 1:
             return x
         if (attribute := self.constraints.get(aval)) is None:
             attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)

@@ -18,7 +18,7 @@ from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.engine.client import devices
-from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, P, make_mesh, use_mesh
+from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make_mesh, use_mesh
 from phalanx.spmd.communication import Collectives, collectives_of
 from phalanx.spmd.jit import jit
 from phalanx.transforms.autodiff import vjp
@@ -222,7 +222,7 @@ def _meshes(leaves: list, args: tuple, mesh: Any, in_shardings: Any) -> tuple[li
     names = given[0].axis_names if given else tuple(dict.fromkeys(a for spec in specs for a in spec.axes))
     pool = max((m.flat_devices for m in given), key=len) if given else tuple(devices())
     sizes = _sizes(names, specs, shapes, len(pool))
-    alone, *others = [make_mesh(s, names, devices=pool[: math.prod(s)]) for s in sizes]
+    alone, *others = [make_mesh(s, names, AxisType.Auto, devices=pool[: math.prod(s)]) for s in sizes]
     fitting = [m for m in dict.fromkeys([*given, *others]) if _fits(dict(m.shape), specs, shapes)]
     if not any(m.size > 1 for m in fitting):
         raise ArgumentError(

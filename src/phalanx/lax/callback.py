@@ -82,11 +82,11 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         return no_effects if effect is None else frozenset({effect})
 
     def roles(self, *avals: Any, results: tuple, **_: Any) -> Roles:
-        # The function sees whole arrays: nothing of them can be split.
+        # The function sees whole arrays: nothing of them can be split, and what is split comes together before.
         operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
         outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(results)]
         whole = [name for names in (*operands, *outs) for name in names]
-        return Roles(operands, outs, whole=whole)
+        return Roles(operands, outs, whole=whole, resized={name: () for names in operands for name in names})
 
     def run(
         self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **_: Any

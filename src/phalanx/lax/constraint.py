@@ -124,8 +124,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
     Examples:
       >>> import phalanx
-      >>> from phalanx.sharding import P, make_mesh
-      >>> with make_mesh((1,), ("data",)):
+      >>> from phalanx.sharding import AxisType, P, make_mesh
+      >>> with make_mesh((1,), ("data",), AxisType.Auto):
       ...     with_sharding_constraint(phalanx.lax.iota("float32", 4), P("data")).sharding.spec
       PartitionSpec('data')
     """

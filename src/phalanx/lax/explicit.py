@@ -75,7 +75,7 @@ def _on_devices(x: Any, sharding: NamedSharding) -> NamedSharding | None:
     if held is not None and mesh.auto_axes:
         free = set(mesh.auto_axes)
         dims = [(*axes, *[a for a in now if a in free]) for axes, now in zip(dims, held.axes(ndim), strict=True)]
-    return NamedSharding(mesh, PartitionSpec.of_dims(dims))
+    return NamedSharding(mesh, PartitionSpec.of_dims(dims).canonical)
 
 
 def open_type(x: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from phalanx.core.array import Array
 from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
-from phalanx.lax.constraint import with_sharding_constraint
+from phalanx.lax.explicit import placed as lying
 from phalanx.sharding import NamedSharding, PartitionSpec
 
 _rules: list[dict[str, Any]] = [{}]
@@ -99,4 +99,4 @@ def placed(value: Any, names: Any, mesh: Any = None, rules: Any = None) -> Any:
                 mend="name each dimension once",
             )
         sharding = NamedSharding(mesh, spec)
-    return with_sharding_constraint(value, sharding) if isinstance(value, Array) else value
+    return lying(value, sharding, "out_sharding of a variable") if isinstance(value, Array) else value

@@ -30,7 +30,7 @@ def make_mesh(
     Args:
       axis_shapes: size of each axis.
       axis_names: name of each axis.
-      axis_types: type of each axis, all `AxisType.Auto` if not given.
+      axis_types: type of each axis, all `AxisType.Explicit` if not given: how arrays are split is part of their types.
       devices: the devices to use; if not given, the first ones of the default platform.
 
     Returns:
@@ -41,13 +41,14 @@ def make_mesh(
 
     Examples:
       >>> make_mesh((1, 1), ("data", "model"))
-      Mesh('data': 1, 'model': 1)
+      Mesh('data': 1, 'model': 1, axis_types=(Explicit, Explicit))
     """
     if devices is None:
         devices = all_devices()
         if (wanted := math.prod(axis_shapes)) < len(devices):
             devices = devices[:wanted]
-    return Mesh(create_device_mesh(axis_shapes, devices, _where="make_mesh"), tuple(axis_names), axis_types)
+    box = create_device_mesh(axis_shapes, devices, _where="make_mesh")
+    return Mesh(box, tuple(axis_names), AxisType.Explicit if axis_types is None else axis_types)
 
 
 def create_device_mesh(

@@ -188,8 +188,7 @@ class Jit:
             trees.append(tree)
             return split_as_declared(leaves, out, options["out_shardings"])
 
-        args, kwargs = call.dynamic()
-        avals = declared_types(avals, args, options["in_shardings"], self._name)
+        avals = declared_types(avals, call, options["in_shardings"], self._name)
         with logged("Tracing", self._name, avals):
             program = stage(flat, avals, self._name)
         return Traced(self._fun, program, call, trees[0], options, self._signature)

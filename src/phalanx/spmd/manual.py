@@ -271,13 +271,14 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         mapped = [d is not None for d in dims]
         name = None if axis.name in view.manual else axis.name
         split = _split_by(axis, view, name is not None and name in named_axes(jaxpr))
-        inner = Axis(axis.size // view.parts(split), name, axis.spmd_name)
+        kept = tuple(a for a in axis.split if a not in view.manual)
+        inner = Axis(axis.size // view.parts(split), name, axis.spmd_name, kept)
         wider = [
             a.with_varying(a.varying.union(split)) if m and view.check else a for a, m in zip(jaxpr.in_avals, mapped)
         ]
         with view.scope():
             derived, out_mapped = batch_program(retyped(jaxpr, wider), inner, mapped)
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims, strict=True)]
+        moved = [to_front(x, d, axis.size, kept) if d is not None else x for x, d in zip(args, dims, strict=True)]
         ins, outs = (
             [PartitionSpec(split or None, *s) if m else s for s, m in zip(specs, which, strict=True)]
             for specs, which in ((in_specs, mapped), (out_specs, out_mapped))

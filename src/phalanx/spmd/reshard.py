@@ -183,7 +183,7 @@ def compile_exchange(
       The program. What it keeps in memory on the way is checked by the caller.
     """
     devices = wanted[0].sharding._device_assignment
-    avals = [physical_aval(t.aval) for t in held]
+    avals = [physical_aval(t.aval).unsharded() for t in held]
     sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
     roads = [route(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
 

@@ -18,6 +18,7 @@ from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal
 from phalanx.core.lowering import physical_aval
+from phalanx.core.trace import Tracer
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding
@@ -46,27 +47,28 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     return tuple(flat)
 
 
-def declared_types(avals: Sequence[ShapedArray], args: Any, declared: Any, name: str) -> tuple:
+def declared_types(avals: Sequence[ShapedArray], call: Any, declared: Any, name: str) -> tuple:
     """The types of a function's arguments, with the shardings over Explicit axes that `in_shardings` gives them.
 
     Raises:
-      ShardingError: an argument's type has another sharding.
+      ShardingError: the type of a traced argument has another sharding; concrete ones are compared when placed.
     """
     if declared is UNSPECIFIED or declared is None:
         return tuple(avals)
-    shardings = prefix_shardings(declared, tree_map(aval_of, args), "in_shardings")
+    shardings = prefix_shardings(declared, tree_map(aval_of, call.dynamic()[0]), "in_shardings")
     out = list(avals)
     for i, (a, s) in enumerate(zip(avals, shardings)):  # keyword arguments follow, about which nothing is declared
         in_type = None if s is None else s.as_type(a.ndim)
-        if in_type is not None and a.sharding is not None and a.sharding is not in_type:
-            path = keystr(tree_flatten_with_path(args)[0][i][0])
+        if in_type is None:
+            continue
+        if a.sharding is not None and a.sharding is not in_type and isinstance(call.leaves[i], Tracer):
             raise ShardingError(
-                f"{name}, argument {path}",
+                f"{name}, argument {call.path(i)}",
                 expected=f"an array with the declared sharding {s.spec}",
                 got=a.str_short(),
                 mend="reshard it with phalanx.reshard, or leave in_shardings open for this argument",
             )
-        out[i] = a if in_type is None else a.update(sharding=in_type)
+        out[i] = a.update(sharding=in_type)
     return tuple(out)
 
 

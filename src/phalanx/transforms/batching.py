@@ -275,7 +275,7 @@ def vmap(
             trees.append(out_tree)
             return out
 
-        axis = Axis(size, axis_name, spmd_axis_name, _explicit_split(leaves, in_dims))
+        axis = Axis(size, axis_name, spmd_axis_name, _explicit_split(leaves, in_dims) or spmd_axis_name or ())
         out, dims_out = vmap_flat(flat_fun, leaves, in_dims, axis, f"vmap of {getattr(fun, '__name__', 'function')}")
         out_dims = _output_dims(out_axes, tree_unflatten(trees[0], out))
         placed = [

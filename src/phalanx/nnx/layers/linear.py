@@ -16,6 +16,7 @@ from phalanx import numpy as jnp
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.lax.explicit import placed
 from phalanx.nn import initializers
 from phalanx.nnx.layers.parameters import (
     NO_METADATA,
@@ -430,7 +431,7 @@ class Embed(Module):
             raise DTypeError("nnx.Embed, inputs", expected="integers", got=inputs.dtype.name,
                              mend="convert them, or use nnx.Linear for vectors")  # fmt: skip
         out = _rows(inputs, self.embedding.value, self.dtype)
-        return out if out_sharding is None else lax.with_sharding_constraint(out, out_sharding)
+        return placed(out, out_sharding, "nnx.Embed, out_sharding")
 
     def attend(self, query: Any, out_sharding: Any = None) -> Any:
         """The products of vectors with all of the table: num[..., features] -> num[..., num_embeddings].
