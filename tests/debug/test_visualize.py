@@ -10,7 +10,7 @@ import pytest
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.debug import draw_sharding, visualize_array_sharding, visualize_sharding
 from phalanx.debug.visualize import MissingExtraError
-from phalanx.sharding import NamedSharding, P, make_mesh
+from phalanx.sharding import AbstractMesh, NamedSharding, P, make_mesh
 
 
 @pytest.fixture
@@ -59,6 +59,13 @@ def test_a_long_label_is_wrapped(mesh, capsys):
 
 def test_a_scalar_is_one_part(mesh, capsys):
     assert "CPU 0,1,2,3,4,5,6,7" in drawn(capsys, (), NamedSharding(mesh, P()), plain=True, min_width=30)
+
+
+def test_a_mesh_without_devices_is_drawn_by_number(capsys):
+    abstract = NamedSharding(AbstractMesh((2, 2), ("x", "y")), P("x"))
+    assert drawn(capsys, (2, 2), abstract, plain=True, scale=0.3) == (
+        "┌────────────┐\n│ device 0,1 │\n├────────────┤\n│ device 2,3 │\n└────────────┘\n"
+    )
 
 
 def test_an_array_is_drawn_by_its_sharding(mesh, capsys):

@@ -46,6 +46,12 @@ def test_the_modules_of_a_reference_page_exist(page):
         assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), module
 
 
+def test_no_module_is_documented_on_two_pages():
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    modules = [m for page in pages for m in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)]
+    assert len(modules) == len(set(modules)), sorted({m for m in modules if modules.count(m) > 1})
+
+
 @pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "docs"])
 def test_the_makefile_has_the_targets_of_the_readme(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, NamedTuple, TypeAlias
 
 from phalanx.core.errors import ArgumentTypeError
-from phalanx.sharding import Sharding
+from phalanx.sharding import Mesh, NamedSharding, Sharding
 
 Rgb: TypeAlias = tuple[int, int, int]
 
@@ -243,20 +243,29 @@ def _parts(shape: tuple[int, ...], sharding: Sharding) -> dict[tuple[int, ...], 
     """The parts by their coordinates, in row-major order, as of an array of at least two dimensions."""
     tiling = sharding.tiling(len(shape))
     padding = (0,) * (2 - len(shape))
-    owners: dict[tuple[int, ...], list[Any]] = {}
-    for device, at in zip(sharding._device_assignment, tiling.coordinates.tolist(), strict=True):
-        owners.setdefault((*padding, *at), []).append(device)
+    owners: dict[tuple[int, ...], list[int]] = {}
+    kind, numbers = _devices(sharding)
+    for number, at in zip(numbers, tiling.coordinates.tolist(), strict=True):
+        owners.setdefault((*padding, *at), []).append(number)
     sizes, cuts = (1,) * len(padding) + shape, (1,) * len(padding) + tiling.parts
     parts = {}
-    for number, (at, devices) in enumerate(sorted(owners.items())):
-        ids = ",".join(str(i) for i in sorted(device.id for device in devices))
+    for number, (at, holders) in enumerate(sorted(owners.items())):
+        ids = ",".join(map(str, sorted(holders)))
         bounds = []
         for place, size, cut in zip(at, sizes, cuts, strict=True):
             part = -(-size // cut)  # the last parts of an uneven dimension are shorter, or empty
             bounds.append((min(place * part, size), min((place + 1) * part, size)))
         shown = tuple(bounds[len(padding) :]) if len(shape) < 2 else tuple(bounds)
-        parts[at] = Part(f"{devices[0].platform.upper()} {ids}", shown, number)
+        parts[at] = Part(f"{kind} {ids}", shown, number)
     return parts
+
+
+def _devices(sharding: Sharding) -> tuple[str, list[int]]:
+    """What the devices are called and their numbers, in order; those of an abstract mesh are counted."""
+    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
+        return "device", list(range(sharding.num_devices))
+    devices = sharding._device_assignment
+    return devices[0].platform.upper(), [device.id for device in devices]
 
 
 def _size(part: Part, dim: int) -> int:
