@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from phalanx import errors as errors
     from phalanx import experimental as experimental
     from phalanx import export as export
+    from phalanx import flatten_util as flatten_util
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
     from phalanx import nn as nn
@@ -145,6 +146,7 @@ _MODULES = {
             "errors",
             "experimental",
             "export",
+            "flatten_util",
             "engine",
             "interpreters",
             "lax",

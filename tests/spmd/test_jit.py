@@ -306,3 +306,10 @@ def test_programs_that_drop_inputs_and_hold_constants_are_still_hits():
         x = jnp.ones(())
         x.delete()
         f(x, jnp.zeros(7), 1)
+
+
+def test_an_inlined_function_is_part_of_the_program_that_calls_it():
+    inner = phalanx.jit(lambda x: x * 2 + 1, inline=True)
+    program = phalanx.make_jaxpr(lambda x: inner(x) + 1)(1.0)
+    assert [e.primitive.name for e in program.eqns] == ["mul", "add", "add"]
+    assert phalanx.make_jaxpr(phalanx.jit(lambda x: x * 2))(1.0).eqns[0].primitive.name == "jit"

@@ -303,3 +303,17 @@ def test_custom_linear_solve_and_root():
 
     np.testing.assert_allclose(root(8.0), 2.0, rtol=1e-5)
     np.testing.assert_allclose(phalanx.grad(root)(8.0), 1 / 12, rtol=1e-4)
+
+
+def test_a_weak_carry_gives_way_only_to_what_holds_its_values():
+    grow = lambda dtype: lambda c, _: (c + jnp.ones((), dtype), None)
+    for start, dtype in [(0, np.float32), (0, np.uint8), (0.0, jnp.bfloat16)]:
+        assert lax.scan(grow(dtype), start, length=2)[0].dtype == dtype
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.scan(lambda c, _: (c.astype(int), None), 0.0, length=2)
+    assert str(e.value) == (
+        "scan, the carry that f returns: expected type ~f32[], that of init, got i32[].\n"
+        "  To mend: convert it with .astype or reshape it, or change init."
+    )
+    with pytest.raises(ArgumentTypeError, match="that of init_val, got u8"):
+        lax.while_loop(lambda c: c < 1, lambda c: jnp.uint8(1), 0.0)

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from phalanx.core.jaxpr import Literal as Literal
     from phalanx.core.jaxpr import Var as Var
     from phalanx.core.jaxpr import eval_jaxpr as eval_jaxpr
+    from phalanx.core.jaxpr import jaxpr_as_fun as jaxpr_as_fun
     from phalanx.core.primitive import Primitive as Primitive
     from phalanx.core.trace import Tracer as Tracer
 
 _WHERE = {
     "Array": "array", "ClosedJaxpr": "jaxpr", "Jaxpr": "jaxpr", "Literal": "jaxpr", "Primitive": "primitive",
     "ShapeDtypeStruct": "aval", "ShapedArray": "aval", "Tracer": "trace", "Var": "jaxpr", "check_jaxpr": "checker",
-    "effects_barrier": "dispatch", "eval_jaxpr": "jaxpr",
+    "effects_barrier": "dispatch", "eval_jaxpr": "jaxpr", "jaxpr_as_fun": "jaxpr",
 }  # fmt: skip
 
 

@@ -312,7 +312,8 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
             return f"Array({self.aval}, sharding={self.sharding})"
         weak = ", weak_type=True" if self.weak_type else ""
         body = np.array2string(self._value, prefix="Array(", separator=", ", threshold=1000)
-        return f"Array({body}, dtype={self.dtype.name}{weak})"
+        shape = "" if self.size or self.ndim == 1 else f", shape={self.shape}"
+        return f"Array({body}{shape}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
         if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype):

@@ -7,6 +7,7 @@ which constants are leading inputs. The printer is in `printer`, the checker in 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -214,7 +215,29 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
     return [read(a) for a in jaxpr.outvars]
 
 
-eval_jaxpr = run_program
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list:
+    """Run a program on values, on the current trace, with these values for its constants.
+
+    Args:
+      jaxpr: the program.
+      consts: the values, such as `jaxpr.consts`.
+      args: the inputs, flat.
+
+    Returns:
+      The results, flat.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(lambda x: x * 2)(1.0)
+      >>> float(eval_jaxpr(program.jaxpr, program.consts, 3.0)[0])
+      6.0
+    """
+    return run_program(jaxpr if consts is jaxpr.consts else jaxpr.replace(consts=consts), *args)
+
+
+def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list]:
+    """A program as a function of its flat inputs, which gives its flat results."""
+    return functools.partial(run_program, jaxpr)
 
 
 def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:

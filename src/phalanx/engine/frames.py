@@ -129,13 +129,12 @@ def guard(face: dict[str, Any], names: Iterable[str] | None = None) -> None:
         held = face[name]
         if held.__code__ in _boundaries:
             continue
-        guarded = made.get(id(held))
-        if guarded is None and held.__code__.co_filename.startswith(PACKAGE):
-            guarded = made[id(held)] = boundary(held)
-            home = vars(sys.modules[held.__module__])
-            if home.get(held.__name__) is held:  # where pickle looks for it, and doctest for its examples
-                home[held.__name__] = guarded
-        face[name] = guarded or held
+        if id(held) not in made and held.__code__.co_filename.startswith(PACKAGE):
+            made[id(held)] = boundary(held)
+            home, own_name = vars(sys.modules[held.__module__]), str(held.__name__)
+            if home.get(own_name) is held:  # where pickle looks for it, and doctest for its examples
+                home[own_name] = made[id(held)]
+        face[name] = made.get(id(held), held)
 
 
 def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:

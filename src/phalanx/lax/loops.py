@@ -953,7 +953,7 @@ def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]
     after = made[1]
     if len(after) != len(avals):
         return list(init), avals, made
-    wider = [b if a.weak_type and not a.matches(b) and a.shape == b.shape else a for a, b in zip(avals, after)]
+    wider = [b if _gives_way(a, b) else a for a, b in zip(avals, after)]
     if wider != avals:
         init = [vector_space.convert(x, w.dtype) if w is not a else x for x, a, w in zip(init, avals, wider)]
         made = make(leaf_avals(init))
@@ -965,6 +965,14 @@ def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]
     while (varying := widened(avals, made[1])) != avals:
         avals, made = varying, make(varying)
     return list(init), avals, made
+
+
+def _gives_way(aval: ShapedArray, after: ShapedArray) -> bool:
+    """Whether an initial value is weak and takes the type that its carry comes back with, without losing its kind."""
+    if not aval.weak_type or aval.matches(after) or aval.shape != after.shape:
+        return False
+    is_number = dtypes.issubdtype(after.dtype, np.number)
+    return is_number and dtypes.promote_pair(aval.dtype, True, after.dtype, after.weak_type)[0] == after.dtype
 
 
 def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:

@@ -20,6 +20,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
@@ -128,7 +129,10 @@ class Jit:
         call = self._signature.split(args, kwargs)
         if state.trace is not None:
             traced = self._traced(call)
-            out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
+            if traced.options.inline:
+                out = run_program(traced.program, *call.leaves)
+            else:
+                out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
         entry = self._entry(call)
         out = entry(call.leaves)
