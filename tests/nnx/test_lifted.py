@@ -144,8 +144,19 @@ def test_jit_passes_static_and_keyword_arguments_and_pytrees_of_modules():
         return models["a"](X) ** power
 
     assert jnp.allclose(run({"a": model}, power=2), Model()(X) ** 2, atol=1e-6) and calls(model) == [1, 1]
+    traces = []
+
+    @functools.partial(nnx.jit, static_argnums=(0, 2))
+    def scaled(by, model, mode="up"):
+        traces.append((by, mode))
+        return model(X) * by if mode == "up" else model(X) / by
+
+    for _ in range(2):
+        assert jnp.allclose(scaled(2, model), Model()(X) * 2, atol=1e-6)
+        assert jnp.allclose(scaled(4, model, mode="down"), Model()(X) / 4, atol=1e-6)
+    assert traces == [(2, "up"), (4, "down")] and len(scaled._jit._calls) == 2 and calls(model) == [5, 5]
     total = nnx.jit(lambda state: sum(jnp.sum(v.value) for v in state.layers[0].values()))
-    assert float(total(nnx.state(model, nnx.BatchStat))) == 1
+    assert float(total(nnx.state(model, nnx.BatchStat))) == 5
 
 
 def test_jit_takes_host_data_and_nested_values():

@@ -40,6 +40,7 @@ from phalanx.nnx.functional import map as map
 from phalanx.nnx.functional import merge as merge
 from phalanx.nnx.functional import pop as pop
 from phalanx.nnx.functional import recursive_map as recursive_map
+from phalanx.nnx.functional import set_metadata as set_metadata
 from phalanx.nnx.functional import split as split
 from phalanx.nnx.functional import state as state
 from phalanx.nnx.functional import unflatten as unflatten
@@ -66,6 +67,7 @@ from phalanx.nnx.objects import is_data as is_data
 from phalanx.nnx.objects import static as static
 from phalanx.nnx.partitioning import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.partitioning import abstract_with_sharding as abstract_with_sharding
+from phalanx.nnx.partitioning import get_abstract_model as get_abstract_model
 from phalanx.nnx.partitioning import get_named_sharding as get_named_sharding
 from phalanx.nnx.partitioning import get_partition_spec as get_partition_spec
 from phalanx.nnx.partitioning import with_metadata as with_metadata
@@ -117,7 +119,9 @@ Any = AnyOf
 Pytree = Object
 Static = StaticHint
 filterlib = filters
+iter_module_children = iter_children
 pure = as_pure
+with_attributes = view
 
 # Where a name that is loaded at its first use lives.
 _LAZY = {

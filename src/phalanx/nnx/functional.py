@@ -547,6 +547,28 @@ def set_attributes(node: Any, *filters: Filter, raise_if_not_found: bool = True,
         )
 
 
+def set_metadata(node: Any, /, *, only: Filter = ..., **metadata: Any) -> None:
+    """Set metadata of all variables in a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      only: of which variables.
+      **metadata: names and values.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> nnx.set_metadata([w], tag="slow")
+      >>> w.tag
+      'slow'
+    """
+    predicate = to_predicate(only)
+    found = graph_of(node)
+    for path, variable in zip(found.paths, found.variables, strict=True):
+        if predicate(path, variable):
+            variable.set_metadata(**metadata)
+
+
 def flatten(node: Any, /, **_: Any) -> tuple[GraphDef, Any]:
     """The structure of a module and its leaves by path.
 

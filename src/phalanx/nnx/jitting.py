@@ -24,21 +24,12 @@ from phalanx.nnx.lifting import Lifted, Outputs, Parts, bring_back, gather, is_r
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variables import Static, Variable
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.arguments import Signature
 
 _type_of, _buffer_of, _value_of = map(operator.attrgetter, ("_type", "_buffer", "_value"))
 _NO_MODULES = joint_graph(())
-
-
-class _Opaque:
-    """A static argument, hidden from the walk."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
 
 
 def _hit(call: dispatch.Call, outputs: Outputs) -> tuple:
@@ -66,14 +57,18 @@ class LiftedJit:
 
     def function(self) -> Callable:  # noqa: C901 - the hot path stands in one piece
         """The callable that users hold."""
-        calls, slowly, is_plain, wrap = self._calls, self._call, self._statics.is_plain, Array
+        calls, slowly, wrap = self._calls, self._call, Array
+        is_plain, take_statics = self._statics.is_plain, self._take_statics
         last: tuple = ((), None, None, ())
 
         @functools.wraps(self._fun)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
+        def compiled(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
             nonlocal last
             try:
-                found = collected(args, kwargs) if is_plain and state.trace is None else None
+                if state.trace is not None:
+                    return slowly(args, kwargs)
+                own, named, statics = (args, kwargs, ()) if is_plain else take_statics(args, kwargs)
+                found = collected(own, named, statics)
                 if found is None:
                     return slowly(args, kwargs)
                 key, inputs, variables = found
@@ -115,17 +110,24 @@ class LiftedJit:
         compiled._jit = self  # type: ignore[attr-defined]
         return as_boundary(compiled)
 
-    def _gather(self, args: tuple, kwargs: dict) -> tuple[Parts, tuple, dict]:
-        """The arguments taken apart, and as the inner function takes them."""
+    def _take_statics(self, args: tuple, kwargs: dict) -> tuple[tuple, dict, tuple]:
+        """The other arguments, and the static ones by their positions and names."""
         numbers, names = self._statics.static_argnums, self._statics.static_argnames
-        if not self._statics.is_plain:
-            args = tuple([_Opaque(x) if i in numbers else x for i, x in enumerate(args)])
-            kwargs = {k: _Opaque(x) if k in names else x for k, x in kwargs.items()}
-        parts = gather((args, kwargs))
+        statics = [(i, Static(x)) for i, x in enumerate(args) if i in numbers]
+        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
+        own = tuple([x for i, x in enumerate(args) if i not in numbers])
+        return own, {k: x for k, x in kwargs.items() if k not in names}, tuple(statics)
+
+    def _gather(self, args: tuple, kwargs: dict) -> tuple[Parts, tuple, dict]:
+        """The arguments taken apart, without the static ones, and all as the inner function takes them."""
+        own, named, statics = self._take_statics(args, kwargs)
+        parts = gather((own, named))
         own, named = parts.shadowed()
-        if not self._statics.is_plain:
-            own = tuple([x.value if type(x) is _Opaque else x for x in own])
-            named = {k: x.value if type(x) is _Opaque else x for k, x in named.items()}
+        if statics:
+            fixed = dict(statics)
+            given = iter(own)
+            own = tuple([fixed[i].value if i in fixed else next(given) for i in range(len(args))])
+            named |= {k: x.value for k, x in statics if isinstance(k, str)}
         return parts, own, named
 
     def _call(self, args: tuple, kwargs: dict, key: Any = None, types: Any = None) -> Any:
@@ -133,16 +135,25 @@ class LiftedJit:
         parts, own, named = self._gather(args, kwargs)
         inner = self._inner_for(parts)
         outputs = inner(*own, **named)
-        if state.trace is None and self._statics.is_plain and not state.context.disable_jit:
-            if key is None and (found := collected(args, kwargs)) is not None:  # the graphs were made just now
-                key, inputs, _ = found
-                is_flat = all(type(x) is Array for x in inputs)
-                key, _, types = (key, inputs, [x._type for x in inputs]) if is_flat else typed(key, inputs)
+        if state.trace is None and not state.context.disable_jit:
+            if key is None:
+                key, types = self._key(args, kwargs)  # the graphs were made just now
             call = inner._jit.entry(own, named)
             is_flat = len(outputs.values) == len(call.out_types)
             if key is not None and is_flat and call.is_plain and outputs.outcome.rebuild is None:
                 self._calls[key, tuple(types), state.context] = _hit(call, outputs)
         return bring_back(parts, outputs)
+
+    def _key(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        """What a call like this is found by, or None if it always takes the slow road."""
+        found = collected(*self._take_statics(args, kwargs))
+        if found is None:
+            return None, None
+        key, inputs, _ = found
+        if all(type(x) is Array for x in inputs):
+            return key, [x._type for x in inputs]
+        key, _, types = typed(key, inputs)
+        return key, types
 
     def _inner_for(self, parts: Parts) -> Any:
         """The compiled function of shadows: one for all, or one for each structure where shardings depend on it."""
@@ -205,7 +216,7 @@ class _Placed(Lifted):
         return outputs
 
 
-def collected(args: tuple, kwargs: dict) -> tuple[tuple, list, Sequence[Variable]] | None:
+def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, list, Sequence[Variable]] | None:
     """The key of a call's structure, its arrays in the program's order, and the variables of its modules.
 
     None where a structure has to be walked first, or an argument holds modules or variables in a pytree.
@@ -238,7 +249,7 @@ def collected(args: tuple, kwargs: dict) -> tuple[tuple, list, Sequence[Variable
         joint = graphs[0].joints.get(tuple(graphs[1:]))
         if joint is None:
             return None
-    return _keyed(given, kinds, len(kwargs), joint)
+    return _keyed(given, kinds, len(kwargs), joint, statics)
 
 
 def typed(key: tuple, inputs: list) -> tuple[tuple, list, list]:
@@ -247,12 +258,14 @@ def typed(key: tuple, inputs: list) -> tuple[tuple, list, list]:
     return (*key, tree), leaves, [*map(concrete_type, leaves)]
 
 
-def _keyed(given: tuple, kinds: list, num_names: int, joint: Graph | None) -> tuple[tuple, list, Sequence[Variable]]:
+def _keyed(
+    given: tuple, kinds: list, num_names: int, joint: Graph | None, statics: tuple
+) -> tuple[tuple, list, Sequence[Variable]]:
     """The key, the arrays and the variables of a call of which each argument's kind is known."""
     if joint is None:
         joint = _NO_MODULES
     inputs: list[Any] = []
-    key: list[Any] = [joint.definition, len(given), *kinds[:num_names]]
+    key: list[Any] = [joint.definition, statics, len(given), *kinds[:num_names]]
     groups = iter(joint.groups)
     for x, kind in zip(given, kinds[num_names:]):
         if kind is None:

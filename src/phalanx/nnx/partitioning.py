@@ -14,6 +14,7 @@ from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.trace import Tracer
+from phalanx.nnx.calls import eval_shape
 from phalanx.nnx.functional import merge, split
 from phalanx.nnx.mapping import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.objects import Object
@@ -155,3 +156,26 @@ def abstract_with_sharding(tree: Any, mesh: Any = MISSING) -> Any:
     mesh = state.context.mesh if mesh is MISSING else mesh
     shardings = get_named_sharding(tree, mesh)
     return tree_map(lambda x, s: ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+
+def get_abstract_model(init_fn: Callable, mesh: Any, *, graph: bool | None = None) -> tuple:
+    """The structure of a model, and its state as shapes that know their shardings, without computing anything.
+
+    Args:
+      init_fn: makes the model.
+      mesh: the mesh over which it is to be spread.
+      graph: taken for compatibility.
+
+    Returns:
+      `(graphdef, state)`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> mesh = phalanx.make_mesh((1,), ("x",))
+      >>> make = lambda: {"w": nnx.Param(jnp.ones((4, 2)), out_sharding=("x", None))}
+      >>> nnx.get_abstract_model(make, mesh)[1].w.value.sharding.spec
+      PartitionSpec('x', None)
+    """
+    graphdef, found = split(eval_shape(init_fn))
+    return graphdef, abstract_with_sharding(found, mesh)
