@@ -196,6 +196,18 @@ def test_pieces_are_found_inside_programs_and_derivatives(mesh):
     assert_collectives(f, np.zeros((8, 4, 16), np.complex64))
 
 
+@pytest.mark.parametrize("manual", [{"x", "y"}, {"x"}], ids=["all axes", "one axis"])
+def test_pieces_are_found_inside_shard_map(mesh, manual):
+    spec = P("x", "y" if "y" in manual else None)
+    f = phalanx.shard_map(
+        lambda x: jnp.abs(jnp.fft.fft(lax.erf(x))), mesh=mesh, in_specs=spec, out_specs=spec, axis_names=manual
+    )
+    value = np.linspace(-1, 1, 8 * 4 * 16, dtype=np.float32).reshape(8, 4, 16)
+    x = phalanx.device_put(value, NamedSharding(mesh, P("x", "y")))
+    assert_collectives(phalanx.jit(f), x)
+    np.testing.assert_allclose(phalanx.jit(f)(x), np.abs(np.fft.fft(np.asarray(lax.erf(value)))), rtol=1e-4, atol=1e-4)
+
+
 def test_pieces_that_lie_differently_are_brought_together(mesh):
     """Operands and results that disagree move as little as must be, and the values are those of one device."""
     a, b = (

@@ -16,6 +16,7 @@ from phalanx.core.aval import ShapedArray
 from phalanx.engine import compiler
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, make_mesh
 from phalanx.sharding.route import route
+from phalanx.sharding.tiling import prime_factors
 from phalanx.spmd import reshard
 from phalanx.spmd.communication import collectives_of
 from phalanx.spmd.placement import device_put
@@ -89,6 +90,11 @@ def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
     stops = [held, *road.shardings, wanted]
     sizes = [math.prod(s.shard_shape(shape)) for s in stops]
     assert max(sizes) == max(sizes[0], sizes[-1])
+    if held.mesh is wanted.mesh:  # No axis is used that neither end has: it may belong to a shard_map around.
+        lengths = [held.mesh.shape[a] for a in held.mesh.axis_names]
+        owners = [a for a, n in zip(held.mesh.axis_names, lengths, strict=True) for _ in prime_factors(n)]
+        used = {owners[int(p[1:])] for stop in road.stops for axes in stop for p in axes}
+        assert used <= {*held.spec.axes, *wanted.spec.axes}
     for before, after in zip(stops[:-1], stops[1:], strict=True):
         parts = [s.tiling(3).parts for s in (before, after)]
         grown = [b % a == 0 for a, b in zip(*parts, strict=True)]

@@ -113,7 +113,7 @@ def _path(first: _Layout, last: _Layout, sizes: Sequence[int]) -> list[_Layout]:
     Only numbers matter at first: how many axes of which size cut which dimension. Cuts that the end has more of are
     made from the devices that hold replicas, then axes go where they are wanted, and one permutation puts every part
     in its place, among others that are gathered at last. No dimension is ever cut into more parts than the least
-    common multiple of both ends.
+    common multiple of both ends, and no axis is used that neither end has: it may not be ours to cut with.
     """
     here = _with_new_cuts(first, last, sizes)
     stops = [first, here]
@@ -146,9 +146,9 @@ def _with_new_cuts(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> _Layou
     more = Counter(sizes[a] for axes in goal for a in axes) - Counter(sizes[a] for a in used)
     lacks = _lacks(here, goal, sizes)
     out = list(here)
-    # An axis that the goal names at a dimension goes there first; what is left over goes wherever one is lacking.
+    # An axis that the goal names at a dimension goes there first; others of the goal's go wherever one is lacking.
     places = [(d, a) for d, axes in enumerate(goal) for a in axes if a in free]
-    places += [(d, a) for d in range(len(goal)) for a in free]
+    places += [(d, a) for d in range(len(goal)) for _, a in places]
     for d, a in places:
         size = sizes[a]
         if a in free and more[size] > 0 and lacks[d][size] > 0:
@@ -180,12 +180,12 @@ def _largest_step(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> tuple[i
 
 def _in_place(here: _Layout, goal: _Layout, sizes: Sequence[int]) -> _Layout:
     """The goal with as many axes after its own as the layout still has more, its own where they are free."""
-    free = set(range(len(sizes))) - {a for axes in goal for a in axes}
+    free = {a for axes in here for a in axes} - {a for axes in goal for a in axes}
     surplus = _lacks(goal, here, sizes)
     out = []
     for d, axes in enumerate(goal):
         rest = []
-        for a in [*(a for a in here[d] if a in free), *sorted(free)]:
+        for a in [*here[d], *sorted(free)]:
             if a in free and surplus[d][sizes[a]] > 0:
                 surplus[d][sizes[a]] -= 1
                 free.remove(a)
