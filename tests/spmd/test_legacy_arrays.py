@@ -77,6 +77,12 @@ def test_a_global_device_array_is_made_of_callbacks(mesh):
     np.testing.assert_array_equal(again, WHOLE)
 
 
+def test_options_of_their_time_are_taken(array):
+    phalanx.config.update("jax_parallel_functions_output_gda", True)
+    phalanx.config.update("jax_array", True)
+    assert isinstance(pjit(lambda x: x, in_axis_resources=FROM_GDA)(array), GlobalDeviceArray)
+
+
 def test_shards_are_known_without_data(mesh):
     assert get_shard_shape((8, 4), mesh, ["x", "y"]) == (2, 2)
     assert get_shard_indices((8, 4), mesh, P("x"))[phalanx.devices()[7]] == (slice(6, 8), slice(None))

@@ -435,6 +435,10 @@ transfer_guard = _declare(
     "transfer_guard", None, _guard_level, "What to do where data moves, in any direction.", kind=JointOption
 )
 transfer_guard.members = [transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host]
+array = _declare("array", True, _flag, "Taken from programs of 2022; there is one class of arrays either way.")
+parallel_functions_output_gda = _declare(
+    "parallel_functions_output_gda", True, _flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
+)
 num_cpu_devices = _declare("num_cpu_devices", None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
 platforms = _declare("platforms", None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
 enable_compilation_cache = _declare("enable_compilation_cache", True, _flag, "Use the compilation cache on disk.")

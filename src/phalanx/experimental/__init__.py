@@ -2,5 +2,6 @@
 
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax.callback import io_callback as io_callback
+from phalanx.sharding import PartitionSpec as PartitionSpec
 
 _guard(globals())

@@ -4,3 +4,5 @@ from phalanx.interpreters.pxla import thread_resources as thread_resources
 from phalanx.sharding import Mesh as Mesh
 from phalanx.spmd.xmap import SerialLoop as SerialLoop
 from phalanx.spmd.xmap import xmap as xmap
+
+mesh = Mesh  # `with mesh(devices, names):`, its first spelling

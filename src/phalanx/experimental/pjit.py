@@ -12,6 +12,7 @@ from phalanx.core.errors import ArgumentError
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax import with_sharding_constraint as with_sharding_constraint
 from phalanx.sharding import UNSPECIFIED
+from phalanx.sharding import PartitionSpec as PartitionSpec
 from phalanx.spmd.jit import jit
 
 # Old programs say so of an argument that lies over a mesh already; whatever lies somewhere is taken where it lies.
