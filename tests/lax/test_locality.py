@@ -97,10 +97,11 @@ def test_every_primitive_stays_local_along_its_parallel_dimensions():
 
 
 def test_the_law_sees_what_is_gathered(monkeypatch):
-    monkeypatch.setattr(type(lax.erf_p), "by_pieces", False)
-    eqn = phalanx.make_jaxpr(lax.erf)(np.zeros((4, 2), np.float32)).eqns[0]
-    roles = eqn.primitive.roles(eqn.invars[0].aval)
-    with pytest.raises(CommunicationError, match="got all-gather of 32 bytes over 'x'"):
+    monkeypatch.setattr(type(lax.fft_p), "by_pieces", False)
+    x = np.zeros((4, 8), np.complex64)
+    eqn = phalanx.make_jaxpr(lambda x: lax.fft(x, "FFT", (8,)))(x).eqns[0]
+    roles = eqn.primitive.roles(eqn.invars[0].aval, **eqn.params)
+    with pytest.raises(CommunicationError, match="got all-gather of 256 bytes over 'x'"):
         check_split(eqn, [eqn.invars[0].aval], roles, roles.operands[0][0])
 
 
