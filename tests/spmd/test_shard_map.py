@@ -254,6 +254,47 @@ def test_one_inside_another_over_other_axes(over):
     np.testing.assert_allclose(with_names(A), A.reshape(4, 2, 2, 2).sum((0, 2)))
 
 
+@pytest.mark.parametrize("outer_check", [True, False])
+@pytest.mark.parametrize("inner_check", [True, False])
+def test_derivatives_of_nested_ones_with_and_without_the_check(over, outer_check, inner_check):
+    def outer(w, v):
+        inner = phalanx.shard_map(
+            lambda w, u: (lax.psum(jnp.sin(u * w), "y"), lax.psum((u * w).sum(), ("x", "y"))),
+            in_specs=(P(), P(None, "y")), out_specs=(P(), P()), axis_names={"y"}, check_vma=inner_check,
+        )  # fmt: skip
+        rows, total = inner(w, v)
+        return rows * w, total
+
+    f = over(outer, in_specs=(P(), P("x")), out_specs=(P("x"), P()), axis_names={"x"}, check_vma=outer_check)
+    whole = lambda w, v: (w * (jnp.sin(v[:, :2] * w) + jnp.sin(v[:, 2:] * w)), (v * w).sum())
+
+    def derivative(g):
+        def loss(w, v):
+            rows, total = g(w, v)
+            return (jnp.cos(jnp.arange(16.0)).reshape(8, 2) * rows).sum() * total
+
+        return phalanx.jit(phalanx.vmap(phalanx.grad(loss, (0, 1)), (0, None)))(np.array([0.5, 0.7]), A / 9)
+
+    for got, want in zip(derivative(f), derivative(whole), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_a_training_step_by_data_whose_model_the_partitioner_splits(mesh, over):
+    def loss(params, x):
+        hidden = lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, params)[0]
+        return (hidden**2).mean()
+
+    def step(params, x):
+        value, grads = phalanx.value_and_grad(loss)(params, x)
+        return lax.pmean(value, "x"), grads / lax.axis_size("x")
+
+    params = np.random.default_rng(0).normal(size=(3, 4, 4)).astype("float32")
+    split = phalanx.device_put(params, NamedSharding(mesh, P(None, None, "y")))
+    f = over(step, in_specs=(P(), P("x")), out_specs=(P(), P()), axis_names={"x"})
+    for got, want in zip(phalanx.jit(f)(split, A), phalanx.value_and_grad(loss)(params, A), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 # --- Explicit axes ---
 
 

@@ -56,7 +56,8 @@ def shard_map(
 
     Returns:
       The function of whole arrays. It can be called at once, compiled, differentiated, mapped and nested. It is traced
-      once for arguments alike, as under `jit`.
+      once for arguments alike, as under `jit`. Loops may run for different times on each device, and branches may
+      differ, as long as no collective over an axis along which devices differ stands in them.
 
     Raises:
       ShardingError: there is no mesh, a spec does not fit the mesh or an array, or a result varies over an axis that
