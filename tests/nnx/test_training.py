@@ -97,13 +97,32 @@ def test_a_model_and_its_optimizer_in_one():
     assert state.model is model and not np.array_equal(model.kernel.value, before)
 
 
+def test_an_average_follows_the_parameters_and_leaves_the_model_alone():
+    model = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    average = nnx.EMA(model, decay=0.5, only=nnx.Param)
+    values = [jnp.full(3, k) for k in (2.0, 4.0)]
+    for value in values:
+        model.scale.value = value
+        average.update(model)
+    smooth = average.apply_to(model)
+    np.testing.assert_allclose(smooth.scale.value, 0.5 * (0.5 * 1 + 0.5 * 2) + 0.5 * 4)
+    assert model.scale.value is values[-1] and smooth.mean is model.mean
+    assert "mean" not in average.params
+
+
 def fails(error, message, fun):
     with pytest.raises(error) as caught:
         fun()
     assert str(caught.value) == message
 
 
-def test_what_an_optimizer_refuses():
+def test_what_an_optimizer_and_an_average_refuse():
+    fails(
+        ArgumentError,
+        "nnx.EMA, argument decay: expected a part between 0 and 1, got 99.\n"
+        "  To mend: 0.999 averages over about 1,000 updates.",
+        lambda: nnx.EMA(nnx.PReLU(), 99),
+    )
     model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
     fails(
         ArgumentTypeError,

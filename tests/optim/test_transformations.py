@@ -53,6 +53,14 @@ def test_extra_arguments_reach_those_who_take_them():
     assert tx.update(2.0, tx.init(0.0), value=3.0)[0] == -6.0
 
 
+def test_an_extra_argument_may_be_a_function():
+    def update(updates, state, params=None, *, value_fn, **extra):
+        return phalanx.tree.map(lambda g: g * value_fn(g), updates), state
+
+    tx = optim.chain(optim.GradientTransformationExtraArgs(lambda p: (), update), optim.scale(-1.0))
+    assert tx.update(2.0, tx.init(0.0), value_fn=lambda g: g + 1)[0] == -6.0
+
+
 def test_an_eager_update_is_one_program_and_a_traced_one_is_inlined():
     tx = optim.adamw(1e-3)
     state = tx.init(PARAMS)

@@ -132,6 +132,7 @@ _LAZY = {
             "log_sigmoid log_softmax logsumexp one_hot relu relu6 selu sigmoid silu soft_sign softmax "
             "softplus standardize swish tanh"
         ),
+        "nnx.averaging": "EMA",
         "nnx.drawing": "display",
         "nnx.layers": (
             "avg_pool BatchNorm Bidirectional combine_masks Conv ConvTranspose dot_product_attention "

@@ -50,6 +50,8 @@ class EmptyState(NamedTuple):
 def at_once(fun: Callable) -> Callable:
     """Make an eager call of a function of trees one compiled program; while something is traced, it simply runs.
 
+    It also simply runs where a keyword argument is a function, such as the `value_fn` of a line search.
+
     Args:
       fun: a function of trees of arrays and numbers.
 
@@ -61,7 +63,7 @@ def at_once(fun: Callable) -> Callable:
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal compiled
-        if trace_state.trace is not None:
+        if trace_state.trace is not None or any(map(callable, kwargs.values())):
             return fun(*args, **kwargs)
         if compiled is None:
             compiled = jit(fun)
