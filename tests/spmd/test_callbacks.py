@@ -6,6 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.core import dispatch
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback
 from phalanx.lax.callback import host_callback_p
@@ -50,6 +51,21 @@ def test_callbacks_keep_their_order():
     phalanx.effects_barrier()
     once = [("loop", 0), ("loop", 1), ("loop", 2), "positive", "last"]
     assert seen == [("first", 1.0), *once, ("first", 2.0), *once]
+
+
+def test_the_barrier_waits_for_every_program():
+    waited = []
+
+    class Token:
+        def __init__(self, number):
+            self.block_until_ready = lambda: waited.append(number)
+
+    phalanx.effects_barrier()
+    for number in range(100):
+        dispatch._remember(Token(number))
+    assert waited == list(range(36))  # those that were too many to keep
+    phalanx.effects_barrier()
+    assert waited == list(range(100))
 
 
 def test_exceptions_reach_the_caller():

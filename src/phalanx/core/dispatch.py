@@ -247,10 +247,7 @@ class CompiledProgram:
         if effects.ordered(self.lowered.program.effects):
             effects_barrier()
         results = self._run(arguments, with_tokens=True)
-        token = results.consume_token()
-        with _pending_lock:
-            _pending[:] = [t for t in _pending[-64:]]
-            _pending.append(token)
+        _remember(results.consume_token())
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
 
@@ -286,6 +283,24 @@ def _refusing_deleted(run: Callable) -> Callable:
 
 _pending: list[Any] = []
 _pending_lock = threading.Lock()
+_MAX_PENDING = 64
+
+
+def _remember(token: Any) -> None:
+    """Keep what tells that a program's effects have happened, and wait for the oldest where there are many."""
+    with _pending_lock:
+        _pending.append(token)
+        oldest = _pending.pop(0) if len(_pending) > _MAX_PENDING else None
+    if oldest is not None:
+        _wait(oldest)
+
+
+def _wait(token: Any) -> None:
+    try:
+        token.block_until_ready()
+    except XlaRuntimeError as error:
+        raise_callback_error(error)
+        raise
 
 
 def effects_barrier() -> None:
@@ -297,11 +312,7 @@ def effects_barrier() -> None:
     with _pending_lock:
         waiting, _pending[:] = list(_pending), []
     for token in waiting:
-        try:
-            token.block_until_ready()
-        except XlaRuntimeError as error:
-            raise_callback_error(error)
-            raise
+        _wait(token)
     raise_late_failure()
 
 
