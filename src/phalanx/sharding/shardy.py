@@ -58,18 +58,34 @@ def bring(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding) -> An
     return x
 
 
-def bring_near(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding) -> Any:
-    """Emit the stops on the way to a sharding, if it is known how a value lies; arguments as for `bring`.
+def bring_near(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding, held: Sharding | None = None) -> Any:
+    """Emit the stops on the way to a sharding, if it is known how a value lies.
 
     The partitioner moves a value in one step, and by way of a whole replica on each device where it finds none.
+
+    Args:
+      module, x, shape, sharding: as for `bring`.
+      held: how the value lies, where its type says it.
+
+    Returns:
+      The IR value at the last stop.
     """
-    held = module.lies.get(x)
+    held = module.lies.get(x) if held is None else _over_devices(module, held)
+    sharding = _over_devices(module, sharding)
     if held is None or not _is_plain(sharding) or held.device_set != sharding.device_set:
         return x
     road = route(held, sharding, shape)
     for stop in road.shardings if road is not None else ():
         x = sdy.ShardingConstraintOp(x, sdy_sharding(module, stop, len(shape))).result
     return x
+
+
+def _over_devices(module: Any, sharding: Sharding) -> Sharding:
+    """The sharding in a type, whose mesh has no devices, over those of the program."""
+    if not (isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)):
+        return sharding
+    devices = np.array(module.device_assignment, dtype=object).reshape(sharding.mesh.axis_sizes)
+    return NamedSharding(Mesh(devices, sharding.mesh.axis_names), sharding.spec)
 
 
 def _is_plain(sharding: Sharding) -> bool:
