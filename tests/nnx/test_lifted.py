@@ -545,6 +545,31 @@ def test_branches_change_modules():
         nnx.cond(True, lambda m: setattr(m, "new", nnx.Param(1.0)), lambda m: None, model)
 
 
+def test_branches_and_loops_set_only_what_they_write():
+    model = Layer(3, nnx.Rngs(0))
+    w = model.w.value
+    axes = nnx.StateAxes({nnx.BatchStat: nnx.Carry, ...: None})
+
+    @nnx.jit
+    @nnx.scan(in_axes=(axes, nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    def run(model, x, flag):
+        def up(model):
+            model.calls.value += 1
+
+        def twice(i, model):
+            model.calls.value += 10
+            return model
+
+        nnx.cond(flag, up, lambda model: None, model)
+        nnx.fori_loop(0, 2, twice, model)
+        return model.b + x, model.calls.value
+
+    _, seen = run(model, X, jnp.array([True, False, True]))
+    assert seen.tolist() == [21, 41, 62] and int(model.calls.value) == 62
+    nnx.cond(True, lambda m: m.calls.set_value(m.calls + 1), lambda m: None, model)
+    assert model.w.value is w and int(model.calls.value) == 63
+
+
 def test_branches_may_change_structures_alike():
     model = Layer(3, nnx.Rngs(0))
     nnx.cond(

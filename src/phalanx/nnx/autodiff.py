@@ -301,13 +301,15 @@ class custom_vjp:
         dynamic = tuple(x for i, x in enumerate(args) if i not in static)
         parts = gather((dynamic, {}))
         shadows = parts.shadowed()[0]
-        lifted = transforms.custom_vjp(Lifted(functools.partial(_with_static, self.fun, static), every=True))
+        function = Lifted(functools.partial(_with_static, self.fun, static), every=True)
+        lifted = transforms.custom_vjp(function)
         lifted.defvjp(
-            functools.partial(self._forward, static), functools.partial(self._backward, list(static.values()), shadows)
+            functools.partial(self._forward, function, static),
+            functools.partial(self._backward, list(static.values()), shadows),
         )
-        return bring_back(parts, lifted(*shadows))
+        return bring_back(parts, lifted(*shadows), [function])
 
-    def _forward(self, static: dict, *shadows: Any) -> tuple:
+    def _forward(self, function: Lifted, static: dict, *shadows: Any) -> tuple:
         inside = Inside((shadows, {}))
         result = _with_static(self._fwd, static, *inside.args[0])
         if not isinstance(result, tuple | list) or len(result) != 2:
@@ -317,7 +319,10 @@ class custom_vjp:
                 got=repr(result),
                 mend="return (result, residuals)",
             )
-        return inside.outputs(result[0], every=True), gather(result[1]).shadowed()
+        outputs = inside.outputs(result[0], every=True)
+        known = function.written.get(outputs.outcome, frozenset())
+        function.written[outputs.outcome] = known | outputs.outcome.written
+        return outputs, gather(result[1]).shadowed()
 
     def _backward(self, static: list, shadows: tuple, residuals: Any, bars: Outputs) -> tuple:
         outcome, values = bars.outcome, list(bars.values)

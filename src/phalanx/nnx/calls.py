@@ -135,7 +135,8 @@ def cond(
     """
     parts = gather((operands, {}))
     own, _ = parts.shadowed()
-    return bring_back(parts, lax.cond(_plain(pred), _branch(true_fun), _branch(false_fun), *own))
+    branches = _branch(true_fun), _branch(false_fun)
+    return bring_back(parts, lax.cond(_plain(pred), *branches, *own), branches)
 
 
 def switch(
@@ -161,7 +162,8 @@ def switch(
     """
     parts = gather((operands, {}))
     own, _ = parts.shadowed()
-    return bring_back(parts, lax.switch(_plain(index), [_branch(f) for f in branches], *own))
+    lifted = [_branch(f) for f in branches]
+    return bring_back(parts, lax.switch(_plain(index), lifted, *own), lifted)
 
 
 def _plain(x: Any) -> Any:

@@ -6,12 +6,13 @@ copied; `clone`, `merge(..., copy=True)` and any function of pytrees make new on
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphs import Graph, GraphDef, build, build_from_leaves, graph_of, read
+from phalanx.nnx.graphs import Graph, GraphDef, Misfit, build, build_from_leaves, build_nested, graph_of, read
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
 from phalanx.nnx.states import Path, State, _grouped, path_text, to_flat_state
@@ -91,6 +92,9 @@ def merge(graphdef: GraphDef, /, *states: Any, copy: bool = False, recreate_vari
         )
     if graphdef.paths[0] == [()] or graphdef.paths[1] == [()]:
         return build_from_leaves(graphdef, {(): states[0]}, "merge", copy)
+    if len(states) == 1 and type(states[0]) is State and not copy:
+        with contextlib.suppress(Misfit):  # the road below finds out where it does not fit
+            return build_nested(graphdef.root, states[0]._mapping, {})
     flat: dict[Path, Any] = {}
     for s in states:
         flat.update(s._leaves() if type(s) is State else to_flat_state(s).items())

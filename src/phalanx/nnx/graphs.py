@@ -590,6 +590,69 @@ def build_from_leaves(definition: GraphDef, leaf_at: Any, where: str, copy: bool
     return build(definition.root, iter(variables), iter(arrays), {}, {})
 
 
+class Misfit(Exception):
+    """A state that does not fit a structure; who catches it finds out where, and says so."""
+
+
+def build_nested(node: Any, leaf: Any, made: dict[int, Any]) -> Any:
+    """The object of a definition, its leaves taken from nested dictionaries as it goes down: what `merge` mostly does.
+
+    Args:
+      node: the definition.
+      leaf: the dictionary, variable or value that stands at its place.
+      made: the numbered things so far, written to.
+
+    Raises:
+      Misfit: they do not fit.
+    """
+    tag = node[0]
+    if tag == "static":
+        return node.value.value
+    if tag == "ref":
+        return made[node.index]
+    if tag in ("variable", "leaf"):
+        if leaf is None:
+            raise Misfit
+        if tag == "leaf":
+            return leaf
+        out = made[node.index] = _as_variable(node, leaf, False)
+        return out
+    held = {} if leaf is None else leaf
+    if type(held) is not dict:
+        raise Misfit
+    return _nested_object(node, held, made) if tag == "object" else _nested_container(node, held, made)
+
+
+def _nested_object(node: ObjectDef, held: dict, made: dict) -> Any:
+    target = made[node.index] = blank(node.type)
+    if node.marks:
+        _blank(target, "_marks", dict(node.marks))
+    own = target.__dict__
+    used = 0
+    for name, child in zip(node.names, node.children):
+        found = held.get(name)
+        used += found is not None
+        own[name] = child.value.value if child[0] == "static" else build_nested(child, found, made)
+    if used != len(held):
+        raise Misfit
+    return target
+
+
+def _nested_container(node: Any, held: dict, made: dict) -> Any:
+    if sum(k in held for k in node.keys) != len(held):
+        raise Misfit
+    if node[0] == "nest":
+        children = [build_nested(c, held.get(k), made) for k, c in zip(node.keys, node.children)]
+        return tuple(children) if node.structure is tuple else node.structure.value.unflatten(children)
+    target = made[node.index] = node.type()
+    children = [build_nested(c, held.get(k), made) for k, c in zip(node.keys, node.children)]
+    if isinstance(target, list):
+        target.extend(children)
+    else:
+        target.update(zip(node.keys, children))
+    return target
+
+
 def _variable_defs(node: Any) -> Iterator[VariableDef]:
     """The definitions of the variables, in order."""
     if node[0] == "variable":

@@ -19,8 +19,8 @@ from phalanx.core.config import state
 from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
-from phalanx.nnx.graphs import Graph, joint_graph, read
-from phalanx.nnx.lifting import Lifted, Outputs, Parts, bring_back, gather, is_root
+from phalanx.nnx.graphs import joint_graph, read
+from phalanx.nnx.lifting import ROOTS, Lifted, Outputs, Parts, bring_back, gather, is_root
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
@@ -62,16 +62,13 @@ class LiftedJit:
         last: tuple = ((), None, None, ())
 
         @functools.wraps(self._fun)
-        def compiled(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
+        def compiled(*args: Any, **kwargs: Any) -> Any:
             nonlocal last
             try:
                 if state.trace is not None:
                     return slowly(args, kwargs)
                 own, named, statics = (args, kwargs, ()) if is_plain else take_statics(args, kwargs)
-                found = collected(own, named, statics)
-                if found is None:
-                    return slowly(args, kwargs)
-                key, inputs, variables = found
+                key, inputs, variables = collected(own, named, statics)
                 try:
                     types = [*map(_type_of, inputs)]
                 except AttributeError:  # some data is on the host, or a variable holds a tree
@@ -136,24 +133,11 @@ class LiftedJit:
         inner = self._inner_for(parts)
         outputs = inner(*own, **named)
         if state.trace is None and not state.context.disable_jit:
-            if key is None:
-                key, types = self._key(args, kwargs)  # the graphs were made just now
             call = inner._jit.entry(own, named)
             is_flat = len(outputs.values) == len(call.out_types)
-            if key is not None and is_flat and call.is_plain and outputs.outcome.rebuild is None:
-                self._calls[key, tuple(types), state.context] = _hit(call, outputs)
+            if is_flat and call.is_plain and outputs.outcome.rebuild is None:
+                self._calls[key, types, state.context] = _hit(call, outputs)
         return bring_back(parts, outputs)
-
-    def _key(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        """What a call like this is found by, or None if it always takes the slow road."""
-        found = collected(*self._take_statics(args, kwargs))
-        if found is None:
-            return None, None
-        key, inputs, _ = found
-        if all(type(x) is Array for x in inputs):
-            return key, [x._type for x in inputs]
-        key, _, types = typed(key, inputs)
-        return key, types
 
     def _inner_for(self, parts: Parts) -> Any:
         """The compiled function of shadows: one for all, or one for each structure where shardings depend on it."""
@@ -216,54 +200,28 @@ class _Placed(Lifted):
         return outputs
 
 
-def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, list, Sequence[Variable]] | None:
-    """The key of a call's structure, its arrays in the program's order, and the variables of its modules.
-
-    None where a structure has to be walked first, or an argument holds modules or variables in a pytree.
-    """
+def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, list, Sequence[Variable]]:
+    """The key of a call's structure, its arrays in the program's order, and the variables of its modules."""
     given = args
     kinds: list[Any] = []
     if kwargs:
         names = sorted(kwargs)
         given = (*args, *[kwargs[name] for name in names])
         kinds += names
-    graphs: list[Graph] = []
+    roots: list[Any] = []
     for x in given:
         if type(x) is Array:
             kinds.append(None)
         elif isinstance(x, Object):
-            graph = x._graph
-            if graph is None or not graph.is_fresh(x):
-                return None
-            graphs.append(graph)
-            kinds.append(graph)
+            roots.append(x)
+            kinds.append(Object)
         else:
             leaves, tree = flatten(x, is_root)
-            if any(map(is_root, leaves)):
-                return None
-            kinds.append((tree, leaves))
-    joint = None
-    if len(graphs) == 1:
-        joint = graphs[0]
-    elif graphs:
-        joint = graphs[0].joints.get(tuple(graphs[1:]))
-        if joint is None:
-            return None
-    return _keyed(given, kinds, len(kwargs), joint, statics)
-
-
-def typed(key: tuple, inputs: list) -> tuple[tuple, list, list]:
-    """The key, the leaves and their types of inputs that are not all arrays."""
-    leaves, tree = flatten(inputs, None)
-    return (*key, tree), leaves, [*map(concrete_type, leaves)]
-
-
-def _keyed(
-    given: tuple, kinds: list, num_names: int, joint: Graph | None, statics: tuple
-) -> tuple[tuple, list, Sequence[Variable]]:
-    """The key, the arrays and the variables of a call of which each argument's kind is known."""
-    if joint is None:
-        joint = _NO_MODULES
+            inner = [leaf for leaf in leaves if isinstance(leaf, ROOTS)]
+            roots += inner
+            kinds.append((tree, leaves, bool(inner)))
+    joint = joint_graph(roots) if roots else _NO_MODULES
+    num_names = len(kwargs)
     inputs: list[Any] = []
     key: list[Any] = [joint.definition, statics, len(given), *kinds[:num_names]]
     groups = iter(joint.groups)
@@ -271,17 +229,34 @@ def _keyed(
         if kind is None:
             inputs.append(x)
             key.append(None)
-        elif type(kind) is tuple:
-            inputs += kind[1]
-            key.append(kind[0])
-        else:
-            variables, refs = next(groups)
-            inputs += map(_value_of, variables)
+        elif kind is Object:
+            _add_values(inputs, next(groups), roots)
             key.append(Object)
-            if refs:
-                roots = [r for r in given if isinstance(r, Object)]
-                inputs += [read(roots[h] if type(h) is int else h, k) for h, k in refs]
+        else:
+            tree, leaves, has_roots = kind
+            if has_roots:
+                is_node = tuple([isinstance(leaf, ROOTS) for leaf in leaves])
+                for leaf, node in zip(leaves, is_node):
+                    _add_values(inputs, next(groups), roots) if node else inputs.append(leaf)
+                key.append((tree, is_node))
+            else:
+                inputs += leaves
+                key.append(tree)
     return tuple(key), inputs, joint.variables
+
+
+def _add_values(inputs: list, group: tuple[list, list], roots: list) -> None:
+    """Add the values of a module: of its variables, then of its other arrays."""
+    variables, refs = group
+    inputs += map(_value_of, variables)
+    if refs:
+        inputs += [read(roots[h] if type(h) is int else h, k) for h, k in refs]
+
+
+def typed(key: tuple, inputs: list) -> tuple[tuple, list, list]:
+    """The key, the leaves and their types of inputs that are not all arrays."""
+    leaves, tree = flatten(inputs, None)
+    return (*key, tree), leaves, [*map(concrete_type, leaves)]
 
 
 def jit(

@@ -130,7 +130,11 @@ class Outcome:
       num_roots: how many modules came in.
     """
 
-    __slots__ = ("_key", "changed", "is_node", "num_roots", "origins", "rebuild", "tree")
+    __slots__ = ("_key", "changed", "is_node", "num_roots", "origins", "rebuild", "tree", "written")
+
+    written: frozenset[
+        int
+    ]  # what of `changed` got new values in this trace; all of it, unless every value was asked for
 
     def __init__(self, tree: Any, is_node: tuple, changed: list, origins: list, rebuild: Any, num_roots: int):
         self.tree, self.is_node, self.changed, self.origins = tree, is_node, changed, origins
@@ -307,7 +311,8 @@ class Inside:
         is_node = tuple(isinstance(x, ROOTS) for x in leaves)
         values = [x for x, n in zip(leaves, is_node) if not n]
         origins = [Origin("out", i) for i, n in enumerate(is_node) if not n]
-        changed = [i for i, (v, x) in enumerate(zip(self.copies, self.given)) if every or not _is_same(v._value, x)]
+        written = [i for i, (v, x) in enumerate(zip(self.copies, self.given)) if not _is_same(v._value, x)]
+        changed = [*range(len(self.copies))] if every else written
         values += [self.copies[i]._value for i in changed]
         if changed:
             paths = self._definition.paths[0]
@@ -316,7 +321,9 @@ class Inside:
         nodes = [x for x, n in zip(leaves, is_node) if n]
         if nodes or (self.roots and not self.is_unchanged()):
             rebuild = self._rebuild(nodes, values, origins)
-        return Outputs(Outcome(tree, is_node, changed, origins, rebuild, len(self.roots)), values)
+        outcome = Outcome(tree, is_node, changed, origins, rebuild, len(self.roots))
+        outcome.written = frozenset(written)
+        return Outputs(outcome, values)
 
     def _rebuild(self, nodes: list, values: list, origins: list) -> Rebuild | None:
         walk = Walk()
@@ -386,13 +393,18 @@ class Lifted:
 
     def __init__(self, fun: Callable, every: bool = False):
         self.fun, self.every = fun, every
+        self.written: dict[Outcome, frozenset[int]] = {}  # with `every`, by outcome: what got new values
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
         self.__wrapped__ = fun
 
     def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
         inside = Inside((args, kwargs))
         own, named = inside.args
-        return inside.outputs(self.fun(*own, **named), self.every)
+        outputs = inside.outputs(self.fun(*own, **named), self.every)
+        if self.every:
+            outcome = outputs.outcome
+            self.written[outcome] = self.written.get(outcome, frozenset()) | outcome.written
+        return outputs
 
 
 _bodies: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
@@ -421,13 +433,22 @@ def body_for(fun: Callable, key: Any, make: Callable[[Callable], Any]) -> Any:
     return known[key]
 
 
-def bring_back(parts: Parts, outputs: Outputs) -> Any:
-    """Bring the changes to the caller's modules; gives the result with modules of the caller's level in it."""
+def bring_back(parts: Parts, outputs: Outputs, makers: Sequence[Lifted] = ()) -> Any:
+    """Bring the changes to the caller's modules; gives the result with modules of the caller's level in it.
+
+    Args:
+      parts: the caller's arguments.
+      outputs: what the lifted function gave.
+      makers: the functions that gave every variable's value, where only those are to be set that one of them wrote.
+    """
     outcome, values = outputs.outcome, list(outputs.values)
     out = values[: outcome.num_out]
     variables = parts.graph.variables
     n = outcome.num_out
+    written = frozenset().union(*(m.written.get(outcome, ()) for m in makers)) if makers else outcome.changed
     for i, value in zip(outcome.changed, values[n:]):
+        if makers and i not in written:
+            continue
         target = variables[i]
         if state.trace is not target._trace:
             check_level(target)

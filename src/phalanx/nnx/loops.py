@@ -274,6 +274,7 @@ class _LoopBody:
 
     def __init__(self, where: str, fun: Callable):
         self.fun = fun
+        self.written: set[int] = set()  # the numbers of the variables that an iteration has changed so far
         self.where = f"{where} of {code_position(fun)}"
         self.__name__ = getattr(fun, "__name__", "body")
 
@@ -285,6 +286,7 @@ class _LoopBody:
         replace_roots(self.where, inside.roots, [x for x in leaves if is_root(x)])
         outputs = inside.outputs(None, every=True)
         refuse_rebuild(self.where, outputs.outcome)
+        self.written |= outputs.outcome.written
         shadows = iter(_refilled(shadowed, [*outputs.values, *inside.arrays]))
         return tree.unflatten([next(shadows) if is_root(x) else x for x in leaves])
 
@@ -346,8 +348,9 @@ def while_loop(
     parts = gather(init_val)
     shadowed = parts.shadowed()
     condition = body_for(cond_fun, "condition", _condition)
-    body = body_for(body_fun, "while", lambda call: _LoopBody("while_loop", call))
-    return _finished(parts, lax.while_loop(condition, body, shadowed))
+    key = "while", parts.graph.definition
+    body = body_for(body_fun, key, lambda call: _LoopBody("while_loop", call))
+    return _finished(parts, lax.while_loop(condition, body, shadowed), body.written)
 
 
 def fori_loop(
@@ -378,15 +381,16 @@ def fori_loop(
     """
     parts = gather(init_val)
     shadowed = parts.shadowed()
-    body = body_for(body_fun, "for", lambda call: _LoopBody("fori_loop", call))
-    return _finished(parts, lax.fori_loop(lower, upper, body, shadowed, unroll=unroll))
+    key = "for", parts.graph.definition
+    body = body_for(body_fun, key, lambda call: _LoopBody("fori_loop", call))
+    return _finished(parts, lax.fori_loop(lower, upper, body, shadowed, unroll=unroll), body.written)
 
 
-def _finished(parts: Parts, shadowed: Any) -> Any:
+def _finished(parts: Parts, shadowed: Any, written: set[int]) -> Any:
     """The carried value after a loop, with the caller's modules brought up to date."""
     inside_values = Inside(shadowed)
-    for variable, value in zip(parts.graph.variables, inside_values.given):
-        variable.set_raw_value(value)
+    for number in sorted(written):
+        parts.graph.variables[number].set_raw_value(inside_values.given[number])
     roots = iter(parts.roots)
     leaves = tree_flatten(inside_values.args, is_leaf=is_root)[0]
     return parts.tree.unflatten([next(roots) if is_root(x) else x for x in leaves])
