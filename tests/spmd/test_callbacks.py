@@ -67,6 +67,16 @@ def test_the_barrier_waits_for_every_program():
     phalanx.effects_barrier()
     assert waited == list(range(100))
 
+    class Failed:
+        def block_until_ready(self):
+            raise LookupError("from the program")
+
+    for token in (Failed(), Token(100)):
+        dispatch._remember(token)
+    with pytest.raises(LookupError, match="from the program"):
+        phalanx.effects_barrier()
+    assert waited[-1] == 100
+
 
 def test_exceptions_reach_the_caller():
     def fail(x):

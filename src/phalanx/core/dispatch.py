@@ -311,8 +311,14 @@ def effects_barrier() -> None:
     """
     with _pending_lock:
         waiting, _pending[:] = list(_pending), []
+    first: Exception | None = None
     for token in waiting:
-        _wait(token)
+        try:
+            _wait(token)
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
     raise_late_failure()
 
 
