@@ -313,3 +313,28 @@ def test_an_inlined_function_is_part_of_the_program_that_calls_it():
     program = phalanx.make_jaxpr(lambda x: inner(x) + 1)(1.0)
     assert [e.primitive.name for e in program.eqns] == ["mul", "add", "add"]
     assert phalanx.make_jaxpr(phalanx.jit(lambda x: x * 2))(1.0).eqns[0].primitive.name == "jit"
+
+
+def test_an_argument_that_is_no_array_is_named():
+    f = phalanx.jit(lambda x, *, options: x)
+    wanted = (
+        "<lambda>, argument options['mode']: expected an array or a scalar, got 'fast' of type str.\n"
+        "  To mend: convert it with phalanx.numpy.asarray, or pass it as a static argument."
+    )
+    for call in (f, f.lower, lambda x, options: phalanx.vmap(lambda v: f(v, options=options))(x[None])):
+        with pytest.raises(ArgumentTypeError) as e:
+            call(X, options={"mode": "fast"})
+        assert str(e.value) == wanted
+
+
+def test_a_traced_argument_is_named():
+    with pytest.raises(
+        TracerBoolConversionError, match=r"got ~f32\[\] traced by <lambda>, its argument params\['on'\]\."
+    ):
+        phalanx.jit(lambda params: 1 if params["on"] else 0)({"on": 1.0})
+    with pytest.raises(ConcretizationTypeError, match=r"conversion of a traced value to text: .*, its argument x\."):
+        phalanx.jit(lambda x: f"{x:.2f}")(1.0)
+    seen = []
+    phalanx.jit(lambda x: seen.append(f"{x}"))(1.0)
+    assert seen == ["Traced<~f32[]>"]
+    assert float(phalanx.grad(lambda x: x if f"{x:.1f}" == "2.0" else 0 * x)(2.0)) == 1.0

@@ -8,6 +8,7 @@ address. Built on `dtypes`; everything else in the house speaks of values throug
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -241,6 +242,14 @@ def aval_of(x: Any) -> ShapedArray:
     if aval is not None:
         return aval
     return scalar_aval_of(x) or _aval_of_host(x)
+
+
+def aval_at(x: Any, where: Callable[[], str]) -> ShapedArray:
+    """The abstract value of an argument, which the error names where there is none."""
+    try:
+        return aval_of(x)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(where(), expected=error.expected, got=error.got, mend=error.mend) from None
 
 
 def _aval_of_host(x: Any) -> ShapedArray:

@@ -156,6 +156,9 @@ class Tracer(Operators):
         """The elements as nested lists, where they are known."""
         return self._known(ConcretizationTypeError, use="a list").tolist()
 
+    def __format__(self, spec: str) -> str:
+        return format(self._known(ConcretizationTypeError, use="text"), spec) if spec else repr(self)
+
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: a traced value ({self.describe()}); arrays are not hashable")
 
@@ -190,6 +193,10 @@ class StagedTracer(Tracer):
         eqn = self._trace.equation_of(self._var)
         return source.summary(eqn.source) if eqn is not None else None
 
+    def describe(self) -> str:
+        name = self._trace.name_of(self._var)
+        return super().describe() + (f", its argument {name}" if name else "")
+
     def __repr__(self) -> str:
         return f"Traced<{self.aval.str_short()}>"
 
@@ -197,7 +204,7 @@ class StagedTracer(Tracer):
 class StagingTrace(Trace):
     """Records the operations that happen into a program."""
 
-    __slots__ = ("constants", "constvars", "effects", "eqns", "finished", "invars")
+    __slots__ = ("constants", "constvars", "effects", "eqns", "finished", "input_name", "invars")
 
     def __init__(self, parent: Trace | None = None, name: str = ""):
         super().__init__(parent, name)
@@ -207,6 +214,7 @@ class StagingTrace(Trace):
         self.constants: list[Any] = []
         self.effects: Effects = no_effects
         self.finished: Any = None
+        self.input_name: Callable[[int], str] | None = None
 
     def new_input(self, aval: ShapedArray) -> StagedTracer:
         """A fresh input of the program."""
@@ -284,6 +292,12 @@ class StagingTrace(Trace):
         self.alive = False
         self.eqns, self.invars, self.constvars, self.constants = [], [], {}, []
 
+    def name_of(self, var: Var) -> str | None:
+        """What the user calls an input, for messages; None for what is no input, or has no name."""
+        program = self.finished and self.finished()
+        invars = program.invars if program else self.invars
+        return self.input_name(invars.index(var)) if self.input_name and var in invars else None
+
     def equation_of(self, var: Var) -> Eqn | None:
         """The equation that made a variable, for messages."""
         eqns = self.eqns
@@ -310,13 +324,19 @@ def collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def stage(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray], name: str = "fn") -> Jaxpr:
+def stage(
+    fun: Callable[..., Sequence[Any]],
+    in_avals: Sequence[ShapedArray],
+    name: str = "fn",
+    input_name: Callable[[int], str] | None = None,
+) -> Jaxpr:
     """Record the program of a function of flat arguments.
 
     Args:
       fun: takes one tracer for each aval and returns a flat sequence of outputs.
       in_avals: the types of the inputs.
       name: what is traced, for messages and printed programs.
+      input_name: what the user calls input `i`, for messages.
 
     Returns:
       The program, with the values that the function closed over as its constants.
@@ -326,6 +346,7 @@ def stage(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray], na
       UnexpectedTracerError: with `check_tracer_leaks`, a tracer outlived the trace.
     """
     trace = StagingTrace(state.trace, name)
+    trace.input_name = input_name
     before = state.trace
     with collector_paused():
         state.trace = trace

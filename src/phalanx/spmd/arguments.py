@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from phalanx.core.aval import aval_at, aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -46,6 +47,19 @@ class CallArguments(NamedTuple):
     def dynamic(self) -> tuple[tuple, dict]:
         """The dynamic arguments only."""
         return tree_unflatten(self.tree, self.leaves)
+
+    def avals(self, name: str) -> tuple:
+        """The types of the leaves.
+
+        Raises:
+          ArgumentTypeError: an argument of the function `name` is no array.
+        """
+        try:
+            return tuple(map(aval_of, self.leaves))
+        except ArgumentTypeError:
+            for i, x in enumerate(self.leaves):
+                aval_at(x, lambda i=i: f"{name}, argument {self.path(i)}")
+            raise
 
     def path(self, i: int) -> str:
         """What the user calls leaf `i`: the parameter's name and the path within it."""

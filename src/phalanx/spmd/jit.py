@@ -16,7 +16,6 @@ from typing import Any
 
 from phalanx.core import dispatch, placement
 from phalanx.core.array import Array
-from phalanx.core.aval import aval_of
 from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError
@@ -64,7 +63,7 @@ class Jit:
 
     def function(self) -> Callable:
         """The callable that users hold: a plain function, since calling an object costs more."""
-        call_slowly, find, wrap = self._call, self._find, Array
+        call_slowly, find, host_types, wrap = self._call, self._find, self._host_types, Array
         is_plain, flatten_all = self._signature.is_plain, self._signature.flatten
         last = _NO_HIT
 
@@ -78,7 +77,7 @@ class Jit:
                 try:
                     types = [*map(_type_of, leaves)]
                 except AttributeError:  # some data is on the host
-                    types = [] if state.context.disable_jit else [*map(concrete_type, leaves)]
+                    types = [] if state.context.disable_jit else host_types(leaves, args, kwargs)
                 # Most calls are like the one before, and comparing with that one costs less than a look-up.
                 known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
                 if types != known_types or state.context is not context or tree != known_tree:
@@ -111,6 +110,14 @@ class Jit:
             setattr(compiled, name, boundary(getattr(self, name)))
         compiled._jit = self
         return as_boundary(compiled)
+
+    def _host_types(self, leaves: list, args: tuple, kwargs: dict) -> list:
+        """The types of arguments some of which are on the host."""
+        try:
+            return [*map(concrete_type, leaves)]
+        except ArgumentTypeError:
+            self._signature.split(args, kwargs).avals(self._name)
+            raise
 
     def _find(self, key: Any, types: list) -> tuple | None:
         """What a call of this kind has to do, where that is no more than to move, to run and to wrap."""
@@ -169,7 +176,7 @@ class Jit:
         return _Entry(compiled.program, dispatch.moves(types, lowered.program), traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
-        avals = tuple([aval_of(x) for x in call.leaves])
+        avals = call.avals(self._name)
         key = (call.key, avals, state.context)
         traced = self._traces.get(key)
         if traced is None:
@@ -194,7 +201,7 @@ class Jit:
 
         avals = declared_types(avals, call, options["in_shardings"], self._name)
         with logged("Tracing", self._name, avals):
-            program = stage(flat, avals, self._name)
+            program = stage(flat, avals, self._name, call.path)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, TreeError
 from phalanx.core.jaxpr import run_program
@@ -458,7 +458,7 @@ def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[t
 
 
 def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callable[[], str]) -> None:
-    aval = aval_of(x)
+    aval = aval_at(x, where)
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise DTypeError(
