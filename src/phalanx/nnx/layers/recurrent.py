@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx import lax, nn
 from phalanx import numpy as jnp
+from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn import initializers
@@ -22,6 +23,7 @@ from phalanx.nnx.layers.stochastic import stream_of
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.variables import Param
+from phalanx.spmd import jit
 from phalanx.tree import tree_map
 
 orthogonal = initializers.orthogonal()
@@ -364,35 +366,45 @@ class GRUCell(RNNCellBase):
         return new, new
 
 
-def _scanned(cell: Any, carry: Any, xs: Any, last: Any, unroll: int) -> tuple[Any, Any]:
+def _scan(definition: Any, unroll: int, params: Any, rest: Any, carry: Any, xs: Any, last: Any) -> tuple:
     """Run a cell over the first dimension of `xs`; its parameters stay, its other variables go along.
 
     Args:
-      cell: the cell, whose variables are updated.
+      definition, params, rest: the cell, taken apart.
+      unroll: how many steps a turn of the loop takes.
       carry: the first carry.
       xs: the inputs, time first.
       last: int[*batch], the step whose carry is the result; None for the last.
-      unroll: how many steps a turn of the loop takes.
 
     Returns:
-      The last carry and the outputs.
+      The last carry, the cell's other variables, and the outputs.
     """
-    definition, params, rest = functional.split(cell, Param, ...)
 
-    def step(state: tuple, x: Any) -> tuple[tuple, Any]:
-        number, carry, kept, rest = state
-        made = functional.merge(definition, params, rest)
-        carry, y = made(carry, x)
+    def step(carried: tuple, x: Any) -> tuple[tuple, Any]:
+        number, carry, kept, rest = carried
+        cell = functional.merge(definition, params, rest)
+        carry, y = cell(carry, x)
         if last is not None:
             ends = number == last
             at_end = lambda new, old: jnp.where(ends.reshape(*ends.shape, *(1,) * (new.ndim - ends.ndim)), new, old)
             kept = tree_map(at_end, carry, kept)
-        return (number + 1, carry, kept, functional.split(made, Param, ...)[2]), y
+        return (number + 1, carry, kept, functional.split(cell, Param, ...)[2]), y
 
     first = (jnp.zeros((), np.int32), carry, carry if last is not None else (), rest)
     (_, carry, kept, rest), ys = lax.scan(step, first, xs, unroll=unroll)
+    return (carry if last is None else kept), rest, ys
+
+
+_scan_at_once = jit(_scan, static_argnums=(0, 1))
+
+
+def _run(cell: Any, carry: Any, xs: Any, last: Any, unroll: int) -> tuple[Any, Any]:
+    """The last carry and the outputs of a cell, whose variables are updated; one program when eager."""
+    scan = _scan_at_once if state.trace is None else _scan
+    definition, params, rest = functional.split(cell, Param, ...)
+    carry, rest, ys = scan(definition, unroll, params, rest, carry, xs, last)
     functional.update(cell, rest)
-    return (carry if last is None else kept), ys
+    return carry, ys
 
 
 def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_major: bool) -> Any:
@@ -506,7 +518,7 @@ class RNN(Module):
             rngs = self.rngs if rngs is None else rngs
             initial_carry = self.cell.initialize_carry((*shape[:axis], *shape[axis + 1 :]), rngs)
         last = jnp.asarray(seq_lengths) - 1 if seq_lengths is not None and return_carry else None
-        carry, ys = _scanned(self.cell, initial_carry, jnp.moveaxis(inputs, axis, 0), last, self.unroll)
+        carry, ys = _run(self.cell, initial_carry, jnp.moveaxis(inputs, axis, 0), last, self.unroll)
         ys = jnp.moveaxis(ys, 0, axis)
         if reverse and keep_order:
             ys = flip_sequences(ys, seq_lengths, num_batch_dims, time_major)
