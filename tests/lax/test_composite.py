@@ -9,6 +9,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentTypeError
+from phalanx.sharding import P
 
 X = np.arange(1.0, 4.0, dtype=np.float32)
 
@@ -58,6 +59,24 @@ def test_arrays_that_it_closes_over_are_taken_along():
     f = lax.composite(lambda x: x + held, "my.add")
     np.testing.assert_array_equal(phalanx.jit(f)(X), X + X)
     np.testing.assert_array_equal(f(X), X + X)
+
+
+def test_it_runs_on_each_device_and_keeps_what_types_say():
+    mesh = phalanx.make_mesh((3,), ("i",), devices=phalanx.devices()[:3])
+    f = lax.composite(lambda x, y: jnp.sin(x) * y, "my.scaled")
+    total = lambda f: lambda x, w: lax.psum(f(x, w).sum(), "i")
+    by_name, plain = (
+        phalanx.shard_map(total(g), mesh=mesh, in_specs=(P("i"), P()), out_specs=P())
+        for g in (f, lambda x, y: jnp.sin(x) * y)
+    )
+    for ours, theirs in zip(phalanx.grad(by_name, (0, 1))(X, 2.0), phalanx.grad(plain, (0, 1))(X, 2.0), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    growing = lambda x: lax.scan(lambda c, _: (f(c, 2.0) + x, None), jnp.ones(1), None, length=2)[0]
+    out = phalanx.jit(phalanx.shard_map(growing, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(X)
+    np.testing.assert_allclose(out, np.sin(np.sin(1.0) * 2 + X) * 2 + X, rtol=1e-5)
+    with phalanx.set_mesh(mesh):
+        x = phalanx.device_put(X, phalanx.NamedSharding(mesh, P("i")))
+        assert phalanx.typeof(f(x, 2.0)).sharding.spec == P("i")
 
 
 def test_an_effect_inside_happens():

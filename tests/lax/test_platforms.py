@@ -9,6 +9,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TreeError
+from phalanx.sharding import P
 
 X = np.arange(1.0, 4.0, dtype=np.float32)
 
@@ -43,6 +44,18 @@ def test_a_program_for_several_platforms_has_both():
     text = exported.mlir_module()
     assert "sine" in text and "case" in text
     np.testing.assert_array_equal(exported.call(X), X * X)
+
+
+def test_the_choice_is_made_on_each_device_too():
+    mesh = phalanx.make_mesh((3,), ("i",), devices=phalanx.devices()[:3])
+    f = phalanx.shard_map(
+        lambda x, w: lax.platform_dependent(x, w, cpu=lambda x, w: x * w, default=lambda x, w: x),
+        mesh=mesh,
+        in_specs=(P("i"), P()),
+        out_specs=P("i"),
+    )
+    np.testing.assert_array_equal(phalanx.jit(f)(X, 2.0), 2 * X)
+    assert float(phalanx.grad(lambda x, w: f(x, w).sum(), 1)(X, 2.0)) == 6.0
 
 
 def test_mistakes_are_named():

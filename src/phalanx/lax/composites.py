@@ -18,6 +18,7 @@ from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import program_roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
+from phalanx.core.varying import settled_call
 from phalanx.engine.mlir import ir
 from phalanx.lax.bodies import leaf_avals
 from phalanx.transforms.batching import Axis, batch_program, to_front
@@ -31,6 +32,7 @@ class Composite(Primitive, name="composite", multiple=True):
     """A call of a named operation: (*inputs) -> outputs of `jaxpr`, which says what it means."""
 
     holds_program = True
+    settle = settled_call("jaxpr")
     batch = None
 
     def roles(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Roles:
