@@ -250,9 +250,13 @@ def test_loops_and_branches_keep_the_shardings_of_their_carry(put):
     assert type_of(lax.cond(True, jnp.sin, jnp.cos, a)) == "f32[8@x,4@y]"
 
 
-def test_a_carry_that_is_over_no_mesh_counts_as_whole(put):
-    rows = put(X)
-    assert type_of(lax.scan(lambda c, r: (c + r, None), np.zeros(4, np.float32), rows)[0]) == "f32[4]"
+def test_a_carry_that_is_over_no_mesh_lies_as_it_comes_back(put):
+    total = lambda rows: lax.scan(lambda c, r: (c + r, None), np.zeros(4, np.float32), rows)[0]
+    assert type_of(total(put(X))) == "f32[4]"
+    assert type_of(total(put(X, None, "y"))) == type_of(phalanx.jit(total)(put(X, None, "y"))) == "f32[4@y]"
+    np.testing.assert_allclose(total(put(X, None, "y")), X.sum(0))
+    found = jnp.searchsorted(np.arange(5.0), put(np.arange(8.0), "x"))
+    assert type_of(found) == "i32[8@x]"
 
 
 def test_loops_and_branches_refuse_to_change_a_sharding(put):

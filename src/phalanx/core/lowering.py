@@ -135,7 +135,10 @@ class ModuleContext:
             return x
         if (attribute := self.constraints.get(aval)) is None:
             attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)
-        return sdy.ShardingConstraintOp(x, attribute).result
+        operation = sdy.ShardingConstraintOp.OPERATION_NAME
+        return ir.Operation.create(
+            operation, results=[self.type(aval)], operands=[x], attributes={"sharding": attribute}
+        ).results[0]
 
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
         """The function emitted for `key` and the platform at hand, once."""

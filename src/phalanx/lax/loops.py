@@ -19,7 +19,7 @@ from phalanx.core.config import state
 from phalanx.core.dims import is_symbolic
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShardingError
-from phalanx.core.explicit import num_parts, with_axes
+from phalanx.core.explicit import num_parts
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Primitive, Roles, joint_varying
@@ -939,7 +939,7 @@ def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]
     Initial values whose dtype is weak and whose carry comes back stronger are converted. Inside a `shard_map` the carry
     varies over all mesh axes that it comes back varying over; the body is staged again for that, since what it
     differentiates depends on which values devices share. Values that are over no mesh, and whose carry comes back over
-    one, are taken as whole on each of its devices.
+    one, are brought to how it comes back.
 
     Args:
       init: the initial values.
@@ -976,10 +976,10 @@ def _gives_way(aval: ShapedArray, after: ShapedArray) -> bool:
 
 
 def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
-    """The type of a carry that is over no mesh, as one that is whole on each device of the mesh of `after`."""
-    if aval.sharding is not None or after.sharding is None:
+    """The type of a carry that is over no mesh, as one that lies as it comes back."""
+    if aval.sharding is not None or after.sharding is None or aval.shape != after.shape:
         return aval
-    return with_axes(aval, after.sharding.mesh, ((),) * aval.ndim)
+    return aval.update(sharding=after.sharding)
 
 
 def _check_whole(xs: Sequence[Any]) -> None:
