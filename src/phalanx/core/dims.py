@@ -29,6 +29,11 @@ def is_constant_dim(dim: Any) -> bool:
     return type(dim) is not Dim
 
 
+def static_size(dim: Any) -> Any:
+    """A size as a plain int, or the symbolic dimension that it is."""
+    return dim if type(dim) is Dim else int(dim)
+
+
 def is_constant_shape(shape: Iterable[Any]) -> bool:
     """Whether all dimensions are plain ints."""
     return all(type(dim) is not Dim for dim in shape)

@@ -279,6 +279,8 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
         for scalar in (bool, int, float, complex):
             if isinstance(x, scalar):
                 return _canonical(scalar, x64), scalar is not bool
+        if getattr(x, "is_symbolic_dim", False):
+            return _canonical(int, x64), True
         if not hasattr(x, "__array__"):
             raise ArgumentTypeError(
                 "result_type",

@@ -180,7 +180,7 @@ def reduce_window(
     """Windows whose sizes or padding depend on the variables; `body` is the name of a function of scalars."""
     ndim = avals[0].ndim
     padding = [n for pair in window["padding"] for n in pair]
-    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
     numbers = [sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
     padded = ctx.op(hlo.ReshapeOp, sizes(ctx, padding), aval=ShapedArray((ndim, 2), SCALAR.dtype))
     called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body)])

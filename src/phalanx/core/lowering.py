@@ -279,6 +279,26 @@ class LoweringContext:
             return self.op(hlo.DynamicSliceOp, x, *starts, aval=aval, slice_sizes=list(aval.shape))
         return dynamic.sliced(self, x, shape, starts, aval)
 
+    def reduce_window(
+        self,
+        xs: Sequence[Any],
+        initial: Sequence[Any],
+        window: dict[str, Any],
+        program: Jaxpr,
+        avals: Sequence[ShapedArray],
+    ) -> list:
+        """Windows whose sizes or padding depend on dimension variables, reduced by a program of scalars."""
+        module = self.module
+        held = module.variables, module.platforms
+        module.variables, module.platforms = (), module.platforms[:1]  # the function takes the scalars alone
+        try:
+            body = module.add_function(
+                ("scalars", program), "window", lambda name: emit_function(module, program, name)
+            )
+        finally:
+            module.variables, module.platforms = held
+        return dynamic.reduce_window(self, xs, initial, window, avals, body.name.value)
+
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
         block = operation.regions[index].blocks.append(*[self.type(a) for a in avals])

@@ -30,6 +30,7 @@ from phalanx.core.errors import (
 )
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var
 from phalanx.core.operators import Operators
+from phalanx.core.polynomials import Dim
 from phalanx.core.primitive import Primitive, result_of
 
 
@@ -266,6 +267,8 @@ class StagingTrace(Trace):
             self.check_alive(x)
             if x._trace is self:  # a subclass's own tracer
                 return x._var
+        elif type(x) is Dim:  # a symbolic size among arrays
+            return self.atom(x.__phalanx_array__())
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return Literal(x[()], aval_of(x))
         var = Var(aval_of(x))

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core.aval import aval_of
+from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.tangent import vector_space
-from phalanx.lax.shape import concatenate, rev
+from phalanx.lax.broadcast import move_dim
+from phalanx.lax.loops import scan
+from phalanx.lax.shape import concatenate, expand_dims, index_in_dim, rev
 from phalanx.lax.slicing import pad, slice_in_dim
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -55,8 +58,23 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
 
     if reverse:
         leaves = [rev(x, (axis,)) for x in leaves]
-    out = _scan(combine, leaves, axis)
+    (size,) = sizes
+    out = one_by_one(combine, leaves, axis) if is_symbolic(size) else _scan(combine, leaves, axis)
     return tree_unflatten(tree, [rev(x, (axis,)) for x in out] if reverse else out)
+
+
+def one_by_one(combine: Callable, elems: list, axis: int) -> list:
+    """The same in as many steps as there are elements, where their number is symbolic and halving it has no end."""
+    moved = [move_dim(x, axis, 0) for x in elems]
+    first = [index_in_dim(x, 0, 0, keepdims=False) for x in moved]
+
+    def step(carry: list, x: list) -> tuple:
+        reached = combine(carry, x)
+        return reached, reached
+
+    rest = scan(step, first, [slice_in_dim(x, 1, None, 1, 0) for x in moved])[1]
+    joined = [concatenate([expand_dims(a, (0,)), b], 0) for a, b in zip(first, rest, strict=True)]
+    return [move_dim(x, 0, axis) for x in joined]
 
 
 def _scan(combine: Callable, elems: list, axis: int) -> list:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dims import is_symbolic
+from phalanx.core.dims import is_constant_shape, is_symbolic, static_size
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
@@ -125,9 +125,17 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         if x_aval.dtype != w_aval.dtype:
             dtype = ctx.aval_out.dtype
             x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
-        window = window_strides, padding, lhs_dilation, rhs_dilation
+        pads = [n for pair in padding for n in pair]
+        is_static = is_constant_shape(pads)
+        window = window_strides, padding if is_static else ((0, 0),) * len(padding), lhs_dilation, rhs_dilation
         attributes = _attributes(*window, dimension_numbers, feature_group_count, batch_group_count)
         precision_config = precision_attribute(precision)
+        if not is_static:
+            table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(padding), 2), dynamic.SCALAR.dtype))
+            attributes = {k: v for k, v in attributes.items() if k != "padding" and v is not None}
+            if precision_config is not None:
+                attributes["precision_config"] = precision_config
+            return ctx.op(hlo.DynamicConvOp, x, w, table, **attributes)
         return hlo.convolution(ctx.type(ctx.aval_out), x, w, **attributes, precision_config=precision_config)
 
     jvp = BILINEAR
@@ -444,7 +452,7 @@ def conv_general_dilated(
         lhs,
         rhs,
         window_strides=window_strides,
-        padding=tuple((int(lo), int(hi)) for lo, hi in padding),
+        padding=tuple((static_size(lo), static_size(hi)) for lo, hi in padding),
         lhs_dilation=lhs_dilation,
         rhs_dilation=rhs_dilation,
         dimension_numbers=numbers,

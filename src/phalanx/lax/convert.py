@@ -12,6 +12,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.placement import put
+from phalanx.core.polynomials import Dim, arrays
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.core.trace import Tracer
@@ -173,6 +174,8 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     if kind is Array or isinstance(operand, Tracer):
         if operand.dtype == dtype and not operand.weak_type:
             return operand
+    elif kind is Dim:
+        return convert_element_type(arrays.value(operand), dtype)
     elif kind is not np.ndarray or not operand.ndim:
         return host_scalar(operand, dtype)
     return convert_element_type_p(operand, dtype=dtype, weak_type=False)

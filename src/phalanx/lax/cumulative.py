@@ -15,6 +15,8 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
+from phalanx.core.dims import is_symbolic
+from phalanx.core.errors import RuleError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo, ir
@@ -51,6 +53,13 @@ def prefixes(operation: Callable, x: Any, dim: int) -> Any:
     result, and the others are one operation away.
     """
     size = x.shape[dim]
+    if is_symbolic(size):
+        raise RuleError(
+            "derivative of a cumulative operation",
+            expected="a length that is a number, which is halved again and again",
+            got=str(size),
+            mend="use lax.associative_scan, which takes one element after the other where the length is symbolic",
+        )
     if size < 2:
         return x
     pairs = operation(take(x, dim, 0, size - 1, 2), take(x, dim, 1, size, 2))
@@ -95,11 +104,16 @@ class Cumulative(Primitive):
     def lower(self, ctx: Any, x: Any, *, dim: int, reverse: bool) -> Any:
         aval = ctx.aval_out
         size = aval.shape[dim]
-        if size < 2:
+        if not is_symbolic(size) and size < 2:
             return x
         scalar = ShapedArray((), aval.dtype)
         initial = ctx.constant(np.asarray(type(self).initial(aval.dtype)).astype(aval.dtype), scalar)
         window = [size if d == dim else 1 for d in range(aval.ndim)]
+        if is_symbolic(size):
+            pads = [((0, size - 1) if reverse else (size - 1, 0)) if d == dim else (0, 0) for d in range(aval.ndim)]
+            program = stage(lambda a, b: [type(self).operation(a, b)], [scalar, scalar], self.name)
+            windows = {"window_dimensions": window, "window_strides": (1,) * aval.ndim, "padding": pads}
+            return ctx.reduce_window([x], [initial], windows, program, [aval])[0]
         padding = np.zeros((aval.ndim, 2), np.int64)
         padding[dim, 1 if reverse else 0] = size - 1
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [initial], window, padding=padding_attribute(padding))

@@ -36,6 +36,7 @@ from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
 from phalanx.lax.shape import concatenate, reshape
+from phalanx.lax.sizes import size as as_number
 from phalanx.lax.slicing import slice_in_dim
 from phalanx.lax.unrolled import runs_in_python, scan_in_python, while_in_python
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front, vmap
@@ -1110,6 +1111,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
         raise ArgumentTypeError(
             "fori_loop, argument body_fun", expected="a function", got=repr(body_fun), mend="pass one"
         )
+    lower, upper = as_number(lower), as_number(upper)
     dtype, weak = _index_dtype(lower, upper)
     if all(not isinstance(b, Tracer) or b.concrete is not None for b in (lower, upper)):
         start, stop = operator.index(lower), operator.index(upper)

@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dims import is_constant_shape, static_size
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles, Undefined
@@ -23,6 +24,7 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.arithmetic import add, sub
 from phalanx.lax.broadcast import add_dim, dim_names, move_dim, zeros
 from phalanx.lax.creation import full, iota
+from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
 from phalanx.lax.window_shape import Padding, dilated, padtype_to_pads, windowed
@@ -63,6 +65,11 @@ def _window_attributes(window: dict) -> dict:
     return out
 
 
+def _is_static(window: dict) -> bool:
+    """Whether sizes and padding of windows are plain numbers."""
+    return is_constant_shape((*window["window_dimensions"], *(n for pair in window["padding"] for n in pair)))
+
+
 def _window_roles(num_operands: int, x: ShapedArray, window: dict, num_results: int = 1) -> Roles:
     """Dimensions without a window are one index; the others are whole in operand and result."""
     inner = dim_names(x.ndim)
@@ -98,6 +105,7 @@ def highest(dtype: Any) -> Any:
 
 class _ReduceWindowMonoid(Primitive):
     operation: Any = None
+    pair: Callable  # the same on arrays
     identity: Callable
 
     def result(self, x, **window):
@@ -110,6 +118,9 @@ class _ReduceWindowMonoid(Primitive):
         aval = ctx.aval_out
         scalar = ShapedArray((), aval.dtype)
         init = ctx.constant(np.asarray(type(self).identity(aval.dtype)).astype(aval.dtype), scalar)
+        if not _is_static(window):
+            program = stage(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
+            return ctx.reduce_window([x], [init], window, program, [aval])[0]
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
         return op.result
@@ -126,6 +137,7 @@ class ReduceWindowSum(_ReduceWindowMonoid, name="reduce_window_sum"):
     """The sum of each window of `x`: num[*x] -> num[*windows]."""
 
     operation = hlo.AddOp
+    pair = staticmethod(add)
     identity = _no_sum
     jvp = LINEAR
 
@@ -162,12 +174,14 @@ class ReduceWindowMax(_ReduceWindowExtremum, name="reduce_window_max"):
     """The maximum of each window of `x`."""
 
     operation, identity, comparison = hlo.MaxOp, lowest, "GE"
+    pair = max_p
 
 
 class ReduceWindowMin(_ReduceWindowExtremum, name="reduce_window_min"):
     """The minimum of each window of `x`."""
 
     operation, identity, comparison = hlo.MinOp, highest, "LE"
+    pair = min_p
 
 
 reduce_window_sum_p = ReduceWindowSum()
@@ -331,6 +345,8 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
 
     def lower(self, ctx, *args, program, **window):
         num = len(args) // 2
+        if not _is_static(window):
+            return ctx.reduce_window(args[:num], args[num:], window, program, ctx.avals_out)
         op = hlo.ReduceWindowOp(
             [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(window)
         )
@@ -431,7 +447,7 @@ def _window_params(
     shape: tuple, window_dimensions: Any, window_strides: Any, padding: Any, base_dilation: Any, window_dilation: Any
 ) -> dict:
     ones = (1,) * len(shape)
-    window = tuple(map(int, window_dimensions))
+    window = tuple(map(static_size, window_dimensions))
     strides, base, spread = (
         ones if v is None else tuple(map(int, v)) for v in (window_strides, base_dilation, window_dilation)
     )
@@ -439,7 +455,7 @@ def _window_params(
         extents = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
         spans = [dilated(n, d) for n, d in zip(window, spread, strict=True)]
         padding = padtype_to_pads(extents, spans, strides, padding)
-    padding = tuple((int(lo), int(hi)) for lo, hi in padding)
+    padding = tuple((static_size(lo), static_size(hi)) for lo, hi in padding)
     return dict(zip(WINDOW, (window, strides, padding, base, spread), strict=True))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
+from phalanx.core.dims import static_size
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
@@ -300,4 +301,4 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
         x = lax.convert_element_type(x, np.int32)
     dtype = dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
     (dim,) = dims_of("nn.one_hot", axis, aval.ndim + 1)
-    return _one_hot(x, int(num_classes), dtype, dim)
+    return _one_hot(x, static_size(num_classes), dtype, dim)

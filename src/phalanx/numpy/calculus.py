@@ -8,6 +8,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.dims import max_dim
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.joining import concatenate
@@ -174,7 +175,7 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any, right: Any, period: Any, left_k
         xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = concatenate([fp[-1:], fp, fp[:1]])
     n = xp.shape[0]
-    i = lax.clamp(np.int32(1), searchsorted(xp, x, side="right"), np.int32(max(n - 1, 1)))
+    i = lax.clamp(np.int32(1), searchsorted(xp, x, side="right"), cast(max_dim(n - 1, 1), np.dtype(np.int32)))
     low, high = (fp.at[i - 1].get(mode="clip"), fp.at[i].get(mode="clip"))
     start, end = xp.at[i - 1].get(mode="clip"), xp.at[i].get(mode="clip")
     width = end - start

@@ -15,7 +15,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
-from phalanx.core.dims import is_symbolic, non_negative
+from phalanx.core.dims import is_symbolic, max_dim, non_negative
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.numpy import placing
@@ -444,7 +444,7 @@ def linspace(
     """
     num = _count(num, "linspace")
     dtype = dtypes.canonicalize_dtype(dtype) if dtype is not None else None
-    start, stop = (array(x) if isinstance(x, list | tuple) else x for x in (start, stop))
+    start, stop = (array(x) if isinstance(x, list | tuple) or is_symbolic(x) else x for x in (start, stop))
     kind_of(start, "linspace"), kind_of(stop, "linspace")
     out, step = _linspace(start, stop, num, bool(endpoint), dtype, axis)
     out = placing.place(out, device)
@@ -452,6 +452,8 @@ def linspace(
 
 
 def _count(num: Any, where: str) -> int:
+    if is_symbolic(num):
+        return num
     num = num.__index__()
     if num < 0:
         raise ArgumentError(f"{where}, argument num", expected="a number >= 0", got=num, mend="give 0 or more")
@@ -476,13 +478,18 @@ def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis:
     full_shape = (num, *shape)
     inner = tuple(range(1, len(full_shape)))
     a, b = (lax.broadcast_in_dim(x, full_shape, inner) for x in (start, stop))
-    step = (stop - start) / parts if parts else lax.full(shape, np.nan, compute)
-    if num == 1:
+    if is_symbolic(parts):
+        parts = cast(max_dim(parts, 1), compute)  # the one number of a single step is the start
+    step = (stop - start) / parts if is_symbolic(num) or parts else lax.full(shape, np.nan, compute)
+    if not is_symbolic(num) and num == 1:
         out = a
     else:
         fraction = lax.broadcasted_iota(compute, full_shape, 0) / parts
         out = a * (1 - fraction) + b * fraction
-        if endpoint:
+        if endpoint and is_symbolic(num):
+            last = lax.broadcasted_iota(np.int32, full_shape, 0) == cast(max_dim(num - 1, 1), np.int32)
+            out = lax.select(last, b, out)
+        elif endpoint:
             # The last is `stop` exactly, whatever the rounding.
             out = lax.concatenate([lax.slice_in_dim(out, 0, num - 1, axis=0), lax.slice_in_dim(b, 0, 1, axis=0)], 0)
     if axis:

@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.dims import max_dim
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
@@ -288,7 +289,7 @@ def _split(where: str, ary: Any, indices_or_sections: Any, axis: int) -> list:
 @eager_program(static_argnames=("bounds", "axis"))
 def _cut(x: Any, bounds: tuple, axis: int) -> list:
     pieces = list(zip(bounds[:-1], bounds[1:], strict=True))
-    return [lax.slice_in_dim(x, a, max(a, b), axis=axis) for a, b in pieces]
+    return [lax.slice_in_dim(x, a, max_dim(a, b), axis=axis) for a, b in pieces]
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:

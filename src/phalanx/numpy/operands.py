@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes, placement
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
+from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.trace import StagedTracer, StagingTrace
 
@@ -35,7 +36,7 @@ def kind_of(x: Any, where: str) -> Any:
     kind = type(x)
     if kind in SCALAR_KINDS:
         return kind
-    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or is_symbolic(x):
         return aval_of(x)
     raise ArgumentTypeError(
         where, expected="an array or a scalar", got=f"{x!r} of type {kind.__name__}",

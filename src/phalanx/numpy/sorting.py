@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.dims import is_symbolic
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.operands import as_array, canonical_axis, cast, operand, promote
@@ -229,7 +230,7 @@ def _binary_search(x: Any, v: Any, side: str, unroll: bool) -> Any:
     n = x.shape[0]
     shape = v.shape
     low, high = lax.full(shape, 0, INT32), lax.full(shape, n, INT32)
-    levels = max(1, int(n).bit_length())
+    levels = 31 if is_symbolic(n) else max(1, int(n).bit_length())  # as many as int32 positions may need
 
     if unroll:
         bounds = (low, high)

@@ -171,7 +171,7 @@ def _row(x: Any, i: Any, lead: int) -> Any:
     from phalanx.numpy.taking import take_along_axis
 
     n = x.shape[0]
-    i = lax.clamp(np.int32(0), cast(i, np.dtype(np.int32)), np.int32(n - 1))
+    i = lax.clamp(np.int32(0), cast(i, np.dtype(np.int32)), cast(n - 1, np.dtype(np.int32)))
     rest = x.shape[1:]
     flat = lax.reshape(i, (math.prod(i.shape[:lead]), *rest))
     return lax.reshape(take_along_axis(x, flat, 0, mode="promise_in_bounds"), i.shape)

@@ -5,6 +5,7 @@ Built on the gather and scatter of `lax`, and on `indexing` and `at`.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.dims import max_dim
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.numpy.bodies import choose as _choose
@@ -333,8 +335,9 @@ def _nonzero(x: Any, size: int, fill_value: Any) -> list:
     out = []
     rest = flat
     for d in reversed(x.shape):
-        out.append(lax.rem(rest, np.asarray(max(d, 1), dtype)[()]))
-        rest = lax.div(rest, np.asarray(max(d, 1), dtype)[()])
+        places = cast(max_dim(d, 1), dtype)
+        out.append(lax.rem(rest, places))
+        rest = lax.div(rest, places)
     out.reverse()
     return [
         _choose(valid, i, broadcast_to_shape(cast(operand(f, "nonzero"), dtype), (size,)))
@@ -615,7 +618,7 @@ def _unravel(indices: Any, shape: tuple) -> list:
     total = math.prod(shape)
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise DTypeError("unravel_index, argument indices", expected="integers", got=str(indices.dtype), mend="convert")
-    one = indices.dtype.type
+    one = functools.partial(cast, dtype=indices.dtype)
     # Out of bounds on either side gives the nearest place, as for reading.
     indices = lax.clamp(one(-total), indices, one(total - 1))
     indices = _choose(lax.lt(indices, one(0)), indices + one(total), indices)
