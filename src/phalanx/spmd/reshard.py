@@ -219,14 +219,13 @@ def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: 
     count = next((n for n in range(min(slices, inner[dim]), inner[dim]) if inner[dim] % n == 0), inner[dim])
     if slices == 1 or count < 2:
         return follow(x, road.shardings)
-    source, target = ends
-    stops = road.shardings
+    source, target = (_tiled(s, x.ndim) for s in ends)
+    stops: list[Sharding] = list(road.shardings)
     shape, at, size = list(x.shape), dim, inner[dim] // count
     if road.cuts[dim] > 1:
         # It stands as its cuts and what is within each, slices of which are the same part of every piece.
         shape[dim : dim + 1], at = [road.cuts[dim], inner[dim]], dim + 1
-        source, target = (_apart(s, x.ndim, dim) for s in ends)
-        stops = [s.with_dim(at) for s in stops]
+        source, target, *stops = (s.with_dim(at) for s in (source, target, *stops))
 
     def step(i: Any, out: Any) -> Any:
         whole = lax.with_sharding_constraint(lax.reshape(x, shape), source)
@@ -238,9 +237,9 @@ def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: 
     return lax.reshape(lax.fori_loop(0, count, step, start), x.shape)
 
 
-def _apart(sharding: Sharding, ndim: int, dim: int) -> Sharding:
-    """A sharding for arrays of which one dimension stands apart from what is within its cuts."""
-    return GSPMDSharding(sharding._device_assignment, hlo_of_tiling(sharding.tiling(ndim))).with_dim(dim + 1)
+def _tiled(sharding: Sharding, ndim: int) -> Sharding:
+    """A sharding without a mesh, whose axes could be Explicit: here nothing is said by types."""
+    return GSPMDSharding(sharding._device_assignment, hlo_of_tiling(sharding.tiling(ndim)))
 
 
 # --- pieces put together anew ---
