@@ -7,9 +7,10 @@ import pytest
 
 import phalanx
 from phalanx import lax
+from phalanx.core.errors import ArgumentError
 from phalanx.experimental import io_callback
 from phalanx.experimental.host_callback import barrier_wait, call, id_print, id_tap
-from phalanx.sharding import NamedSharding, P, make_mesh
+from phalanx.sharding import AxisType, NamedSharding, P, make_mesh
 
 X = np.arange(8.0, dtype=np.float32)
 ORDERED = pytest.mark.parametrize("ordered", [True, False])
@@ -191,3 +192,41 @@ def test_a_tap_may_look_at_what_is_shared(mesh, taps):
     )
     np.testing.assert_array_equal(phalanx.jit(f)(X), [28.0])
     assert taps.take() == {i: [([28.0], ())] for i in range(8)}
+
+
+def test_a_partitioned_callback_is_called_by_each_device_with_its_piece():
+    mesh = make_mesh((4, 2), ("x", "y"))
+    x = phalanx.device_put(X.reshape(4, 2), NamedSharding(mesh, P("x", "y")))
+    seen = []
+    look = lambda x, label: phalanx.debug.callback(
+        lambda v, s: seen.append((s, v.tolist())), x, label, partitioned=True, ordered=True
+    )
+
+    def take():
+        phalanx.effects_barrier()
+        pieces = sorted(seen)
+        seen.clear()
+        return pieces
+
+    pieces = [("a", [[float(i)]]) for i in range(8)]
+    look(x, "a")
+    assert take() == pieces
+    phalanx.jit(lambda x: (look(x, "a"), x * 2)[1])(x)
+    assert take() == pieces
+    phalanx.jit(phalanx.grad(lambda x: (look(x, "a"), (x**2).sum())[1]))(x)
+    assert take() == pieces
+    phalanx.shard_map(lambda x: (look(x, "a"), x)[1], mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))(x)
+    assert take() == pieces
+    look(1.0, "b")
+    assert take() == [("b", 1.0)]
+
+
+def test_a_partitioned_callback_needs_to_know_how_arrays_lie():
+    mesh = make_mesh((8,), ("x",), AxisType.Auto)
+    x = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    with pytest.raises(ArgumentError) as error:
+        phalanx.jit(lambda x: phalanx.debug.print("{}", x, partitioned=True))(x)
+    assert str(error.value) == (
+        "debug.callback, argument partitioned: expected arrays whose types tell how they lie, got f32[8].\n"
+        "  To mend: use a mesh with Explicit axes, or make the call inside shard_map."
+    )

@@ -6,6 +6,7 @@ what happens without changing it.
 
 from __future__ import annotations
 
+import functools
 import string
 import sys
 from collections.abc import Callable
@@ -14,10 +15,15 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.array import Array
+from phalanx.core.aval import aval_of
+from phalanx.core.config import state
 from phalanx.core.effects import debug_effect, ordered_debug_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.trace import Tracer
 from phalanx.engine.frames import is_internal
 from phalanx.lax.callback import Caller, host_callback_p
+from phalanx.sharding import NamedSharding, PartitionSpec
+from phalanx.spmd.shard_map import shard_map
 from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
 
 
@@ -28,7 +34,12 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
       callback: takes NumPy arrays in the structure of the arguments; its result is ignored.
       args, kwargs: its arguments: arrays, or anything else, which is passed as it is.
       ordered: whether such calls happen in program order.
-      partitioned: not supported; the function always sees whole arrays.
+      partitioned: each device calls with its pieces, in place of one with whole arrays. Inside `jit` the types must tell
+        how the arrays lie, as over Explicit axes; inside `shard_map` it is so anyway.
+
+    Raises:
+      ArgumentTypeError: `callback` is no function.
+      ArgumentError: `partitioned`, where nothing tells how the arrays lie.
 
     Examples:
       >>> import phalanx
@@ -42,8 +53,6 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
         raise ArgumentTypeError(
             "debug.callback, argument callback", expected="a function", got=repr(callback), mend="pass one"
         )
-    if partitioned:
-        raise ArgumentError("debug.callback, argument partitioned", expected="False", got="True", mend="leave it out")
     leaves, tree = tree_flatten((args, kwargs))
     is_array = [hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex) for x in leaves]
     fixed = [None if a else x for x, a in zip(leaves, is_array)]
@@ -57,7 +66,35 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
     flat.__name__ = getattr(callback, "__name__", "callback")
     arrays = [x for x, a in zip(leaves, is_array) if a]
     effect = ordered_debug_effect if ordered else debug_effect
-    host_callback_p(*arrays, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller())
+    call = functools.partial(
+        host_callback_p, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller()
+    )
+    if partitioned:
+        _on_each_device(call, arrays)
+    else:
+        call(*arrays)
+
+
+def _on_each_device(call: Callable, arrays: list) -> None:
+    """Make a call on each device with its pieces of arrays."""
+    mesh = state.context.mesh
+    if mesh is not None and mesh.manual_axes:
+        call(*arrays)
+        return
+    lying = [x.aval.sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
+    named = [s for s in lying if isinstance(s, NamedSharding)]
+    if named:
+        specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in lying])
+        shard_map(lambda *pieces: tuple(call(*pieces)), mesh=named[0].mesh, in_specs=specs, out_specs=())(*arrays)
+    elif any(isinstance(x, Tracer) for x in arrays):
+        raise ArgumentError(
+            "debug.callback, argument partitioned",
+            expected="arrays whose types tell how they lie",
+            got=", ".join(aval_of(x).str_short() for x in arrays),
+            mend="use a mesh with Explicit axes, or make the call inside shard_map",
+        )
+    else:
+        call(*arrays)
 
 
 def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
@@ -67,7 +104,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
       fmt: a format string as for `str.format`.
       args, kwargs: what it refers to: arrays, or anything else.
       ordered: whether lines come in program order.
-      partitioned: not supported; whole arrays are printed.
+      partitioned: each device prints its pieces, as in `callback`.
 
     Raises:
       ArgumentError: the format string and the arguments do not fit.
