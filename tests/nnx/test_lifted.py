@@ -203,6 +203,26 @@ def test_jit_donates_the_variables_of_a_module():
     assert old.is_deleted() == reference.is_deleted()
 
 
+def test_jit_does_not_give_away_variables_that_stay():
+    class Pair(nnx.Module):
+        def __init__(self):
+            self.a, self.b, self.raw = nnx.Param(jnp.ones(3)), nnx.Param(jnp.ones(3)), jnp.ones(3)
+
+    pair = Pair()
+    kept, old = pair.a.value, pair.b.value
+
+    @functools.partial(nnx.jit, donate_argnums=0)
+    def step(pair):
+        pair.b.value = pair.a + pair.b + pair.raw
+
+    for n in (3, 5):
+        step(pair)
+        assert pair.b.value.tolist() == [n] * 3
+    assert pair.a.value is kept and old.is_deleted()
+    info = step.trace(pair).args_info[0][0]
+    assert (info.a.donated, info.b.donated, info.raw.donated) == (False, True, False)
+
+
 def test_jit_names_arguments_as_users_do():
     model = Model()
     compiled = nnx.jit(lambda model, x: model(x)).lower(model, X).compile()

@@ -20,13 +20,14 @@ from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graphs import joint_graph, read
-from phalanx.nnx.lifting import ROOTS, Lifted, Outputs, Parts, bring_back, gather, is_root
+from phalanx.nnx.lifting import ROOTS, Lifted, Outputs, Parts, Shadow, bring_back, gather, is_root
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
 from phalanx.nnx.variables import Static, Variable
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.arguments import Signature
+from phalanx.tree import tree_flatten
 
 _type_of, _buffer_of, _value_of = map(operator.attrgetter, ("_type", "_buffer", "_value"))
 _NO_MODULES = joint_graph(())
@@ -143,7 +144,7 @@ class LiftedJit:
         """The compiled function of shadows: one for all, or one for each structure where shardings depend on it."""
         if self._in_shardings is None and self._out_shardings is None:
             if None not in self._inner:
-                self._inner[None] = plain_jit(Lifted(self._fun), **self._options)
+                self._inner[None] = plain_jit(_Compiled(self._fun), **self._options)
             return self._inner[None]
         key = parts.graph.definition, parts.tree
         if key not in self._inner:
@@ -178,7 +179,30 @@ class LiftedJit:
         return sum(f._cache_size() for f in self._inner.values())
 
 
-class _Placed(Lifted):
+class _Compiled(Lifted):
+    """A lifted function as `phalanx.jit` takes it."""
+
+    def keeps(self, call: Any, out_tree: Any) -> set[int]:
+        """The leaves of donated modules that nothing takes the place of: the caller's variables go on holding them."""
+        changed = set(out_tree.node_data()[1].changed)
+        leaves, _ = tree_flatten(call.dynamic(), is_leaf=lambda x: type(x) is Shadow)
+        kept: set[int] = set()
+        start = 0
+        for leaf in leaves:
+            if type(leaf) is not Shadow:
+                start += 1
+                continue
+            counts = leaf.definition.counts
+            first = sum(counts[: leaf.number])
+            for n, value in enumerate(leaf.values):
+                size = len(tree_flatten(value)[0])
+                if n >= counts[leaf.number] or first + n not in changed:
+                    kept.update(range(start, start + size))
+                start += size
+        return kept
+
+
+class _Placed(_Compiled):
     """A lifted function that says where its outputs are to be once it knows what they are.
 
     Args:

@@ -81,6 +81,9 @@ class Traced:
         out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
         outs = prefix_shardings(self._settings["out_shardings"], out, "out_shardings")
         donated = set(self._call.donated())
+        keeps = getattr(self.fun, "keeps", None)  # a function of modules holds on to variables that it does not write
+        if donated and keeps is not None:
+            donated -= keeps(self._call, self.out_tree)
         return Options(
             ins + (None,) * num_named,
             outs,
