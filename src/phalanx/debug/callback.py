@@ -34,8 +34,8 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
       callback: takes NumPy arrays in the structure of the arguments; its result is ignored.
       args, kwargs: its arguments: arrays, or anything else, which is passed as it is.
       ordered: whether such calls happen in program order.
-      partitioned: each device calls with its pieces, in place of one with whole arrays. Inside `jit` the types must tell
-        how the arrays lie, as over Explicit axes; inside `shard_map` it is so anyway.
+      partitioned: each device calls with its pieces, in place of one with whole arrays. Inside `jit` the types must
+        tell how the arrays lie, as over Explicit axes; inside `shard_map` it is so anyway.
 
     Raises:
       ArgumentTypeError: `callback` is no function.
