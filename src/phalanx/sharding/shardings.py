@@ -20,7 +20,7 @@ from phalanx.engine.client import DeviceList
 from phalanx.engine.frames import boundaries
 from phalanx.engine.runtime import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
-from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
+from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh
 from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec, check_rank, check_spec
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
 
@@ -267,6 +267,11 @@ class Sharding(ShardingBase):
         """
         return None
 
+    @property
+    def automatic(self) -> Sharding:
+        """The same placement over a mesh whose axes are all Auto, which says nothing of types."""
+        return self
+
     def with_leading_dim(self, axes: Any = None) -> Sharding:
         """As `with_dim`, in front."""
         return self.with_dim(0, axes)
@@ -474,6 +479,12 @@ class NamedSharding(Sharding):
         """
         entries = list(self.spec)
         return NamedSharding(self.mesh, PartitionSpec(*entries[:position], *entries[position + 1 :]), self.memory_kind)
+
+    @property
+    def automatic(self) -> NamedSharding:
+        """As `Sharding.automatic`."""
+        mesh = self.mesh.with_axis_types(dict.fromkeys(self.mesh.axis_names, AxisType.Auto))
+        return NamedSharding(mesh, self.spec, self.memory_kind)
 
     def as_type(self, ndim: int) -> NamedSharding | None:
         """As `Sharding.as_type`."""

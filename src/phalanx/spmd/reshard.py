@@ -187,7 +187,7 @@ def compile_exchange(
     sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
     roads = [route(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
 
-    ends = [(s, t.sharding) for s, t in zip(sources, wanted, strict=True)]
+    ends = [(s.automatic, t.sharding.automatic) for s, t in zip(sources, wanted, strict=True)]
 
     def move(*xs: Any) -> list:
         return [_moved(x, road, end, slices) for x, road, end in zip(xs, roads, ends, strict=True)]
