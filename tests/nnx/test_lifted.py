@@ -329,6 +329,21 @@ def test_value_and_grad_with_aux_and_filters():
         nnx.grad(lambda m: 0.0, argnums=3)(model)
 
 
+def test_grad_refuses_a_variable_that_is_differentiated_in_one_argument_only():
+    layer = Layer(3, nnx.Rngs(0))
+    both = lambda a, b: (a(X) + b(X)).sum()
+    with pytest.raises(ArgumentError) as error:
+        nnx.grad(both)(layer, layer)
+    assert str(error.value) == (
+        "grad, Param b: expected a variable that is differentiated wherever it is passed, or nowhere, got one that is "
+        "differentiated in argument 0 and not in argument 1.\n"
+        "  To mend: pass the shared module once, or name both arguments in argnums."
+    )
+    bars, rest = nnx.grad(both, argnums=(0, 1))(layer, layer)
+    twice = nnx.grad(lambda a: 2 * a(X).sum())(layer)
+    assert jnp.allclose(bars.w.value, twice.w.value) and len(rest) == 0
+
+
 def test_grad_inside_jit_is_a_training_step():
     @nnx.jit
     def step(model, x):

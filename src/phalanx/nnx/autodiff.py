@@ -18,6 +18,7 @@ from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.functional import state
 from phalanx.nnx.lifting import ROOTS, Inside, Lifted, Outputs, Parts, Shadow, bring_back, gather, shadow_paths
 from phalanx.nnx.objects import Object
+from phalanx.nnx.prefixes import all_paths
 from phalanx.nnx.states import State, path_text, to_flat_state
 from phalanx.nnx.variables import MISSING, Param, Variable
 
@@ -69,6 +70,7 @@ class _Chosen:
         for (root, path), box in zip(parts.paths(), parts.boxes(), strict=True):
             number = roots[root]
             self.values.append(number in filters and _is_meant(filters[number], parts.roots[root], path, box))
+        self._check_aliasing(where, roots, filters)
         self.leaves = [i for i, n in enumerate(argument_of) if n in filters and not isinstance(parts.leaves[i], ROOTS)]
         for number, filter in filters.items():
             held = [m for (root, _), m in zip(parts.paths(), self.values) if roots[root] == number]
@@ -79,6 +81,26 @@ class _Chosen:
                     got="none",
                     mend="correct the filter of DiffState",
                 )
+
+    def _check_aliasing(self, where: str, roots: list[int], filters: dict[int, Filter]) -> None:
+        """Refuse a variable that one argument differentiates and another one keeps fixed."""
+        parts = self.parts
+        if len(parts.roots) < 2 or not parts.graph.definition.has_refs:
+            return
+        first = {id(v): n for n, v in enumerate(parts.graph.variables)}
+        for argument, root in zip(roots, parts.roots, strict=True):
+            for path, variable in all_paths(root):
+                n = first[id(variable)]
+                meant = argument in filters and _is_meant(filters[argument], root, path, variable)
+                if meant != self.values[n]:
+                    at = roots[parts.paths()[n][0]], argument
+                    fixed, moved = at if meant else at[::-1]
+                    raise ArgumentError(
+                        f"{where}, {type(variable).__name__} {path_text(path)}",
+                        expected="a variable that is differentiated wherever it is passed, or nowhere",
+                        got=f"one that is differentiated in argument {moved} and not in argument {fixed}",
+                        mend="pass the shared module once, or name both arguments in argnums",
+                    )
 
     def inputs(self) -> list:
         """The differentiated values."""
