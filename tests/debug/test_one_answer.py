@@ -34,6 +34,7 @@ def test_a_function_of_arrays_has_one_answer_on_every_mesh(mesh):
     assert (4, 2) in sizes and (8, 1) in sizes and (2, 4) in sizes and (1, 4) in sizes
     assert any(t.shard_shapes[1] == (1, 4) for t in report) and any(t.shard_shapes[1] == (4, 1) for t in report)
     assert all(0 <= t.difference < 1e-4 for t in report)
+    assert all(t.mesh.axis_types == mesh.axis_types for t in report)
     text = repr(report).splitlines()[0]
     assert re.fullmatch(
         r"Mesh\('data': 4, 'model': 2\): PartitionSpec\(\) in parts of \(4, 3\), PartitionSpec\('data', 'model'\) in parts "
