@@ -113,6 +113,17 @@ def test_functions_are_traced_once_for_arguments_alike(over):
     np.testing.assert_allclose([first, g(A)], [2 * A, 3 * A])
 
 
+def test_many_calls_may_be_started_before_any_is_read(mesh, over):
+    """Devices of the host wait for each other on threads of one pool; unread calls must not use it up."""
+    split = phalanx.device_put(A, NamedSharding(mesh, P("x", "y")))
+    move = phalanx.jit(over(lambda v: lax.ppermute(v, "x", RING), in_specs=P("x", "y"), out_specs=P("x", "y")))
+    total = phalanx.jit(lambda v: v - v.mean())
+    for _ in range(100):
+        moved, centred = move(split), total(split)
+    np.testing.assert_allclose(moved, np.roll(A, 2, 0))
+    np.testing.assert_allclose(centred, A - A.mean(), rtol=1e-5)
+
+
 def test_arguments_by_name_take_their_places(over):
     f = over(lambda v, w, scale=1.0: v * w * scale, in_specs=[P("x"), P("x"), P()], out_specs=P("x"))
     np.testing.assert_allclose(f(A, scale=2.0, w=A), 2 * A * A)
