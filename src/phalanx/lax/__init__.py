@@ -236,9 +236,7 @@ from phalanx.lax.incomplete import regularized_incomplete_beta_p as regularized_
 from phalanx.lax.loops import fori_loop as fori_loop
 from phalanx.lax.loops import map as map
 from phalanx.lax.loops import scan as scan
-from phalanx.lax.loops import scan_p as scan_p
 from phalanx.lax.loops import while_loop as while_loop
-from phalanx.lax.loops import while_p as while_p
 from phalanx.lax.named_axes import axis_index as axis_index
 from phalanx.lax.named_axes import axis_index_p as axis_index_p
 from phalanx.lax.named_axes import axis_size as axis_size
@@ -275,6 +273,7 @@ from phalanx.lax.rng import rng_bit_generator_p as rng_bit_generator_p
 from phalanx.lax.rng import rng_uniform as rng_uniform
 from phalanx.lax.rng import rng_uniform_p as rng_uniform_p
 from phalanx.lax.scaled import scaled_dot as scaled_dot
+from phalanx.lax.scan_primitive import scan_p as scan_p
 from phalanx.lax.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
 from phalanx.lax.scatter import scatter as scatter
 from phalanx.lax.scatter import scatter_add as scatter_add
@@ -362,6 +361,7 @@ from phalanx.lax.transcendental import tanh as tanh
 from phalanx.lax.varying import pcast as pcast
 from phalanx.lax.varying import pvary as pvary
 from phalanx.lax.varying import pvary_p as pvary_p
+from phalanx.lax.while_primitive import while_p as while_p
 from phalanx.lax.window_shape import ConvDimensionNumbers as ConvDimensionNumbers
 from phalanx.lax.window_shape import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
 from phalanx.lax.window_shape import conv_dimension_numbers as conv_dimension_numbers

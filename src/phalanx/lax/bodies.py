@@ -128,3 +128,53 @@ def groups_of(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:
         out.append(list(items[start : start + size]))
         start += size
     return out
+
+
+def fixpoint(carry: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]) -> tuple[Any, list[bool]]:
+    """Widen a property of the carry until the loop body preserves it.
+
+    Args:
+      carry: the property of the initial values.
+      step: from the property of the carry at entry, something derived and the property at exit.
+
+    Returns:
+      What was derived at the fixpoint, and the property.
+    """
+    held = list(carry)
+    while True:
+        derived, after = step(held)
+        wider = [a or b for a, b in zip(held, after)]
+        if wider == held:
+            return derived, held
+        held = wider
+
+
+def keep_inputs(whole: Jaxpr, smaller: Jaxpr, kept: Sequence[bool], wanted: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    """A program from which dead code was taken, with the inputs that are wanted although nothing reads them.
+
+    Args:
+      whole: the program before.
+      smaller, kept: the one after, and which inputs it kept.
+      wanted: the inputs it is to have.
+    """
+    if list(kept) == list(wanted):
+        return smaller, list(kept)
+    return smaller.replace(invars=chosen(whole.invars, wanted)), list(wanted)
+
+
+def permuted(
+    program: Jaxpr, in_sizes: Sequence[int], in_order: Sequence[int], out_sizes: Sequence[int], out_order: Sequence[int]
+) -> Jaxpr:
+    """A program with its constants in front and its inputs and outputs regrouped."""
+    key = ("permuted", tuple(in_sizes), tuple(in_order), tuple(out_sizes), tuple(out_order))
+
+    def make() -> Jaxpr:
+        ins, outs = groups_of(program.invars, in_sizes), groups_of(program.outvars, out_sizes)
+        return program.replace(
+            invars=[*program.constvars, *(v for i in in_order for v in ins[i])],
+            outvars=[v for i in out_order for v in outs[i]],
+            constvars=(),
+            consts=(),
+        )
+
+    return program.derive(key, make)

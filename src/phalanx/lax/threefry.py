@@ -19,7 +19,7 @@ from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names
 from phalanx.lax.family import emit_compare
-from phalanx.lax.loops import emit_while
+from phalanx.lax.while_primitive import emit_while
 
 # The rotations of the eight rounds in a cycle, and the parity word of the key schedule, from the paper's appendix.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
