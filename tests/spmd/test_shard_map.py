@@ -9,7 +9,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
+from phalanx import lax, testing
 from phalanx.core.checker import ProgramError, check_jaxpr
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, TraceError, TreeError, UnboundAxisError
 from phalanx.core.lowering import lower_program
@@ -442,6 +442,20 @@ def test_a_loop_sums_the_cotangents_of_a_shared_operand_once(over):
     assert [e.primitive.name for e in backward.eqns].count("psum") == 1
     (loop,) = (e for e in backward.eqns if e.primitive.name == "scan")
     assert "psum" not in str(loop.params["jaxpr"])
+
+
+def test_gradients_communicate_no_more_than_they_must(mesh, over):
+    """A weight that is gathered where it is used: its cotangent is scattered as it is summed, and means cost nothing."""
+    put = lambda shape, spec: phalanx.device_put(np.ones(shape, "float32"), NamedSharding(mesh, spec))
+    w, x = put((16, 4), P("x")), put((8, 16), P("x"))
+
+    def loss(w, x):
+        return lax.pmean((jnp.tanh(x @ lax.all_gather(w, "x", tiled=True)) ** 2).mean(), "x")
+
+    f = over(loss, in_specs=(P("x"), P("x")), out_specs=P())
+    assert [c.kind for c in testing.collectives(phalanx.grad(f), w, x)] == ["all-gather", "reduce-scatter"]
+    kinds = sorted(c.kind for c in testing.collectives(phalanx.value_and_grad(f), w, x))
+    assert kinds == ["all-gather", "all-reduce", "reduce-scatter"]
 
 
 def test_a_training_loop_inside(over):
