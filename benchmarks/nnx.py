@@ -25,6 +25,8 @@ UPDATE_JITTED = Row("jitted update of Adam for 20 layers", at_most=0.1)
 MAKE = Row("construction and eval_shape of 20 layers", none_above=0.3)
 LOWER = Row("trace + lower of the training step of 20 layers", at_most=0.4)
 MANY = Row("trace + lower of a training step of 100 to 1,000 variables")
+UPDATE = Row("optimiser update of 20 layers (adam), compiled", at_most=0.1)
+EAGER_UPDATE = Row("optimiser update of 20 layers (adam), eager", at_most=0.3)
 IMPORT = Row("import of nnx", at_most=0.3)
 
 
@@ -244,6 +246,30 @@ def many_variables(xp, depth):
     nnx, x = nnx_of(xp), batch(xp)
     model = model_of(xp, depth)(nnx.Rngs(0))
     return Timed(lambda: nnx.jit(step_of(xp)).lower(model, x) and None, ops=depth)
+
+
+def optimized(xp):
+    """A model, its optimiser and gradients for it."""
+    nnx = nnx_of(xp)
+    model, x = model_of(xp, 20)(nnx.Rngs(0)), batch(xp)
+    library = importlib.import_module("phalanx.optim" if xp.__name__ == "phalanx" else "optax")
+    optimizer = nnx.Optimizer(model, library.adam(1e-3), wrt=nnx.Param)
+    return model, optimizer, nnx.grad(lambda m, x: (m(x) ** 2).mean())(model, x)
+
+
+@bench(unit="us", row=UPDATE)
+def compiled_update(xp):
+    """Inside `nnx.jit`."""
+    model, optimizer, grads = optimized(xp)
+    run = nnx_of(xp).jit(lambda model, optimizer, grads: optimizer.update(model, grads))
+    return lambda: run(model, optimizer, grads)
+
+
+@bench(unit="ms", row=EAGER_UPDATE)
+def eager_update(xp):
+    """Without `jit` around it."""
+    model, optimizer, grads = optimized(xp)
+    return lambda: optimizer.update(model, grads)
 
 
 @bench(unit="s", row=IMPORT)

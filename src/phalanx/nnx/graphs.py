@@ -8,6 +8,7 @@ Builds on `objects` and `variables`; `functional` and all lifted transformations
 
 from __future__ import annotations
 
+import copy
 import types
 import weakref
 from collections.abc import Iterator, Sequence
@@ -234,7 +235,7 @@ class Graph:
     """
 
     __slots__ = (
-        "definition", "dicts", "groups", "joints", "lists", "nests", "nodes", "paths", "ref_paths", "refs",
+        "_ids", "definition", "dicts", "groups", "joints", "lists", "nests", "nodes", "paths", "ref_paths", "refs",
         "root_version", "time", "variables", "versions",
     )  # fmt: skip
 
@@ -252,6 +253,7 @@ class Graph:
     nests: list[tuple]
     joints: dict[Any, Any]
     groups: list[tuple[list, list]]
+    _ids: frozenset[int] | None
 
     def is_fresh(self, root: Any) -> bool:
         """Whether the structure is still the one that was walked."""
@@ -271,6 +273,27 @@ class Graph:
             if len(now_held) != len(children) or not all(map(is_, now_held, children)):
                 return False
         return True
+
+    def ids(self) -> frozenset[int]:
+        """The addresses of the variables."""
+        if self._ids is None:
+            self._ids = frozenset(map(id, self.variables))
+        return self._ids
+
+    def without(self, roots: Sequence[Any]) -> Graph:
+        """The same without the roots that are variables, which whoever remembers this must not keep alive."""
+        return self._with([([], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
+
+    def of_variables(self, roots: Sequence[Any]) -> Graph:
+        """The same with other variables in the place of the roots that are some."""
+        return self._with([([r], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
+
+    def _with(self, groups: list[tuple[list, list]]) -> Graph:
+        made = copy.copy(self)
+        made.groups = groups
+        made.variables = [v for variables, _ in groups for v in variables]
+        made.nodes, made.versions = [], []  # a graph of several roots is as fresh as the graphs of its roots
+        return made
 
     def arrays(self, *roots: Any) -> list:
         """The arrays that stand in no variable."""
@@ -417,6 +440,7 @@ class Walk:
         graph.lists, graph.dicts, graph.nests = self.lists, self.dicts, self.nests
         graph.groups = [(graph.variables, graph.refs)] if starts is None else _grouped(graph, starts)
         graph.joints = {}
+        graph._ids = None
         return graph
 
 
@@ -459,30 +483,44 @@ def graph_of(node: Any) -> Graph:
 
 
 _MOST_JOINTS = 8
+_of_variables: dict[tuple, Graph] = {}  # the joint graphs of roots without an object among them
 
 
 def joint_graph(roots: Sequence[Any]) -> Graph:
-    """The graph of several roots, what they share numbered once; kept on the first while the structures stay."""
+    """The graph of several roots, what they share numbered once; found again while their structures stay."""
     if len(roots) == 1 and isinstance(roots[0], Object):
         return graph_of(roots[0])
-    keyed = bool(roots) and all(isinstance(r, Object) for r in roots)
-    if keyed:
-        first, *rest = map(graph_of, roots)
-        found = first.joints.get(tuple(rest))
-        if found is not None:
-            return found
+    graphs, lone, key = [], [], []
+    for root in roots:
+        if isinstance(root, Object):
+            graphs.append(graph_of(root))
+            key.append(graphs[-1])
+        else:
+            metadata = root._metadata
+            lone.append(root)
+            key.append((type(root), static_items(metadata) if metadata else ()))
+    if lone:
+        ids = {*map(id, lone)}
+        if len(ids) < len(lone) or not all(ids.isdisjoint(g.ids()) for g in graphs):
+            return _walk_together(roots)  # a variable that is in another root, too
+    known = graphs[0].joints if graphs else _of_variables
+    found = known.get(tuple(key))
+    if found is None:
+        if len(known) >= _MOST_JOINTS * (1 if graphs else 16):
+            known.clear()
+        made = _walk_together(roots)
+        known[tuple(key)] = made.without(roots) if lone else made
+        return made
+    return found.of_variables(roots) if lone else found
+
+
+def _walk_together(roots: Sequence[Any]) -> Graph:
     walk = Walk()
     definitions, starts = [], []
     for n, root in enumerate(roots):
         starts.append((len(walk.variables), len(walk.refs)))
         definitions.append(walk.visit(root, (n,), roots, n))
-    keys = tuple(range(len(roots)))
-    graph = walk.finish(roots, NestDef("nest", tuple, keys, tuple(definitions)), starts)
-    if keyed:
-        if len(first.joints) >= _MOST_JOINTS:
-            first.joints.clear()
-        first.joints[tuple(rest)] = graph
-    return graph
+    return walk.finish(roots, NestDef("nest", tuple, tuple(range(len(roots))), tuple(definitions)), starts)
 
 
 def build(
