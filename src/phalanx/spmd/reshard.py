@@ -27,8 +27,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import follow
-from phalanx.sharding import GSPMDSharding, Sharding
-from phalanx.sharding.hlo import hlo_of_tiling
+from phalanx.sharding import Sharding
 from phalanx.sharding.route import Route, route
 from phalanx.sharding.tiling import Index
 
@@ -186,7 +185,6 @@ def compile_exchange(
     avals = [physical_aval(t.aval).unsharded() for t in held]
     sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
     roads = [route(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
-
     ends = [(s.automatic, t.sharding.automatic) for s, t in zip(sources, wanted, strict=True)]
 
     def move(*xs: Any) -> list:
@@ -219,7 +217,7 @@ def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: 
     count = next((n for n in range(min(slices, inner[dim]), inner[dim]) if inner[dim] % n == 0), inner[dim])
     if slices == 1 or count < 2:
         return follow(x, road.shardings)
-    source, target = (_tiled(s, x.ndim) for s in ends)
+    source, target = ends
     stops: list[Sharding] = list(road.shardings)
     shape, at, size = list(x.shape), dim, inner[dim] // count
     if road.cuts[dim] > 1:
@@ -235,11 +233,6 @@ def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: 
 
     start = lax.with_sharding_constraint(lax.full(shape, 0, x.dtype), target)
     return lax.reshape(lax.fori_loop(0, count, step, start), x.shape)
-
-
-def _tiled(sharding: Sharding, ndim: int) -> Sharding:
-    """A sharding without a mesh, whose axes could be Explicit: here nothing is said by types."""
-    return GSPMDSharding(sharding._device_assignment, hlo_of_tiling(sharding.tiling(ndim)))
 
 
 # --- pieces put together anew ---
