@@ -20,8 +20,6 @@ PEER_STEP = Row("nnx.jit of a training step of 1 / 20 / 100 Linear layers", at_m
 GRAPH = Row("split, merge, update, clone of 20 layers", none_above=0.3)
 EAGER_FORWARD = Row("eager forward pass of 20 layers", at_most=0.5)
 EAGER_GRAD = Row("eager nnx.grad of 20 layers", at_most=0.2)
-UPDATE_EAGER = Row("eager update of Adam for 20 layers", at_most=0.3)
-UPDATE_JITTED = Row("jitted update of Adam for 20 layers", at_most=0.1)
 MAKE = Row("construction and eval_shape of 20 layers", none_above=0.3)
 LOWER = Row("trace + lower of the training step of 20 layers", at_most=0.4)
 MANY = Row("trace + lower of a training step of 100 to 1,000 variables")
@@ -188,34 +186,6 @@ def eager_grad(xp):
     model, x = model_of(xp, 20)(nnx_of(xp).Rngs(0)), batch(xp)
     grad = nnx_of(xp).grad(lambda m, x: (m(x) ** 2).mean())
     return lambda: xp.tree.leaves(grad(model, x))
-
-
-def optimised(xp):
-    """A module, its optimiser, and gradients for it."""
-    nnx, x = nnx_of(xp), batch(xp)
-    library = importlib.import_module("phalanx.optim" if xp.__name__ == "phalanx" else "optax")
-    model = model_of(xp, 20)(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, library.adam(1e-3), wrt=nnx.Param)
-    return model, optimizer, nnx.grad(lambda m: (m(x) ** 2).mean())(model)
-
-
-@bench(unit="ms", row=UPDATE_EAGER)
-def eager_optimizer_update(xp):
-    """`Optimizer.update` without `jit` around it."""
-    model, optimizer, grads = optimised(xp)
-    return lambda: optimizer.update(model, grads) and None
-
-
-@bench(unit="us", row=UPDATE_JITTED)
-def jitted_optimizer_update(xp):
-    """`Optimizer.update` inside `nnx.jit`, the gradients coming from outside."""
-    model, optimizer, grads = optimised(xp)
-
-    def update(model, optimizer, grads):
-        optimizer.update(model, grads)
-
-    run = nnx_of(xp).jit(update)
-    return lambda: run(model, optimizer, grads)
 
 
 @bench(unit="ms", row=MAKE)
