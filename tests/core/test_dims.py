@@ -203,7 +203,9 @@ def test_misuses():
         B**65
     with pytest.raises(ArgumentError, match="expected 0 <= least <= greatest, got \\(3, 2\\)"):
         Scope(b=(3, 2))
-    with pytest.raises(ArgumentError, match="expected an identifier, got '2b'"):
+    with pytest.raises(
+        ArgumentError, match="expected an identifier other than floordiv, mod, max, min, non_negative, got '2b'"
+    ):
         SCOPE.variable("2b")
 
 

@@ -26,6 +26,7 @@ from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
 from phalanx.core.seat import Seat
 
 _INF: Final = math.inf
+RESERVED: Final = ("floordiv", "mod", "max", "min", "non_negative")
 MAX_TERMS: Final = 1000  # Larger polynomials are refused: no shape has them, and artifacts may not make us build them.
 
 # bounds(dim): the least and the greatest size; compare(dim, symbol, other), inconclusive(where, question, difference).
@@ -88,8 +89,9 @@ class Scope:
                 got=f"({lower}, {upper})",
                 mend="give sizes that an array can have",
             )
-        if not name.isidentifier():
-            raise ArgumentError("symbolic dimension", expected="an identifier", got=repr(name), mend="rename it")
+        if not name.isidentifier() or name in RESERVED:
+            what = f"an identifier other than {', '.join(RESERVED)}"
+            raise ArgumentError("symbolic dimension", expected=what, got=repr(name), mend="rename it")
         factor = self.factors[name] = Factor(name, (), self, lower, upper)
         found = self.variables[name] = factor_dim(factor)
         return found
@@ -241,8 +243,7 @@ class Dim:
     def __neg__(self) -> Any:
         return self * -1
 
-    def __pos__(self) -> Dim:
-        return self
+    __pos__ = lambda self: self
 
     def __sub__(self, other: Any) -> Any:
         if type(other) is int:
@@ -252,8 +253,7 @@ class Dim:
             return _with_number(self, operator.sub, other)
         return self._remembered("-", size, _difference)
 
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other
+    __rsub__ = lambda self, other: -self + other
 
     def __mul__(self, other: Any) -> Any:
         size = _operand(other)
@@ -287,12 +287,10 @@ class Dim:
         return NotImplemented if other is None else _mod(other, self)
 
     def __divmod__(self, other: Any) -> Any:
-        other = _operand(other)
-        return NotImplemented if other is None else (self // other, self % other)
+        return NotImplemented if _operand(other) is None else (self // other, self % other)
 
     def __rdivmod__(self, other: Any) -> Any:
-        other = _operand(other)
-        return NotImplemented if other is None else (_floordiv(other, self), _mod(other, self))
+        return NotImplemented if _operand(other) is None else (other // self, other % self)
 
     def _remembered(self, name: str, other: Any, compute: Any) -> Any:
         results = self.scope.results
@@ -359,11 +357,8 @@ class Dim:
         """Forget bounds that rested on older bounds of the variables."""
         self._bounds, self.cheap = None, _interval(self)
 
-    def __copy__(self) -> Dim:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Dim:
-        return self
+    __copy__ = lambda self: self
+    __deepcopy__ = lambda self, memo: self
 
     def __reduce__(self) -> Any:
         raise TypeError(f"symbolic dimension {self} belongs to a scope of this process and cannot be pickled")
@@ -393,9 +388,7 @@ def only_factor(x: Any) -> Factor | None:
 
 def factors_of(x: Dim) -> Iterator[Factor]:
     """The factors of a dimension's terms, each as often as it stands there."""
-    for monomial, _ in x.terms:
-        for factor, _ in monomial.factors:
-            yield factor
+    return (factor for monomial, _ in x.terms for factor, _ in monomial.factors)
 
 
 # How polynomials are put together.
@@ -591,11 +584,15 @@ def _floordiv(x: Any, y: Any) -> Any:
     low, high = bounds(y)
     if low <= 0 <= high:
         raise deciding.inconclusive("division of symbolic dimensions", f"whether {y} is 0 in floordiv({x}, {y})", y - 1)
-    if low < 0:
-        x, y = -x, -y
-        low, high = -high, -low
+    return _floordiv(-x, -y) if low < 0 else _quotient(x, y, scope)
+
+
+def _quotient(x: Any, y: Any, scope: Scope) -> Any:
+    """The quotient for a divisor that is positive."""
     if type(y) is int:
         quotient, rest, y = _divided_by_number(x, y, scope)
+    elif (shared := _without_common(x, y, scope)) is not None:
+        return _floordiv(*shared)
     else:
         quotient, rest = long_division(x, y, scope)
     if _is_zero(rest):
@@ -628,6 +625,15 @@ def _exact_quotient(x: Any, y: int, scope: Scope) -> Any:
         else:
             return None
     return total
+
+
+def _without_common(x: Any, y: Dim, scope: Scope) -> tuple[Any, int] | None:
+    """x and y without the product of factors that y is a multiple of and all of x has; None where there is none."""
+    (monomial, coefficient), *others = y.terms
+    rests = [(_without(m, monomial, scope), c) for m, c in terms_of(x, scope)]
+    if others or any(rest is None for rest, _ in rests):
+        return None
+    return _dim({rest: c for rest, c in rests if rest is not None}, scope), coefficient
 
 
 def _divided_by_number(x: Any, y: int, scope: Scope) -> tuple[Any, Any, int]:

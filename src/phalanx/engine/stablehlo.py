@@ -87,7 +87,10 @@ def deserialize(artifact: bytes, context: ir.Context) -> Any:
     said: list[str] = []
 
     def listen(diagnostic: Any) -> bool:
-        said.append(diagnostic.message)
+        try:
+            said.append(diagnostic.message)
+        except RuntimeError:  # bytes of a damaged file in it, which are no text
+            said.append("with a message that is no text")
         return True
 
     module = None

@@ -17,6 +17,8 @@ from phalanx.core.errors import ArgumentError
 _TOKENS: Final = re.compile(r"\d+|[^\W\d]\w*|\.\.\.|[<>=!]=|\S")
 _MAX_DEPTH: Final = 50
 _MAX_DIGITS: Final = 18
+_MAX_POWER: Final = 64
+_MAX_BITS: Final = 128
 
 _FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "floordiv": (2, operator.floordiv),
@@ -139,7 +141,10 @@ class Reader:
             return base
         if not self.peek().isdecimal():
             raise self.wrong("a whole number as the power")
-        return base ** self._number()
+        power = self._number()
+        if power > _MAX_POWER or (type(base) is int and base.bit_length() * power > _MAX_BITS):
+            raise self.wrong(f"a power of at most {_MAX_POWER}, and numbers of at most {_MAX_BITS} bits,")
+        return base**power
 
     def _atom(self) -> Any:
         token = self.peek()

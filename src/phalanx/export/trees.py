@@ -170,7 +170,10 @@ def read_tree(data: Any) -> Any:
     Raises:
       ArtifactError: the data spell no structure, or name a container that is not registered here.
     """
-    return tree_structure(_read(data))
+    try:
+        return tree_structure(_read(data))
+    except (ValueError, TypeError) as error:  # keys that cannot be sorted
+        raise _wrong("a tree structure", data) from error
 
 
 def _read(data: Any) -> Any:
