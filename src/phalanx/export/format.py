@@ -204,7 +204,7 @@ def _shape_reader(constraints: tuple[str, ...]) -> Callable[[str], tuple]:
         raise types.wrong(f"at most {MAX_CONSTRAINTS} constraints", f"{len(constraints)}")
     try:
         scope = SymbolicScope(constraints)
-    except PhalanxError as error:
+    except (PhalanxError, ZeroDivisionError) as error:
         raise types.wrong("constraints of dimension variables", str(constraints)) from error
 
     def read(text: str) -> tuple:
