@@ -103,8 +103,19 @@ def test_operands_split_along_a_role_give_the_whole_placed_as_its_type_says(case
     assert check_value(case) > 0
 
 
+# XLA for CPU has no all-reduce of integers by their bits.
+UNREDUCIBLE = {("reduce_and", "int32"), ("reduce_or", "int32")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in CASES if c.name != "low"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=c.id)
+        for c in CASES
+        if c.name != "low" and (c.primitive.name, c.args and c.args[0].dtype.name) not in UNREDUCIBLE
+    ],
+)
 def test_every_case_split_along_every_role_gives_the_whole(case):
     check_value(case)
 
