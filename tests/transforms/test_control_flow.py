@@ -317,3 +317,21 @@ def test_a_weak_carry_gives_way_only_to_what_holds_its_values():
     )
     with pytest.raises(ArgumentTypeError, match="that of init_val, got u8"):
         lax.while_loop(lambda c: c < 1, lambda c: jnp.uint8(1), 0.0)
+
+
+def test_an_eager_choice_compiles_once(monkeypatch):
+    from phalanx.core import dispatch
+
+    compiled = []
+    compile_program = dispatch.LoweredProgram.compile
+    monkeypatch.setattr(dispatch.LoweredProgram, "compile", lambda *args: compiled.append(1) or compile_program(*args))
+    table = jnp.arange(3.0)
+    closing, weak = (lambda x: jnp.sin(x) + table), (lambda x: 1.0)
+    strong, index = (lambda x: x[0]), jnp.array(1)
+    for n in range(3):
+        lax.cond(n == 1, closing, jnp.cos, table)
+        lax.cond(n == 1, weak, strong, table)
+        lax.switch(index, [closing, jnp.cos, closing], table)
+        if n == 0:
+            compiled.clear()
+    assert compiled == []

@@ -412,15 +412,20 @@ def choose(
             f"the result of {names[reference]}",
         )
     sets = [b.consts for b in bodies]
-    opened = []
-    for i, (program, held) in enumerate(zip(programs, sets)):
-        own, rest = program.invars[: len(held)], program.invars[len(held) :]
-        leading: list[Var] = []
-        for j, consts in enumerate(sets):
-            leading.extend(own if j == i else (Var(aval_of(c)) for c in consts))
-        opened.append(program.replace(invars=[*leading, *rest]))
+    # Derived, not made anew: an eager choice finds its compiled program again by the branches themselves.
+    types = tuple(tuple(map(aval_of, consts)) for consts in sets)
+    opened = [p.derive(("opened", i, types), lambda p=p, i=i: _opened(p, i, types)) for i, p in enumerate(programs)]
     out = primitive(number, *(c for s in sets for c in s), *leaves, branches=tuple(opened))
     return tree_unflatten(first.out_tree, out)
+
+
+def _opened(program: Jaxpr, number: int, types: tuple) -> Jaxpr:
+    """Branch `number` as a program that takes the constants of all branches before the operands."""
+    if not any(types):
+        return program
+    count = len(types[number])
+    leading = [v for j, avals in enumerate(types) for v in (program.invars[:count] if j == number else map(Var, avals))]
+    return program.replace(invars=[*leading, *program.invars[count:]])
 
 
 def _unweakened(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
@@ -443,5 +448,6 @@ def _unweakened(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
                 for x, a, w in zip(run_program(p, *args), p.out_avals, wanted)
             ]
 
-        out.append(stage(fun, p.in_avals, p.debug_name).hoist())
+        key = ("unweakened", tuple(wanted))
+        out.append(p.derive(key, lambda p=p, fun=fun: stage(fun, p.in_avals, p.debug_name).hoist()))
     return out
