@@ -8,7 +8,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
+from phalanx import export, lax, nnx, optim
 from phalanx.core.config import traceback_filtering
 from phalanx.engine.frames import PACKAGE, UnfilteredTraceback
 
@@ -160,3 +160,34 @@ def test_an_exception_stays_what_it_was():
 @pytest.mark.parametrize("fun", [jnp.sin, jnp.reshape, lax.scan, phalanx.tree.map, phalanx.grad, jnp.linalg.inv])
 def test_public_functions_are_pickled_by_name(fun):
     assert pickle.loads(pickle.dumps(fun)) is fun
+
+
+class Model(nnx.Module):
+    def __init__(self):
+        self.linear = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return self.linear(x)
+
+
+HIGHER = {
+    "a layer": (lambda: Model()(Y[:2]), ["__call__"]),
+    "nnx.jit": (lambda: nnx.jit(Model.__call__)(Model(), Y[:2]), ["__call__"]),
+    "nnx.grad": (lambda: nnx.grad(lambda m: m(Y[:2]).sum())(Model()), ["<lambda>", "__call__"]),
+    "an optimiser": (lambda: optim.adam(1e-3).update({"a": X}, None), []),
+    "export": (lambda: export.export(wrong)(X), []),
+    "an exported call": (lambda: export.export(phalanx.jit(wrong))(Y).call(X), []),
+    "shard_map": (
+        lambda: phalanx.shard_map(
+            wrong, mesh=phalanx.make_mesh((1,), ("x",)), in_specs=phalanx.P("x"), out_specs=phalanx.P("x")
+        )(X),
+        ["wrong"],
+    ),
+    "pmap": (lambda: phalanx.pmap(wrong)(X[None]), ["wrong"]),
+}
+
+
+@pytest.mark.parametrize("name", HIGHER)
+def test_the_faces_above_hide_their_frames_too(name):
+    call, wanted = HIGHER[name]
+    assert caught(call)[1] == wanted

@@ -16,6 +16,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError
+from phalanx.engine.frames import boundaries
 
 _interned: dict[tuple, ShapedArray] = {}
 
@@ -315,6 +316,7 @@ def check_dtype(x: Any) -> Any:
     return x.dtype
 
 
+@boundaries
 class ShapeDtypeStruct:
     """A stand-in for an array that has a type but no data, for `eval_shape`, `lower` and `export`.
 

@@ -1,5 +1,6 @@
 """Programs that leave the process: exported, written to a file, read and called by another."""
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.engine.stablehlo import ArtifactError as ArtifactError
 from phalanx.export.checks import STABLE_TARGETS as STABLE_TARGETS
 from phalanx.export.checks import CustomCallError as CustomCallError
@@ -24,3 +25,5 @@ from phalanx.export.symbolic import symbolic_shape as symbolic_shape
 from phalanx.export.trees import TreeSerializationError as TreeSerializationError
 from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
 from phalanx.export.trees import register_pytree_node_serialization as register_pytree_node_serialization
+
+_guard(globals())

@@ -19,6 +19,7 @@ from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.engine import client, mlir, stablehlo
+from phalanx.engine.frames import boundaries
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck
 from phalanx.export.lowering import lower_portable, solve_inputs
@@ -33,6 +34,7 @@ maximum_supported_calling_convention_version: Final = 1
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "tpu")
 
 
+@boundaries
 @dataclass(frozen=True, eq=False)
 class Exported:
     """A function exported by `export`, or read from an artifact by `deserialize`.

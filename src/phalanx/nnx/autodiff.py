@@ -14,6 +14,7 @@ from typing import Any
 from phalanx import transforms
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.source import code_position
+from phalanx.engine.frames import boundary
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.functional import state
 from phalanx.nnx.lifting import ROOTS, Inside, Lifted, Outputs, Parts, Shadow, bring_back, gather, shadow_paths
@@ -212,6 +213,7 @@ def value_and_grad(
             value_and_grad, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
         )
 
+    @boundary
     @functools.wraps(f)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
         parts = gather((args, kwargs))
@@ -256,6 +258,7 @@ def grad(
         return functools.partial(grad, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
     both = value_and_grad(f, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
 
+    @boundary
     @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, bar = both(*args, **kwargs)

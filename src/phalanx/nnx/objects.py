@@ -18,6 +18,7 @@ from phalanx.core import source
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
+from phalanx.engine.frames import boundaries
 from phalanx.nnx.levels import check_level, clock
 from phalanx.nnx.variables import MISSING, Static, Variable
 from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves
@@ -139,6 +140,8 @@ class Object:
             elif (mark := _mark_of_hint(hint)) is not None:
                 marks[name] = mark
         cls._marked_fields = marks
+        if cls.__module__.startswith("phalanx."):
+            boundaries(cls)
         _register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:

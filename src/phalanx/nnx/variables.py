@@ -17,6 +17,7 @@ from phalanx.core.array import Array
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError
 from phalanx.core.trace import Tracer
+from phalanx.engine.frames import boundary
 from phalanx.nnx.levels import check_level, clock, dead_error
 from phalanx.nnx.placing import placed
 from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves, tree_map
@@ -408,15 +409,15 @@ def _rebuilt(cls: type[Variable], value: Any, metadata: dict) -> Variable:
 
 
 def _unary(function: Callable) -> Callable:
-    return lambda self: function(self.value)
+    return boundary(lambda self: function(self.value))
 
 
 def _binary(function: Callable) -> Callable:
-    return lambda self, other: function(self.value, other.value if isinstance(other, Variable) else other)
+    return boundary(lambda self, other: function(self.value, other.value if isinstance(other, Variable) else other))
 
 
 def _reflected(function: Callable) -> Callable:
-    return lambda self, other: function(other, self.value)
+    return boundary(lambda self, other: function(other, self.value))
 
 
 def _in_place(function: Callable) -> Callable:

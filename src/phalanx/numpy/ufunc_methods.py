@@ -15,6 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError
+from phalanx.engine.frames import boundary
 from phalanx.numpy import reductions, ufuncs
 from phalanx.numpy.operands import canonical_axis, cast, operand, scalar_of
 from phalanx.numpy.shapes import moveaxis, ravel
@@ -30,11 +31,11 @@ def equip(ufunc: Callable, identity: Any, reduction: Callable | None, cumulative
       cumulative: the same as a cumulative operation, if there is one.
     """
     ufunc.identity, ufunc.nargs = identity, 3  # type: ignore[attr-defined]
-    ufunc.reduce = functools.partial(_reduce, ufunc, reduction)  # type: ignore[attr-defined]
-    ufunc.accumulate = functools.partial(_accumulate, ufunc, cumulative)  # type: ignore[attr-defined]
-    ufunc.outer = functools.partial(_outer, ufunc)  # type: ignore[attr-defined]
-    ufunc.at = functools.partial(_at, ufunc)  # type: ignore[attr-defined]
-    ufunc.reduceat = functools.partial(_reduceat, ufunc)  # type: ignore[attr-defined]
+    ufunc.reduce = functools.partial(boundary(_reduce), ufunc, reduction)  # type: ignore[attr-defined]
+    ufunc.accumulate = functools.partial(boundary(_accumulate), ufunc, cumulative)  # type: ignore[attr-defined]
+    ufunc.outer = functools.partial(boundary(_outer), ufunc)  # type: ignore[attr-defined]
+    ufunc.at = functools.partial(boundary(_at), ufunc)  # type: ignore[attr-defined]
+    ufunc.reduceat = functools.partial(boundary(_reduceat), ufunc)  # type: ignore[attr-defined]
 
 
 def _reduce(

@@ -5,6 +5,7 @@ written for this protocol drops in. An eager update of a whole model is one comp
 and `nn`; `nnx.Optimizer` and training programs call it.
 """
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.optim.accumulation import ApplyEvery as ApplyEvery
 from phalanx.optim.accumulation import ApplyIfFiniteState as ApplyIfFiniteState
 from phalanx.optim.accumulation import MultiSteps as MultiSteps
@@ -119,3 +120,5 @@ from phalanx.optim.schedules import sgdr_schedule as sgdr_schedule
 from phalanx.optim.schedules import warmup_constant_schedule as warmup_constant_schedule
 from phalanx.optim.schedules import warmup_cosine_decay_schedule as warmup_cosine_decay_schedule
 from phalanx.optim.schedules import warmup_exponential_decay_schedule as warmup_exponential_decay_schedule
+
+_guard(globals())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.config import state as trace_state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.engine.frames import boundary
 from phalanx.spmd import jit
 from phalanx.tree import tree_map
 
@@ -60,6 +61,7 @@ def at_once(fun: Callable) -> Callable:
     """
     compiled: Callable | None = None
 
+    @boundary
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal compiled

@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.engine.frames import boundaries
 from phalanx.sharding.current import replace_mesh
 from phalanx.sharding.mesh import AbstractMesh, Mesh
 from phalanx.sharding.shardings import NamedSharding, Sharding
@@ -40,6 +41,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
+@boundaries
 class set_mesh:
     """Put a mesh in force on this thread from now on, or for the length of a `with` block.
 
