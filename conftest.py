@@ -1,7 +1,10 @@
 """Settings that must stand before phalanx is first imported, for the tests and for the doctests of the sources."""
 
+import gc
 import importlib
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 settings.register_profile("phalanx", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("phalanx")
 
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 SOURCE = Path(__file__).parent / "src"
 
 
@@ -35,3 +39,16 @@ def names_of_examples(doctest_namespace: dict) -> None:
     import phalanx.numpy
 
     doctest_namespace["jnp"] = phalanx.numpy
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """Let compiled programs go after a file of tests, where they have come to take gigabytes."""
+    yield
+    if sys.platform == "linux" and int(Path("/proc/self/statm").read_text().split()[1]) * PAGE > 3 * 2**30:
+        import phalanx
+
+        phalanx.clear_caches()
+        if (jax := sys.modules.get("jax")) is not None:
+            jax.clear_caches()
+        gc.collect()
