@@ -14,6 +14,7 @@ os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 # A peer that finds an accelerator would compare another machine's arithmetic.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
 
 # An example may be the one that compiles, so no time limit; CI draws the same examples at each run.
 settings.register_profile("phalanx", deadline=None, derandomize="CI" in os.environ)

@@ -71,3 +71,9 @@ def test_too_many_pieces_and_constraints_outside_are_errors():
         sharded_jit(lambda x: x, P(8, 2), None)(X)
     with pytest.raises(ArgumentError, match="a call inside a function that sharded_jit compiles"):
         with_sharding_constraint(X, P(2, 1))
+
+
+def test_caches_can_be_cleared_after_a_function_was_refused():
+    with pytest.raises(ShardingError):
+        sharded_jit(lambda x: x, (P(2, 2), P(4, 2)), None)
+    phalanx.clear_caches()

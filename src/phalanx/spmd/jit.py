@@ -59,7 +59,6 @@ class Jit:
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._calls: dict[tuple, _Entry] = {}
         self._traces: dict[tuple, Traced] = {}
-        _wrappers.add(self)
 
     def function(self) -> Callable:
         """The callable that users hold: a plain function, since calling an object costs more."""
@@ -103,6 +102,7 @@ class Jit:
             last = _NO_HIT
 
         self._forget_last = forget
+        _wrappers.add(self)
         return self._with_stages(compiled)
 
     def _with_stages(self, compiled: Any) -> Callable:
