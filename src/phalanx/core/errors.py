@@ -6,7 +6,7 @@ constructor `of(tracer, origin)` which holds their text, so that tracers raise t
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from phalanx.engine.errors import ArgumentError as ArgumentError
 from phalanx.engine.errors import ArgumentTypeError as ArgumentTypeError
@@ -165,6 +165,16 @@ class UnexpectedTracerError(PhalanxError, TypeError):
             mend="return the value from the transformed function instead of storing it in a global, an attribute or a "
             "closure; phalanx.checking_leaks() finds the line that stores it",
         )
+
+
+def check_function(where: str, fun: Any) -> None:
+    """Refuse what cannot be called where a transformation takes a function.
+
+    Raises:
+      ArgumentTypeError: `fun` is not callable.
+    """
+    if not callable(fun):
+        raise ArgumentTypeError(where, expected="a function", got=repr(fun), mend="pass a function")
 
 
 def _described(tracer: str, origin: str | None) -> str:

@@ -37,6 +37,9 @@ _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
 _NO_HIT: tuple = (None,) * 8
+NOTHING_ASKED: dict[str, Any] = dict(
+    in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
+)
 
 
 class _Entry(dispatch.Call):
@@ -52,7 +55,7 @@ class _Entry(dispatch.Call):
 class Jit:
     """What is behind a compiled function: its options, and its programs by the types of the arguments."""
 
-    def __init__(self, fun: Callable, signature: Signature, options: dict):
+    def __init__(self, fun: Callable, signature: Signature, options: dict = NOTHING_ASKED):
         self._fun = fun
         self._signature = signature
         self._options = options

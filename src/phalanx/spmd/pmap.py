@@ -18,12 +18,12 @@ import numpy as np
 
 from phalanx.core.array import ArrayType
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.errors import ArgumentError, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis
-from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
@@ -66,7 +66,7 @@ class Rows(Jit):
       in_axes, out_axes: as in `vmap`.
       axis_size: the number of rows, where it is given.
       devices: those to use, in order; None for all of this process.
-      signature, options: as `Jit` takes them.
+      signature: the parameters of the function.
     """
 
     def __init__(
@@ -79,9 +79,8 @@ class Rows(Jit):
         axis_size: int | None,
         devices: Sequence[Any] | None,
         signature: Signature,
-        options: dict,
     ):
-        super().__init__(fun, signature, options)
+        super().__init__(fun, signature)
         self._what = f"{what} of {self._name}"
         self._axis_name = axis_name
         static = signature.static_argnums
@@ -201,8 +200,8 @@ class PMap(Rows):
             view = dict(mesh=mesh, axis_names={name}, check_vma=False)
             rows, shared = shard_map(row, in_specs=specs, out_specs=(PartitionSpec(name), WHOLE), **view)(*call.leaves)
             ((tree, out_dims),) = found
-            left = {True: iter(shared), False: iter(rows)}
-            out = [next(left[True]) if d is None else moveaxis(next(left[False]), 0, d) for d in out_dims]
+            left, common = iter(rows), iter(shared)
+            out = [next(common) if d is None else moveaxis(next(left), 0, d) for d in out_dims]
             return tree_unflatten(tree, out)
 
         return whole
@@ -271,11 +270,6 @@ class SoftPMap(Rows):
         return whole, {**options, "out_shardings": whole_everywhere}
 
 
-_PLAIN = dict(
-    in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
-)
-
-
 def pmap(
     fun: Callable,
     axis_name: Any = None,
@@ -317,11 +311,11 @@ def pmap(
       >>> share(jnp.array([5.0])).tolist()
       [1.0]
     """
-    _check_callable("pmap", fun)
+    check_function("pmap, argument fun", fun)
     if devices is None and backend is not None:
         devices = client.local_devices(backend=backend)
     signature = Signature(fun, static_broadcasted_argnums, None, donate_argnums, None)
-    return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature, _PLAIN).function()
+    return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature).function()
 
 
 def soft_pmap(
@@ -349,11 +343,6 @@ def soft_pmap(
       >>> rest(jnp.arange(5.0)).tolist()
       [10.0, 9.0, 8.0, 7.0, 6.0]
     """
-    _check_callable("soft_pmap", fun)
+    check_function("soft_pmap, argument fun", fun)
     signature = Signature(fun, None, None, None, None)
-    return SoftPMap("soft_pmap", fun, axis_name, in_axes, out_axes, None, devices, signature, _PLAIN).function()
-
-
-def _check_callable(what: str, fun: Any) -> None:
-    if not callable(fun):
-        raise ArgumentTypeError(f"{what}, argument fun", expected="a function", got=repr(fun), mend="pass a function")
+    return SoftPMap("soft_pmap", fun, axis_name, in_axes, out_axes, None, devices, signature).function()

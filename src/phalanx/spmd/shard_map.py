@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, check_function
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
@@ -79,8 +79,7 @@ def shard_map(
                    check_rep=check_rep, auto=auto)  # fmt: skip
     if f is None:
         return lambda fun: shard_map(fun, **options)
-    if not callable(f):
-        raise ArgumentTypeError("shard_map, argument f", expected="a function", got=repr(f), mend="pass a function")
+    check_function("shard_map, argument f", f)
     if out_specs is None:
         raise ArgumentError(
             "shard_map, argument out_specs",

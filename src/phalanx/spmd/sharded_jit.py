@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import with_sharding_constraint as constrain
-from phalanx.sharding import UNSPECIFIED, NamedSharding, PartitionSpec
+from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.pmap import is_per_device, make_mesh, wanted_axes
@@ -79,10 +79,7 @@ class ShardedJit(Jit):
     """What is behind a partitioned function."""
 
     def __init__(self, fun: Callable, in_parts: Any, out_parts: Any, count: int | None, static: Any):
-        options = dict(
-            in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
-        )
-        super().__init__(fun, Signature(fun, static, None, None, None), options)
+        super().__init__(fun, Signature(fun, static, None, None, None))
         self._what = f"sharded_jit of {self._name}"
         self._parts = {"in_parts": in_parts, "out_parts": out_parts}
         self._count = self._consistent(count)
@@ -176,10 +173,7 @@ def sharded_jit(
       >>> add(jnp.ones((2, 2)), 1.0).tolist()
       [[2.0, 2.0], [2.0, 2.0]]
     """
-    if not callable(fun):
-        raise ArgumentTypeError(
-            "sharded_jit, argument fun", expected="a function", got=repr(fun), mend="pass a function"
-        )
+    check_function("sharded_jit, argument fun", fun)
     return ShardedJit(fun, in_parts, out_parts, num_partitions, static_argnums).function()
 
 

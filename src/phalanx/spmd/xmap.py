@@ -14,11 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, UnboundAxisError
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ShardingError,
+    UnboundAxisError,
+    check_function,
+)
 from phalanx.core.source import code_position
 from phalanx.lax import map as serial_map
 from phalanx.lax import reshape, transpose, with_sharding_constraint
-from phalanx.sharding import UNSPECIFIED, NamedSharding, PartitionSpec
+from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.transforms.batching import Axis, to_front, vmap_flat
@@ -82,10 +89,7 @@ class XMap(Jit):
 
     def __init__(self, fun: Callable, in_axes: Any, out_axes: Any, sizes: Mapping, resources: Mapping, donated: Any):
         signature = Signature(fun, None, None, donated, None)
-        options = dict(
-            in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
-        )
-        super().__init__(fun, signature, options)
+        super().__init__(fun, signature)
         self._what = f"xmap of {self._name}"
         is_container = isinstance(in_axes, list) and not _is_mapping(in_axes)
         self._in_axes = tuple(in_axes) if is_container else in_axes
@@ -379,6 +383,5 @@ def xmap(
       >>> centre(jnp.arange(3.0)).tolist()
       [-1.0, 0.0, 1.0]
     """
-    if not callable(fun):
-        raise ArgumentTypeError("xmap, argument fun", expected="a function", got=repr(fun), mend="pass a function")
+    check_function("xmap, argument fun", fun)
     return XMap(fun, in_axes, out_axes, axis_sizes or {}, axis_resources or {}, donate_argnums).function()

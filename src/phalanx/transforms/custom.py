@@ -16,7 +16,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import Effects
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TraceError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TraceError, TreeError, check_function
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.core.roles import program_roles
@@ -370,10 +370,7 @@ class _CustomFunction:
     __call__: Callable
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
-        if not callable(fun):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}, argument fun", expected="a function", got=repr(fun), mend="pass a function"
-            )
+        check_function(f"{type(self).__name__}, argument fun", fun)
         functools.update_wrapper(self, fun)
         self.fun = fun
         nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)

@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import Effects
-from phalanx.core.errors import ArgumentTypeError, TraceError
+from phalanx.core.errors import TraceError, check_function
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.roles import program_roles
@@ -311,10 +311,7 @@ def checkpoint(
             got="True",
             mend="name static arguments in static_argnums",
         )
-    if not callable(fun):
-        raise ArgumentTypeError(
-            "checkpoint, argument fun", expected="a function", got=repr(fun), mend="pass a function"
-        )
+    check_function("checkpoint, argument fun", fun)
     chosen = policy or CheckpointPolicies.nothing_saveable
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
