@@ -173,6 +173,13 @@ def test_errors_say_how_many_devices_are_wanted_and_how_many_there_are():
         pmap(lambda x: pmap(lambda y: y)(x))(np.zeros((4, 4)))
 
 
+def test_the_devices_of_the_outermost_pmap_are_those_of_the_inner_ones():
+    f = pmap(lambda x: pmap(lambda y: y)(x), devices=phalanx.devices()[4:])
+    assert f(np.zeros((2, 2))).devices() == set(phalanx.devices()[4:])
+    with pytest.raises(ArgumentError, match="expected at most 4 rows in all.*got 8"):
+        f(np.zeros((2, 4)))
+
+
 def test_misfits_of_axes_name_the_argument():
     with pytest.raises(
         ArgumentError, match=r"pmap of share: expected mapped dimensions of one size, got 8 \(argument\[0\]\), 4"

@@ -42,9 +42,13 @@ class _Wants(BaseException):
 
 
 class _Outermost(threading.local):
-    """The axes that the mesh of the outermost `pmap` being traced has beside its own; None where none is traced."""
+    """Of the outermost `pmap` being traced: how many devices it may use, and the axes its mesh has beside its own.
+
+    `axes` is None where none is traced.
+    """
 
     axes: list[tuple[Any, int]] | None = None
+    available: int = 0
 
 
 _outermost = _Outermost()
@@ -148,7 +152,7 @@ class PMap(Rows):
     def _trace(self, call: CallArguments, avals: tuple) -> Any:
         if _outermost.axes is not None or is_per_device():
             return super()._trace(call, avals)
-        _outermost.axes = []
+        _outermost.axes, _outermost.available = [], len(self._available())
         try:
             while True:
                 try:
@@ -228,9 +232,9 @@ def wanted_axes(what: str, axes: Sequence[tuple[Any, int]]) -> Any:
             got=f"a shard_map over {mesh}",
             mend="give the mesh of the shard_map one more axis, and use lax.with_sharding_constraint over it",
         )
-    wanted, available = mesh.size * math.prod(size for _, size in missing), len(client.local_devices())
-    if wanted > available:
-        raise _too_few(what, wanted, available)
+    wanted = mesh.size * math.prod(size for _, size in missing)
+    if wanted > _outermost.available:
+        raise _too_few(what, wanted, _outermost.available)
     raise _Wants(*missing)
 
 
