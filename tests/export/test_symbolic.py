@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phalanx
-from phalanx.core import dims
+import phalanx.symbolic as dims
 from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
 from phalanx.export import SymbolicScope, poly_spec, poly_specs, symbolic_args_specs, symbolic_shape
 

@@ -16,11 +16,11 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.legacy_access import LegacyAccess
 from phalanx.core.operators import Operators
-from phalanx.core.seat import Seat
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers
 from phalanx.engine.frames import boundary
 from phalanx.engine.runtime import XlaRuntimeError, user_error
+from phalanx.engine.seat import Seat
 from phalanx.tree import tree_leaves
 
 # put(value, type) and friends: how values are placed (see `placement`).

@@ -15,8 +15,8 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import TraceError
-from phalanx.core.polynomials import Dim, Factor, bounds
 from phalanx.engine.mlir import hlo, ir
+from phalanx.symbolic import Dim, Factor, bounds
 
 SCALAR: Final = ShapedArray((), np.dtype(np.int64))
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from phalanx.engine.errors import ArgumentError as ArgumentError
 from phalanx.engine.errors import ArgumentTypeError as ArgumentTypeError
+from phalanx.engine.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from phalanx.engine.errors import PhalanxError as PhalanxError
 from phalanx.engine.errors import TreeError as TreeError
 from phalanx.engine.guards import TransferError as TransferError
@@ -53,10 +54,6 @@ class RuleError(PhalanxError, NotImplementedError):
 
 class KeyReuseError(PhalanxError, RuntimeError):
     """A random key was used twice where that is checked."""
-
-
-class InconclusiveDimensionOperation(PhalanxError, ValueError):
-    """A question about symbolic dimensions has different answers for different values of the variables."""
 
 
 class ConcretizationTypeError(PhalanxError, TypeError):

@@ -15,15 +15,15 @@ import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
-from phalanx.core.dims import is_constant_shape
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var
-from phalanx.core.seat import Seat
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, ir, sdy
+from phalanx.engine.seat import Seat
 from phalanx.sharding.shardy import bring_near, sdy_type
+from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
 

@@ -16,8 +16,8 @@ from phalanx.core.array import placement as seat
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
-from phalanx.core.seat import Seat
 from phalanx.engine import buffers, client
+from phalanx.engine.seat import Seat
 from phalanx.sharding import SingleDeviceSharding
 from phalanx.sharding.layout import Format, Layout
 

@@ -15,8 +15,8 @@ from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.explicit import follow
-from phalanx.core.seat import Seat
 from phalanx.core.tangent import Zero, instantiate
+from phalanx.engine.seat import Seat
 
 registry: dict[str, Primitive] = {}
 

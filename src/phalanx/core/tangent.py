@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.seat import Seat
+from phalanx.engine.seat import Seat
 
 # zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces; conform(x, aval) and
 # open_type(x): `x` with the sharding in a type, or none; sum_over_axes(x, names) and vary(x, names): how a value moves

@@ -30,8 +30,8 @@ from phalanx.core.errors import (
 )
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var
 from phalanx.core.operators import Operators
-from phalanx.core.polynomials import Dim
 from phalanx.core.primitive import Primitive, result_of
+from phalanx.symbolic import Dim
 
 
 class Trace:

@@ -1,7 +1,7 @@
 """The shape of every Phalanx error: a record of four fields. All classes users meet are in `phalanx.core.errors`.
 
-It stands on the lowest floor so that `engine`, `tree` and everything above raise records of the same form; the three
-classes that the lowest floor itself raises stand here too.
+It stands on the lowest floor so that `engine`, `tree` and everything above raise records of the same form; the classes
+that the rooms below `core` raise themselves stand here too.
 """
 
 from __future__ import annotations
@@ -54,3 +54,7 @@ class ArgumentError(PhalanxError, ValueError):
 
 class ArgumentTypeError(PhalanxError, TypeError):
     """An argument has a type that the function does not take."""
+
+
+class InconclusiveDimensionOperation(PhalanxError, ValueError):
+    """A question about symbolic dimensions has different answers for different values of the variables."""

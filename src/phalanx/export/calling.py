@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx.core import effects
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dims import evaluate, is_symbolic, same_dim
 from phalanx.core.effects import Effect, Effects
 from phalanx.core.errors import ArgumentTypeError, RuleError, ShapeError, ShardingError, TreeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
@@ -27,6 +26,7 @@ from phalanx.lax import full
 from phalanx.lax.constraint import constrain
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
+from phalanx.symbolic import evaluate, is_symbolic, same_dim
 from phalanx.transforms import custom_vjp
 from phalanx.transforms.batching import to_front
 from phalanx.transforms.custom import SymbolicZero

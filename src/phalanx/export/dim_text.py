@@ -1,7 +1,7 @@
 """Dimensions as text: `b, 2*b + 1, max(b, c)` and constraints such as `b >= c + 8`, read by recursive descent.
 
-The texts of artifacts come from outside, so depth, numbers and powers are limited. Builds on `core.dims`, which prints
-what is read here; called by `scopes` and `symbolic`.
+The texts of artifacts come from outside, so depth, numbers and powers are limited. Builds on `phalanx.symbolic`, which
+prints what is read here; called by `scopes` and `symbolic`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from phalanx.core.dims import max_dim, min_dim, non_negative
 from phalanx.core.errors import ArgumentError
+from phalanx.symbolic import max_dim, min_dim, non_negative
 
 _TOKENS: Final = re.compile(r"\d+|[^\W\d]\w*|\.\.\.|[<>=!]=|\S")
 _MAX_DEPTH: Final = 50

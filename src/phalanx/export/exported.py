@@ -15,7 +15,6 @@ import numpy as np
 
 from phalanx.core import dtypes, effects
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.engine import client, mlir, stablehlo
@@ -27,6 +26,7 @@ from phalanx.export.solving import Solution
 from phalanx.lax import full
 from phalanx.spmd import jit
 from phalanx.spmd.resolution import resolve
+from phalanx.symbolic import is_symbolic
 from phalanx.transforms import vjp
 
 minimum_supported_calling_convention_version: Final = 1

@@ -15,7 +15,6 @@ import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects
 from phalanx.core.aval import token_aval
-from phalanx.core.dims import is_symbolic
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import PLATFORM, LoweringContext, ModuleContext, emit_function, sharding_attribute
 from phalanx.core.trace import Tracer, collector_paused, leak_error
@@ -26,6 +25,7 @@ from phalanx.export.solving import Solution, solve
 from phalanx.lax.family import emit_compare
 from phalanx.random.keys import key_data
 from phalanx.sharding import sdy_sharding
+from phalanx.symbolic import is_symbolic
 
 BODY: Final = "_wrapped_main"
 COMPATIBLE_WEEKS: Final = 12  # Readers up to this age can read what is written.

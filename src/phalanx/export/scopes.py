@@ -1,7 +1,7 @@
 """Scopes of symbolic dimensions as users make them: variables with constraints between them.
 
 Constraints are what is known, not what is tested while tracing: comparisons rest on them, artifacts carry them, and a
-call checks them against its sizes. Builds on `core.dims` and on `dim_text`; called by `symbolic` and `format`.
+call checks them against its sizes. Builds on `phalanx.symbolic` and on `dim_text`; called by `symbolic` and `format`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from phalanx.core.dims import Dim, Fact, Scope, bounds
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.export.dim_text import Reader
+from phalanx.symbolic import Dim, Fact, Scope, bounds
 
 _BOUND: Final = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d{1,18})\s*|\s*(-?\d{1,18})\s*(>=|<=|>|<)\s*(\w+)\s*")
 _FLIPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}

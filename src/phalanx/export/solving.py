@@ -2,8 +2,8 @@
 
 Each symbolic dimension of an argument is an equation with the array's real size. They are solved once, for each
 variable as an expression over unknown sizes, which are dimensions themselves (of a scope of their own): the same
-solution is emitted into `main`, and evaluated by calls. What is left are checks. Builds on `core.dims`; `lowering` and
-`calling` call it.
+solution is emitted into `main`, and evaluated by calls. What is left are checks. Builds on `phalanx.symbolic`;
+`lowering` and `calling` call it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dims import Dim, Fact, Scope, bounds, evaluate
 from phalanx.core.errors import ArgumentError
+from phalanx.symbolic import Dim, Fact, Scope, bounds, evaluate
 
 
 class Equation(NamedTuple):

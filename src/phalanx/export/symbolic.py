@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapeDtypeStruct, aval_of
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.export.dim_text import Reader
 from phalanx.export.scopes import SymbolicScope
+from phalanx.symbolic import is_symbolic
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_unflatten
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core.aval import aval_of
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import move_dim
 from phalanx.lax.loops import scan
 from phalanx.lax.shape import concatenate, expand_dims, index_in_dim, rev
 from phalanx.lax.slicing import pad, slice_in_dim
+from phalanx.symbolic import is_symbolic
 from phalanx.tree import tree_flatten, tree_unflatten
 
 

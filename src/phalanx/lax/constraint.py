@@ -15,8 +15,8 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import LINEAR, Primitive, Roles
-from phalanx.core.seat import Seat
 from phalanx.engine.mlir import ir
+from phalanx.engine.seat import Seat
 from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, bring, to_sharding
 from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank

@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dims import is_constant_shape, is_symbolic, static_size
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
@@ -35,6 +34,7 @@ from phalanx.lax.window_shape import (
     transposed_pads,
     windowed,
 )
+from phalanx.symbolic import is_constant_shape, is_symbolic, static_size
 
 
 class ConvGeneralDilated(Primitive, name="conv_general_dilated"):

@@ -12,13 +12,13 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.placement import put
-from phalanx.core.polynomials import Dim, arrays
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.core.trace import Tracer
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names, move_dim
 from phalanx.lax.family import FLOATING, check_kind, emit_compare, kind_of
+from phalanx.symbolic import Dim, arrays
 
 
 class ConvertElementType(Primitive, name="convert_element_type"):

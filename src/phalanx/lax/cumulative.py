@@ -15,7 +15,6 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import RuleError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.trace import stage
@@ -26,6 +25,7 @@ from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, dec
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
 from phalanx.lax.slicing import pad_p, slice_p
+from phalanx.symbolic import is_symbolic
 from phalanx.transforms.forward import jvp_flat
 
 

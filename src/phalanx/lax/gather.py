@@ -14,12 +14,12 @@ import numpy as np
 
 from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dims import is_constant_shape
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import insert, move_dim, skip_batch, zeros
+from phalanx.symbolic import is_constant_shape
 
 
 class GatherDimensionNumbers(NamedTuple):

@@ -15,7 +15,6 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.explicit import num_parts
 from phalanx.core.primitive import joint_varying
@@ -31,6 +30,7 @@ from phalanx.lax.sizes import size as as_number
 from phalanx.lax.slicing import slice_in_dim
 from phalanx.lax.unrolled import runs_in_python, scan_in_python, while_in_python
 from phalanx.lax.while_primitive import while_p
+from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import vmap
 from phalanx.transforms.custom_batching import loops
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten

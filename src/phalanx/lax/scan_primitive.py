@@ -15,7 +15,6 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dims import is_symbolic
 from phalanx.core.effects import Effects
 from phalanx.core.errors import RuleError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
@@ -28,6 +27,7 @@ from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import chosen, fixpoint, groups_of, keep_inputs, leaf_avals, permuted
 from phalanx.lax.while_primitive import emit_while
+from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program

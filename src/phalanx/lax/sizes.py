@@ -1,7 +1,7 @@
 """Sizes as numbers: the primitive that makes an array of a symbolic dimension.
 
 Where arithmetic mixes dimensions and arrays, as in `x.sum(0) / x.shape[0]`, the dimension becomes a scalar of the
-program, computed from the dimension variables that the program is called with. Takes its seat in `core.polynomials`.
+program, computed from the dimension variables that the program is called with. Takes its seat in `phalanx.symbolic`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, scalar_aval
-from phalanx.core.polynomials import Dim, arrays
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
+from phalanx.symbolic import Dim, arrays
 
 
 class DimensionSize(Primitive, name="dimension_size"):

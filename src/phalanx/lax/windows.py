@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dims import is_constant_shape, static_size
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles, Undefined
@@ -28,6 +27,7 @@ from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
 from phalanx.lax.window_shape import Padding, dilated, padtype_to_pads, windowed
+from phalanx.symbolic import is_constant_shape, static_size
 
 BOOL = np.dtype(bool)
 WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")

@@ -14,10 +14,10 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dims import static_size
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
+from phalanx.symbolic import static_size
 from phalanx.transforms.custom import custom_jvp
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dims import max_dim
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.joining import concatenate
@@ -25,6 +24,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.reductions import sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted
+from phalanx.symbolic import max_dim
 
 
 @eager_program(static_argnames=("n", "axis"))

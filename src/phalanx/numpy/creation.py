@@ -15,7 +15,6 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
-from phalanx.core.dims import is_symbolic, max_dim, non_negative
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.numpy import placing
@@ -32,6 +31,7 @@ from phalanx.numpy.operands import (
     promote_inexact,
     unwrapped,
 )
+from phalanx.symbolic import is_symbolic, max_dim, non_negative
 
 
 def array(

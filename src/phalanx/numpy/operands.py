@@ -16,9 +16,9 @@ from phalanx import lax
 from phalanx.core import dtypes, placement
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
-from phalanx.core.dims import is_symbolic
 from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.trace import StagedTracer, StagingTrace
+from phalanx.symbolic import is_symbolic
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})
 _CONVERSIONS = ("__phalanx_array__", "__jax_array__")

@@ -9,7 +9,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dims import is_symbolic
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions
@@ -17,6 +16,7 @@ from phalanx.numpy.creation import linspace
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, operand
 from phalanx.numpy.shapes import moveaxis
+from phalanx.symbolic import is_symbolic
 from phalanx.tree import tree_leaves
 
 _OPTIONS = {

@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dims import max_dim
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.numpy.bodies import choose as _choose
@@ -30,6 +29,7 @@ from phalanx.numpy.operands import (
     host_operand,
     operand,
 )
+from phalanx.symbolic import max_dim
 
 _MODES = (None, "fill", "clip", "wrap", "drop", "promise_in_bounds")
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.dims import is_constant_shape, size_of
 from phalanx.core.errors import ArgumentError
 from phalanx.lax.rng import rng_bit_generator_p
 from phalanx.lax.threefry import threefry2x32_p
+from phalanx.symbolic import is_constant_shape, size_of
 
 _UINT32 = np.dtype(np.uint32)
 _UINT64 = np.dtype(np.uint64)

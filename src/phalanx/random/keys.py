@@ -15,7 +15,6 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.dims import is_symbolic
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from phalanx.lax.explicit import placed
@@ -28,6 +27,7 @@ from phalanx.random.primitives import (
     random_unwrap_p,
     random_wrap_p,
 )
+from phalanx.symbolic import is_symbolic
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from typing import Any
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentTypeError, ShardingError
-from phalanx.core.seat import Seat
 from phalanx.engine.frames import boundary
+from phalanx.engine.seat import Seat
 from phalanx.sharding.mesh import AxisType
 from phalanx.sharding.shardings import NamedSharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, PartitionSpec

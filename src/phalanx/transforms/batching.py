@@ -19,9 +19,9 @@ from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
-from phalanx.core.seat import Seat
 from phalanx.core.trace import Trace, Tracer, check_leaks, check_outputs, stage
 from phalanx.engine.frames import boundary
+from phalanx.engine.seat import Seat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 # move(x, from, to), broadcast(x, size, dim) and split(x, dim, axes): taken by lax, which has the operations.

@@ -17,11 +17,11 @@ from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import program_roles
-from phalanx.core.seat import Seat
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
 from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries
+from phalanx.engine.seat import Seat
 from phalanx.transforms.autodiff import FlatFunction
 from phalanx.transforms.batching import Axis, to_front
 from phalanx.transforms.forward import jvp_program

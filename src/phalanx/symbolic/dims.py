@@ -10,13 +10,20 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
-from phalanx.core.polynomials import Dim as Dim
-from phalanx.core.polynomials import Fact as Fact
-from phalanx.core.polynomials import Scope as Scope
-from phalanx.core.polynomials import Terms, faces, factor_dim, long_division, only_factor, operation, scope_of, terms_of
-from phalanx.core.polynomials import bounds as bounds
-from phalanx.core.polynomials import evaluate as evaluate
+from phalanx.engine.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.symbolic.polynomials import (
+    Dim,
+    Scope,
+    Terms,
+    bounds,
+    faces,
+    factor_dim,
+    long_division,
+    only_factor,
+    operation,
+    scope_of,
+    terms_of,
+)
 
 
 def is_symbolic(dim: Any) -> bool:

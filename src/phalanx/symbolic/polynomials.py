@@ -22,17 +22,17 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
-from phalanx.core.seat import Seat
+from phalanx.engine.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.engine.seat import Seat
 
 _INF: Final = math.inf
 RESERVED: Final = ("floordiv", "mod", "max", "min", "non_negative")
 MAX_TERMS: Final = 1000  # Larger polynomials are refused: no shape has them, and artifacts may not make us build them.
 
 # bounds(dim): the least and the greatest size; compare(dim, symbol, other), inconclusive(where, question, difference).
-deciding = Seat(taken_by="phalanx.core.deciding")
+deciding = Seat(taken_by="phalanx.symbolic.deciding")
 # printed(dim): its text; max_dim(x, y), min_dim(x, y).
-faces = Seat(taken_by="phalanx.core.dims")
+faces = Seat(taken_by="phalanx.symbolic.dims")
 # value(dim): a dimension as an array, where arithmetic mixes the two.
 arrays = Seat(taken_by="phalanx.lax.sizes")
 

@@ -1,7 +1,7 @@
 """An empty seat: how a low room names something that a higher room will bring.
 
 Imports only point down, so where `core` must call what `numpy` or `lax` know, it keeps a `Seat` that the higher room
-takes when it is imported; `fill` names the module whose import fills it, so that whoever sits down first finds it.
+takes when it is imported; `taken_by` names the module whose import fills it, so that whoever sits down first finds it.
 """
 
 from __future__ import annotations

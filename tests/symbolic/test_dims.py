@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from phalanx.core import dims
-from phalanx.core.dims import Fact, Scope
+from phalanx import symbolic as dims
 from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.symbolic import Fact, Scope
 
 SCOPE = Scope(c=(0, None), d=(2, 5))
 B, C, D = map(SCOPE.variable, "bcd")

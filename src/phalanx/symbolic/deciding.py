@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from phalanx.core.errors import InconclusiveDimensionOperation
-from phalanx.core.polynomials import Dim, Factor, Monomial, Undecided, deciding, evaluate, factor_dim, factors_of
-from phalanx.core.polynomials import bounds as known_bounds
+from phalanx.engine.errors import InconclusiveDimensionOperation
+from phalanx.symbolic.polynomials import Dim, Factor, Monomial, Undecided, deciding, evaluate, factor_dim, factors_of
+from phalanx.symbolic.polynomials import bounds as known_bounds
 
 _INF: Final = math.inf
 _MAX_FACTS: Final = 96
