@@ -219,6 +219,7 @@ def scalar_aval(kind: type) -> ShapedArray:
     return ShapedArray((), dtype, kind is not bool)
 
 
+_SCALARS, _NUMPY = (int, float, complex, np.generic), (np.ndarray, np.generic)
 _of_scalars: dict[tuple[type, bool], ShapedArray] = {}
 
 
@@ -226,9 +227,9 @@ def scalar_aval_of(x: Any) -> ShapedArray | None:
     """The abstract value of a host scalar, remembered for its class; None for anything else."""
     key = (type(x), state.context.enable_x64)
     found = _of_scalars.get(key)
-    if found is None and isinstance(x, int | float | complex | np.generic) and not hasattr(x, "aval"):
+    if found is None and isinstance(x, _SCALARS) and not hasattr(x, "aval"):
         found = _aval_of_host(x)
-        if not isinstance(x, np.void | np.flexible):  # classes whose instances differ in dtype
+        if not isinstance(x, np.flexible):  # classes whose instances differ in dtype
             _of_scalars[key] = found
     return found
 
@@ -239,6 +240,8 @@ def aval_of(x: Any) -> ShapedArray:
     Raises:
       ArgumentTypeError: `x` is none of these.
     """
+    if type(x) is np.ndarray:
+        return _aval_of_host(x)
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
@@ -255,12 +258,12 @@ def aval_at(x: Any, where: Callable[[], str]) -> ShapedArray:
 
 def _aval_of_host(x: Any) -> ShapedArray:
     kind = type(x)
-    if kind in (int, float, complex, bool):
-        return scalar_aval(kind)
-    if isinstance(x, np.ndarray | np.generic):
-        if x.dtype == dtypes.float0:
+    if isinstance(x, _NUMPY):
+        if x.dtype.kind == "V" and x.dtype == dtypes.float0:
             return ShapedArray(x.shape, dtypes.float0)
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_dtype(x)))
+    if kind in (int, float, complex, bool):
+        return scalar_aval(kind)
     for base in (bool, int, float, complex):
         if isinstance(x, base):
             return scalar_aval(base)

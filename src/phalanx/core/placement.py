@@ -73,7 +73,7 @@ def put_as(x: Any, type: ArrayType) -> Array:
     """Place a value whose type is known already."""
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed)
-    if x.__class__ in _SCALARS or (np.ndim(x) == 0 and not isinstance(x, np.ndarray)):
+    if x.__class__ in _SCALARS or (not isinstance(x, np.ndarray) and np.ndim(x) == 0):
         return _scalar(x, type)
     return from_numpy(np.asarray(x), type)
 
@@ -85,10 +85,9 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     if x.dtype != aval.dtype:
         x = x.astype(np.bool_ if aval.dtype == dtypes.float0 else aval.dtype)
     sharding = type.sharding
-    if len(sharding.device_set) == 1:
-        return Array(
-            buffers.put_array(x, aval, sharding, next(iter(sharding.device_set)), committed=type.committed), type
-        )
+    if sharding.num_devices == 1:
+        (device,) = sharding.device_set
+        return Array(buffers.put_array(x, aval, sharding, device, committed=type.committed), type)
     indices = sharding.addressable_devices_indices_map(aval.shape)
     pieces = [x[index] for index in indices.values()]
     return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
