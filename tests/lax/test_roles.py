@@ -7,12 +7,14 @@ import pytest
 from tests.lax import laws, structured_cases
 from tests.lax.cases import CASES, with_law
 from tests.lax.recorded import equations
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.primitive import registry
 from phalanx.custom_batching import custom_vmap
+from phalanx.sharding import P
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,16 @@ def with_rule(kind):
     elif kind is custom_vmap:
         fun.def_vmap(lambda size, mapped, x, w: (jnp.tanh(x @ w), True))
     return fun
+
+
+def mapped(fun, in_specs, out_specs, **options):
+    """A call of `fun` on each of four devices, two along "i" and two along "j"."""
+
+    def call(*args):
+        mesh = auto_mesh((2, 2), ("i", "j"))
+        return phalanx.shard_map(fun, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)(*args)
+
+    return call
 
 
 X, W, XS, INDEX = numbers(4, 6), numbers(6, 8), numbers(3, 4, 6), np.int32(1)
@@ -110,6 +122,45 @@ CALLS = {
         lambda w, h, xs: lax.scan(lambda h, x: (jnp.tanh(h @ w) + x, h), h, xs), (numbers(6, 6), X, XS),
         "[(0, 1), (2, 1), (3, 2, 1)], [(2, 1), (4, 2, 5)], reduced={}, whole={0, 1, 3, 4, 5}",
     ),
+    "shard_map": (mapped(lambda x, w: jnp.tanh(x @ w), (P("i"), P()), P("i")), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "shard_map over two axes": (
+        mapped(lambda x: jnp.sin(x) * x.sum(1, keepdims=True), P(("j", "i")), P(("j", "i"))), (numbers(8, 3),),
+        "[(0, 1)], [(0, 1)], reduced={}, whole={1}",
+    ),
+    "shard_map of a sum": (
+        mapped(lambda x, w: lax.psum(x.T @ x, "i") @ w, (P("i"), P(None, "j")), P(None, "j")), (X, W),
+        "[(0, 1), (1, 2)], [(1, 2)], reduced={}, whole={0, 1}",
+    ),
+    "shard_map of a sum alone": (
+        mapped(lambda x, w: lax.psum(x @ w, ("i", "j")), (P(None, ("i", "j")), P(("i", "j"))), P()), (numbers(3, 8), numbers(8, 2)),
+        "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()",
+    ),
+    "shard_map of a sum over some": (
+        mapped(lambda x: lax.psum(x.sum(0, keepdims=True), "i"), P(("i", "j")), P("j")), (numbers(8, 2),),
+        "[(0, 1)], [(2, 1)], reduced={}, whole={0, 2}",
+    ),
+    "shard_map of a sum that is not checked": (
+        mapped(lambda x: lax.psum(x.sum(0), "i"), P("i"), P(), check_vma=False), (X,), "[(0, 1)], [(1,)], reduced={}, whole={0}"
+    ),
+    "shard_map that sums pieces": (
+        mapped(lambda x: lax.psum(x, "i") * 2, P("i", "j"), P(None, "j")), (numbers(4, 8),), "[(0, 1)], [(0, 1)], reduced={}, whole={0}"
+    ),
+    "shard_map that sends pieces": (
+        mapped(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 0)]), P("i", "j"), P("i", "j")), (numbers(4, 8),), "[(0, 1)], [(0, 1)], reduced={}, whole={0}"
+    ),
+    "shard_map that asks where it runs": (
+        mapped(lambda x: x + lax.axis_index("i"), P("i", "j"), P("i", "j")), (numbers(4, 8),), "[(0, 1)], [(0, 1)], reduced={}, whole={0}"
+    ),
+    "shard_map of pieces that belong together": (
+        mapped(lambda x, y: jnp.outer(x, y), (P("i"), P("i")), P("i")), (X[:, 0], W[:, 0]), "[(0,), (1,)], [(0, 1)], reduced={}, whole={0, 1}"
+    ),
+    "shard_map that joins otherwise": (
+        mapped(lambda x: x * 2, P("i", "j"), P("j", "i")), (numbers(4, 4),), "[(0, 1)], [(0, 1)], reduced={}, whole={0, 1}"
+    ),
+    "shard_map that sums in a call": (
+        mapped(lambda x: phalanx.jit(lambda x: lax.psum(x.sum(0), "i"))(x), P("i", "j"), P("j")), (numbers(4, 8),),
+        "[(0, 1)], [(1,)], reduced={}, whole={0}",
+    ),
     "custom_linear_solve": (
         lambda a, c, b: lax.custom_linear_solve(lambda x: a * x, b, lambda matvec, b: b / c), (X[0], X[0], X[0]),
         "[(0,), (0,), (0,)], [(0,)], reduced={}, whole=set()",
@@ -126,5 +177,5 @@ def test_pieces_along_a_role_of_a_program_make_the_whole(name):
 
 def test_every_primitive_that_holds_a_program_is_called():
     holders = {n for n, p in registry.items() if p.holds_program and type(p).__module__.startswith("phalanx.")}
-    # Known by its transpose only; takes its roles from its reduction, not its program; the per-device view of a mesh.
-    assert holders - {"custom_linear", "reduce", "shard_map"} <= set(CALLS)
+    # Known by its transpose only; takes its roles from its reduction, not its program.
+    assert holders - {"custom_linear", "reduce"} <= set(CALLS)

@@ -56,6 +56,36 @@ def test_reductions_take_named_axes():
     np.testing.assert_allclose(g(X), X.mean(0))
 
 
+A, B = (np.sin(np.arange(np.prod(s), dtype=np.float32)).reshape(s) for s in ((4, 2, 6), (6, 2, 3)))
+SPLITS = ({}, {"k": "x"}, {"k": "x", "i": "y"}, {"i": ("x", "y")})
+
+
+@pytest.mark.parametrize("resources", SPLITS, ids=str)
+def test_pdot_sums_products_over_names_and_over_dimensions(mesh, resources):
+    def products(body, in_axes, out_axes):
+        f = xmap(body, in_axes, out_axes, axis_resources=resources)
+        return f(A, B), phalanx.jit(f)(A, B), phalanx.grad(lambda a, b: (f(a, b) ** 2).sum(), (0, 1))(A, B)
+
+    def same(body, in_axes, out_axes, equation):
+        eager, compiled, gradients = products(body, in_axes, out_axes)
+        want = np.einsum(equation, A, B)
+        np.testing.assert_allclose(eager, want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(compiled, want, rtol=1e-4, atol=1e-5)
+        wanted = phalanx.grad(lambda a, b: (jnp.einsum(equation, a, b) ** 2).sum(), (0, 1))(A, B)
+        for got, held in zip(gradients, wanted, strict=True):
+            np.testing.assert_allclose(got, held, rtol=1e-3, atol=1e-4)
+
+    # All dimensions have names; one is summed by its position; two are summed by name, one of them nothing shares.
+    same(lambda a, b: lax.pdot(a, b, "k"), (["i", "j", "k"], ["k", "m", "n"]), ["i", "j", "m", "n"], "ijk,kmn->ijmn")
+    same(lambda a, b: lax.pdot(a, b, "k", ((0,), (0,))), ({0: "i", 2: "k"}, {0: "k"}), ["i", ...], "ijk,kjn->in")
+    same(
+        lambda a, b: lax.pdot(a, b, ("k", "i"), pos_batch=((0,), (0,))),
+        ({0: "i", 2: "k"}, {0: "k", 2: "n"}),
+        {1: "n"},
+        "ijk,kjn->jn",
+    )
+
+
 def test_an_axis_is_split_over_the_mesh(mesh):
     f = xmap(lambda x: x + 1, in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": ("x", "y")})
     y = f(np.zeros((8, 3), np.float32))
@@ -118,13 +148,21 @@ def test_other_misfits_say_what_is_wrong(mesh):
         named(axis_resources={"i": ("x", "y")})(X.T)
     with pytest.raises(ArgumentError, match="one size: 4 in argument\\[0\\], got 6 in argument\\[1\\]"):
         xmap(lambda x, y: x, (["i", ...], [None, "i", ...]), ["i", ...])(X, X)
+    with pytest.raises(AxisError) as e:
+        xmap(lambda x: x, ["i"], ["i", ...])(X)
+    assert str(e.value) == (
+        "xmap of <lambda>, in_axes[0]: expected a name or None for each dimension of an array of rank 2, got ['i'].\n"
+        "  To mend: end the list with ... if more dimensions follow."
+    )
     with pytest.raises(AxisError, match="dimensions of an array of rank 2, got 2 for 'i'"):
         xmap(lambda x: x, {2: "i"}, {0: "i"})(X)
     with pytest.raises(ArgumentError, match="'i' for dimensions 0 and 1"):
         xmap(lambda x: x, ["i", "i", ...], {0: "i"})(X)
     with pytest.raises(UnboundAxisError, match="axis_resources: .*got 'k'"):
         named(axis_resources={"k": "x"})(X)
-    with pytest.raises(ArgumentTypeError, match="in_axes.*expected a dict of dimensions and names"):
+    with pytest.raises(
+        ArgumentTypeError, match="in_axes.*expected a dict of dimensions and names, or a list of names, got 'i'"
+    ):
         xmap(lambda x: x, "i", {})(X)
     with pytest.raises(UnboundAxisError) as e:
         xmap(lambda x: lax.psum(x, "i"), ["i", ...], {}, axis_resources={"i": SerialLoop(2)})(X)

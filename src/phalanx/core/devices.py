@@ -11,7 +11,7 @@ from typing import Any
 from phalanx.core.array import ArrayType
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
-from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding import AbstractMesh, NamedSharding
 
 
 def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
@@ -57,23 +57,14 @@ def named_sharding(program: Jaxpr) -> Any:
     return program.derive("named sharding", lambda: _find_sharding(program))
 
 
-_PLACING = frozenset({"sharding_constraint", "device_put", "reshard"})
-
-
 def _find_sharding(program: Jaxpr) -> Any:
     for eqn in program.eqns:
-        placing = eqn.primitive.name in _PLACING
-        if not (placing or eqn.primitive.holds_program):
-            continue
-        options = eqn.params.get("options")
-        found = eqn.params["sharding"] if placing else None
-        if found is None and eqn.primitive.name == "jit" and options is not None:
-            found = next((s for s in (*options.in_shardings, *options.out_shardings) if s is not None), None)
-        if found is None and isinstance(eqn.params.get("mesh"), Mesh):
-            found = NamedSharding(eqn.params["mesh"], PartitionSpec())
-        if found is None:
-            found = next((s for sub in subprograms(eqn.params) if (s := named_sharding(sub)) is not None), None)
-        if found is not None and not _is_abstract(found):
+        primitive = eqn.primitive
+        named = list(primitive.placing(**eqn.params)) if primitive.placing is not None else []
+        if primitive.holds_program:
+            named += map(named_sharding, subprograms(eqn.params))
+        found = next((s for s in named if s is not None and not _is_abstract(s)), None)
+        if found is not None:
             return found
     return None
 

@@ -72,9 +72,11 @@ class Roles:
       whole: names that cannot be split, since each result needs the whole dimension.
       resized: of the whole ones in operands, those that a split array may have all the same: for each the names of what
         becomes of it in the results (none where it is reduced), at whatever price in communication.
+      axes: the named axes along which members take part in it together, and how it combines what they have; None where
+        it does anything else.
     """
 
-    __slots__ = ("operands", "reduced", "resized", "results", "whole")
+    __slots__ = ("axes", "operands", "reduced", "resized", "results", "whole")
 
     def __init__(
         self,
@@ -83,12 +85,14 @@ class Roles:
         reduced: Mapping[Hashable, str] | None = None,
         whole: Any = (),
         resized: Mapping[Hashable, Sequence[Hashable]] | None = None,
+        axes: Mapping[Hashable, str | None] | None = None,
     ):
         self.operands = [tuple(names) for names in operands]
         self.results = [tuple(names) for names in results]
         self.reduced = dict(reduced or {})
         self.whole = frozenset(whole)
         self.resized = dict(resized or {})
+        self.axes = dict(axes or {})
 
     def __repr__(self) -> str:
         return f"Roles({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"
@@ -116,6 +120,8 @@ class Primitive:
         that an equation holds says so itself.
       settle: for primitives that hold programs, their parameters for operands of these types, whose varying axes the
         programs must follow: (avals, params).
+      placing: (**params) to the shardings that an application names, or None for those left open; the first that has
+        devices tells which ones a program runs on whose arguments do not.
       key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
@@ -133,6 +139,7 @@ class Primitive:
     linearize: Any = None
     split: Any = None
     varying: Any = None
+    placing: Any = None
     key_use: ClassVar[str | None] = None
     settle: Any = None
     dce: Any = None

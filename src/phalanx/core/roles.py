@@ -2,7 +2,7 @@
 
 Two dimensions are the same where an equation says so; they cannot be split where one equation says that, or where a
 partial result would have to be whole before the next operation reads it. The primitives that hold programs (calls,
-loops, branches) say their own roles with this. Builds on `core.primitive`.
+loops, branches, per-device programs) say their own roles with this. Builds on `core.primitive`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Classes:
         held = {numbers[c] for c in whole if c in numbers}
         # A dimension that is read and goes nowhere is needed whole; one that nothing reads may be split as it likes.
         met = {numbers.get(self.find(dim)) for _, named in self._parts for dim in named.values()}
-        return Roles(ins, outs, ways, held | ((read & met) - written - ways.keys()))
+        axes: dict = {axis: None for roles, _ in self._parts for axis in roles.axes}
+        return Roles(ins, outs, ways, held | ((read & met) - written - ways.keys()), axes=axes)
 
 
 def joined_roles(
@@ -153,17 +154,76 @@ def joined_roles(
     return classes.roles(values[:count], values[count:], reduced, classes.whole() | torn)
 
 
+class _Walk:
+    """What the equations of a program say of the dimensions of its values.
+
+    classes: the dimensions that are the same.
+    steps: for each equation its roles, and what `Classes.add` gave for it.
+    reads, gives: the program's inputs and results.
+    reduced, torn: what `_partial_results` found.
+    """
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.classes = Classes()
+        for v in jaxpr.constvars:
+            self.classes.keep_whole((v, v.aval.ndim))
+        self.steps = []
+        for eqn in jaxpr.eqns:
+            roles = equation_roles(eqn)
+            self.steps.append((eqn, roles, self.classes.add(roles, eqn.invars, eqn.outvars)))
+        self.reads, self.gives = ([(v, v.aval.ndim) for v in side] for side in (jaxpr.invars, jaxpr.outvars))
+        self.reduced, self.torn = _partial_results(self.classes, self.steps, self.gives)
+
+    def roles(self, whole: Iterable = ()) -> Roles:
+        """The roles of the program, some more classes of which cannot be split."""
+        held = self.classes.whole() | self.torn | set(whole)
+        return self.classes.roles(self.reads, self.gives, self.reduced, held)
+
+    def mixed(self, held: tuple, axes: tuple) -> bool:
+        """Whether members along any of `axes`, each with its piece of a class of dimensions, mix these pieces.
+
+        They do not where all they do together is to sum, over all these axes, what lacks the dimension.
+        """
+        for eqn, roles, _ in self.steps:
+            if roles.axes.keys().isdisjoint(axes):
+                continue
+            has_dim = any(held in self.classes.of((v, v.aval.ndim)) for v in (*eqn.invars, *eqn.outvars))
+            if has_dim or any(roles.axes.get(axis) != "sum" for axis in axes):
+                return True
+        return False
+
+
+def per_device_roles(
+    jaxpr: Jaxpr, ins: Sequence[Sequence[tuple]], outs: Sequence[Sequence[tuple]], *, is_tracked: bool
+) -> Roles:
+    """The roles of a program that each device runs on its pieces, said of the arrays that these make up.
+
+    A dimension in pieces stays one that can be split where all arrays that have it are in pieces alike, and where the
+    devices do nothing with each other's pieces but sum what is left of them.
+
+    Args:
+      jaxpr: the program on pieces.
+      ins, outs: for each input and result, for each dimension, the mesh axes over which its pieces lie.
+      is_tracked: whether types tell what varies over these axes, so that a result that does not vary is summed.
+    """
+    walk = _Walk(jaxpr)
+    ways: dict[tuple, set] = {}  # by class: the axes over which it is in pieces, here or there
+    for value, dims in zip((*walk.reads, *walk.gives), (*ins, *outs), strict=True):
+        for c, axes in zip(walk.classes.of(value), dims, strict=True):
+            ways.setdefault(c, set()).add(axes)
+    uses = Counter(axis for found in ways.values() for axis in {a for axes in found for a in axes})
+    whole = set()
+    for c, found in ways.items():
+        axes = next(iter(found))
+        is_alike = len(found) == 1 and all(uses[axis] == 1 for axis in axes)
+        # Pieces over an axis along which another dimension is in pieces too belong to each other.
+        if not is_alike or (axes and (walk.mixed(c, axes) or (c in walk.reduced and not is_tracked))):
+            whole.add(c)
+    return walk.roles(whole)
+
+
 def _program_roles(jaxpr: Jaxpr) -> Roles:
-    classes = Classes()
-    for v in jaxpr.constvars:
-        classes.keep_whole((v, v.aval.ndim))
-    steps = []
-    for eqn in jaxpr.eqns:
-        roles = equation_roles(eqn)
-        steps.append((eqn, roles, classes.add(roles, eqn.invars, eqn.outvars)))
-    ins, outs = ([(v, v.aval.ndim) for v in side] for side in (jaxpr.invars, jaxpr.outvars))
-    reduced, torn = _partial_results(classes, steps, outs)
-    return classes.roles(ins, outs, reduced, classes.whole() | torn)
+    return _Walk(jaxpr).roles()
 
 
 def _partial_results(classes: Classes, steps: Iterable[tuple], outs: Sequence[Value]) -> tuple[dict, set]:

@@ -35,6 +35,7 @@ class CollectiveReduction(Collective):
     """What reductions over named axes share: any[*dims] -> any[*dims], the same for all members."""
 
     kinds: Kinds = NUMBER
+    way = ""  # as roles call it
     dense: Any = None  # the reduction over a dimension
     combine: Any = None  # the operation in StableHLO that combines two elements
 
@@ -45,8 +46,9 @@ class CollectiveReduction(Collective):
     def varying(self, held: frozenset, *, tracked: frozenset, groups: tuple | None, **_: Any) -> frozenset:
         return held - tracked if groups is None else held | tracked
 
-    def roles(self, x: Any, **_: Any) -> Roles:
-        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+    def roles(self, x: Any, *, axes: tuple, groups: tuple | None, **_: Any) -> Roles:
+        combined = dict.fromkeys(axes, self.way if groups is None else None)
+        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)], axes=combined)
 
     def lower(self, ctx: Any, x: Any, *, axes: tuple, sizes: tuple, groups: tuple | None, tracked: frozenset) -> Any:
         # Along an axis that the operand does not vary over, all have the same: nobody has to ask.
@@ -79,6 +81,7 @@ class PSum(CollectiveReduction, name="psum"):
     member has a sum of its own, and their cotangents are summed.
     """
 
+    way = "sum"
     dense = reduce_sum_p
     combine = hlo.AddOp
     jvp = LINEAR
@@ -111,6 +114,7 @@ class PMax(CollectiveReduction, name="pmax"):
     """The largest over the members of named axes."""
 
     kinds = ORDERED
+    way = "max"
     dense = reduce_max_p
     combine = hlo.MaxOp
     jvp = extreme_jvp
@@ -120,6 +124,7 @@ class PMin(CollectiveReduction, name="pmin"):
     """The smallest over the members of named axes."""
 
     kinds = ORDERED
+    way = "min"
     dense = reduce_min_p
     combine = hlo.MinOp
     jvp = extreme_jvp

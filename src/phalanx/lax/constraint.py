@@ -31,6 +31,9 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
 
     says_shardings = True
 
+    def placing(self, *, sharding: Sharding) -> tuple:
+        return (sharding,)
+
     def result(self, x: ShapedArray, *, sharding: Sharding) -> ShapedArray:
         _check_rank(sharding, x)
         _check_explicit(sharding, x)
@@ -64,6 +67,9 @@ class DevicePut(Primitive, name="device_put"):
     """`x` itself on the devices of `sharding`, coming from those of `source` if known: num[*dims] -> num[*dims]."""
 
     says_shardings = True
+
+    def placing(self, *, sharding: Sharding | None, source: Sharding | None) -> tuple:
+        return (sharding,)
 
     def result(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
         if sharding is None:

@@ -37,9 +37,9 @@ class AllGather(Collective, name="all_gather"):
     def result(self, x: Any, *, sizes: tuple, groups: tuple | None, dim: int, **_: Any) -> ShapedArray:
         return x.with_shape(insert(x.shape, dim, member_count(sizes, groups)))
 
-    def roles(self, x: Any, *, dim: int, **_: Any) -> Roles:
+    def roles(self, x: Any, *, axes: tuple, dim: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
-        return Roles([names], [insert(names, dim, "members")], whole=["members"])
+        return Roles([names], [insert(names, dim, "members")], whole=["members"], axes=dict.fromkeys(axes))
 
     def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, dim: int) -> Any:
         return replicas.all_gather(ctx, x, dim)
@@ -71,9 +71,9 @@ class PSumScatter(Collective, name="psum_scatter"):
         check_kind("lax.psum_scatter", x, NUMBER)
         return x.with_shape(keep(x.shape, (dim,)))
 
-    def roles(self, x: Any, *, dim: int, **_: Any) -> Roles:
+    def roles(self, x: Any, *, axes: tuple, dim: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
-        return Roles([names], [keep(names, (dim,))], whole=[names[dim]])
+        return Roles([names], [keep(names, (dim,))], whole=[names[dim]], axes=dict.fromkeys(axes))
 
     def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, dim: int) -> Any:
         return replicas.reduce_scatter(ctx, x, dim)
@@ -106,9 +106,10 @@ class AllToAll(Collective, name="all_to_all"):
     def result(self, x: Any, *, split: int, concat: int, **_: Any) -> ShapedArray:
         return x.with_shape(insert(keep(x.shape, (split,)), concat, x.shape[split]))
 
-    def roles(self, x: Any, *, split: int, concat: int, **_: Any) -> Roles:
+    def roles(self, x: Any, *, axes: tuple, split: int, concat: int, **_: Any) -> Roles:
         names = dim_names(x.ndim)
-        return Roles([names], [insert(keep(names, (split,)), concat, "members")], whole=[names[split], "members"])
+        result = insert(keep(names, (split,)), concat, "members")
+        return Roles([names], [result], whole=[names[split], "members"], axes=dict.fromkeys(axes))
 
     def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, split: int, concat: int) -> Any:
         return replicas.all_to_all(ctx, x, split, concat)
@@ -154,8 +155,8 @@ class PPermute(Collective, name="ppermute"):
     def result(self, x: Any, **_: Any) -> ShapedArray:
         return x
 
-    def roles(self, x: Any, **_: Any) -> Roles:
-        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+    def roles(self, x: Any, *, axes: tuple, **_: Any) -> Roles:
+        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)], axes=dict.fromkeys(axes))
 
     def exchange(self, ctx: Any, x: Any, replicas: Replicas, *, perm: tuple) -> Any:
         return replicas.permute(ctx, x, perm)

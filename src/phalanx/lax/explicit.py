@@ -26,6 +26,9 @@ class Reshard(Primitive, name="reshard"):
 
     says_shardings = True
 
+    def placing(self, *, sharding: NamedSharding) -> tuple:
+        return (sharding,)
+
     def result(self, x: ShapedArray, *, sharding: NamedSharding) -> ShapedArray:
         return x.update(sharding=sharding.as_type(x.ndim))
 

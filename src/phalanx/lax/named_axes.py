@@ -277,8 +277,8 @@ class AxisIndex(Primitive, name="axis_index"):
     def varying(self, held: frozenset, *, tracked: frozenset, **_: Any) -> frozenset:
         return tracked
 
-    def roles(self, **_: Any) -> Roles:
-        return Roles([], [()])
+    def roles(self, *, axes: tuple, **_: Any) -> Roles:
+        return Roles([], [()], axes=dict.fromkeys(axes))
 
     def lower(self, ctx: Any, *, axes: tuple, sizes: tuple, tracked: frozenset) -> Any:
         return place_of_device(ctx, self.name, axes[0])

@@ -24,7 +24,8 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, named_axes, run_program
 from phalanx.core.lowering import physical_aval
-from phalanx.core.primitive import NotWritten, Primitive
+from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.roles import per_device_roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped
@@ -75,6 +76,10 @@ class View(NamedTuple):
     def parts(self, axes: Any) -> int:
         """Into how many pieces these axes split a dimension."""
         return math.prod(self.mesh.shape[name] for name in axes)
+
+    def cuts(self, spec: PartitionSpec, ndim: int) -> list[tuple]:
+        """For each dimension of an array the axes of several devices over which it is in pieces."""
+        return [tuple([a for a in axes if self.mesh.shape[a] > 1]) for axes in spec.padded(ndim)]
 
     def entering(self, aval: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of one device's piece."""
@@ -139,7 +144,18 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
     holds_program = True
     says_shardings = True
     batch = None
-    roles = NotWritten("issue 6: a per-device program is split as its specs say; the solver leaves it as it is")
+
+    def placing(self, *, mesh: Any, **_: Any) -> tuple:
+        return (_placement(mesh, WHOLE),)
+
+    def roles(self, *avals: Any, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any) -> Roles:
+        view = View(**layout)
+        ins = [view.cuts(spec, a.ndim) for spec, a in zip(in_specs, jaxpr.in_avals, strict=True)]
+        outs = [view.cuts(spec, a.ndim) for spec, a in zip(out_specs, jaxpr.out_avals, strict=True)]
+        roles = per_device_roles(jaxpr, ins, outs, is_tracked=view.check)
+        for name in view.manual:
+            roles.axes.pop(name, None)
+        return roles
 
     def result(self, *avals: Any, jaxpr: Jaxpr, out_specs: tuple, mesh: Any, manual: frozenset, check: bool, **_: Any):
         view = View(mesh, manual, check)

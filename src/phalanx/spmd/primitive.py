@@ -74,6 +74,9 @@ class JitCall(Primitive, name="jit", multiple=True):
     says_shardings = True
     settle = settled_call("jaxpr")
 
+    def placing(self, *, options: Options, **_: Any) -> tuple:
+        return options.in_shardings + options.out_shardings
+
     def result(self, *avals: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         return jaxpr.out_avals
 

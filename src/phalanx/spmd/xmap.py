@@ -56,18 +56,18 @@ class Named(NamedTuple):
 def _is_mapping(x: Any) -> bool:
     """Whether `x` says where the named axes of one array are."""
     if isinstance(x, list):
-        return bool(x) and x[-1] is Ellipsis
+        return bool(x) and (x[-1] is Ellipsis or not any(isinstance(name, dict | list | tuple) for name in x))
     return isinstance(x, dict) and all(isinstance(k, int) for k in x)
 
 
 def _positions(given: Any, where: str) -> dict[Any, int]:
     """The dimension of each named axis of an array."""
     if isinstance(given, list):
-        given = {i: name for i, name in enumerate(given[:-1]) if name is not None}
+        given = {i: name for i, name in enumerate(given) if name is not None and name is not Ellipsis}
     if not _is_mapping(given):
         raise ArgumentTypeError(
             where,
-            expected="a dict of dimensions and names, or a list of names that ends with ...",
+            expected="a dict of dimensions and names, or a list of names",
             got=repr(given),
             mend="write {0: 'batch'} or ['batch', ...]",
         )
@@ -158,6 +158,13 @@ class XMap(Jit):
         for i, (given, path) in enumerate(zip(flat, paths, strict=True)):
             positions = _positions(given, f"{where}{path}")
             ndim = rank(i, positions)
+            if isinstance(given, list) and given[-1] is not Ellipsis and len(given) != ndim:
+                raise AxisError(
+                    f"{where}{path}",
+                    expected=f"a name or None for each dimension of an array of rank {ndim}",
+                    got=repr(given),
+                    mend="end the list with ... if more dimensions follow",
+                )
             for name, dim in positions.items():
                 if not -ndim <= dim < ndim:
                     raise AxisError(
@@ -361,7 +368,8 @@ def xmap(
       fun: a function of arrays or pytrees of them without their named dimensions; collectives, and reductions such as
         `numpy.sum(x, axis='batch')`, go over the axes by name.
       in_axes: for each argument, as a prefix of their trees, which dimension has which name: `{0: 'batch'}`, or
-        `['batch', ...]`, and `{}` for an array without named dimensions.
+        `['batch', ...]`, and `{}` for an array without named dimensions. A list that does not end with `...` has a name
+        or None for each dimension.
       out_axes: the same for the result. A named axis over which a result does not vary is repeated.
       axis_sizes: sizes of axes that no argument has.
       axis_resources: for each axis the axis or axes of the mesh in context that split it, or a `SerialLoop`. What is
