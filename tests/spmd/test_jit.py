@@ -1,7 +1,9 @@
 """Compiled functions: what is traced when, static and donated arguments, constants, errors."""
 
 import gc
+import itertools
 import weakref
+from collections import OrderedDict
 from functools import partial
 
 import numpy as np
@@ -19,6 +21,7 @@ from phalanx.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from phalanx.tree_util import tree_structure
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -338,3 +341,50 @@ def test_a_traced_argument_is_named():
     phalanx.jit(lambda x: seen.append(f"{x}"))(1.0)
     assert seen == ["Traced<~f32[]>"]
     assert float(phalanx.grad(lambda x: x if f"{x:.1f}" == "2.0" else 0 * x)(2.0)) == 1.0
+
+
+class TestCallsLikeTheOneBefore:
+    """A call opens its arguments as the call before it did, until that fails once."""
+
+    STRUCTURES = (
+        lambda x: (x, x),
+        lambda x: {"a": x, "b": x},
+        lambda x: {"b": x, "a": x},
+        lambda x: {"a": x, "c": x},
+        lambda x: OrderedDict(a=x, b=x),
+        lambda x: [x, x],
+        lambda x: [x, (x,)],
+        lambda x: [x, None, x],
+        lambda x: [x, x, x],
+        lambda x: [x, np.ones(3, np.float32)],
+        lambda x: x,
+        lambda x: None,
+    )
+
+    def test_every_structure_after_every_other(self):
+        double = phalanx.jit(lambda tree: phalanx.tree.map(lambda x: 2 * x, tree))
+        x = jnp.ones(3)
+        for first, second in itertools.permutations(self.STRUCTURES, 2):
+            double_here = phalanx.jit(lambda tree: phalanx.tree.map(lambda x: 2 * x, tree))
+            for make in (first, first, second, second, first):
+                for f in (double, double_here):
+                    out = f(make(x))
+                    assert tree_structure(out) == tree_structure(make(x))
+                    for y in phalanx.tree.leaves(out):
+                        assert np.array_equal(y, [2, 2, 2])
+
+    def test_the_numbers_and_the_names_of_arguments_may_change(self):
+        f = phalanx.jit(lambda *args, **kwargs: (len(args), {k: 2 * x for k, x in kwargs.items()}, sum(args)))
+        x = jnp.ones(())
+        for args, kwargs in [((x,), {}), ((x,), {}), ((x, x), {}), ((x,), {"k": x}), ((), {"k": x}), ((x,), {})]:
+            assert f(*args, **kwargs) == (len(args), dict.fromkeys(kwargs, 2), len(args))
+
+    def test_what_fails_to_open_fetches_no_values(self):
+        f = phalanx.jit(lambda tree: phalanx.tree.map(lambda x: x + 1, tree))
+        x = jnp.arange(3.0)
+        f((x, x))
+        f((x, x))
+        out = f({"a": x, "b": [x]})
+        assert not hasattr(x, "_host")  # where the values are kept once somebody asked for them
+        assert np.array_equal(out["b"][0], [1, 2, 3])
+        assert repr(x) == "Array([0., 1., 2.], dtype=float32)"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core import dispatch, placement
-from phalanx.core.array import Array
+from phalanx.core.array import Array, without_values
 from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.core.errors import ArgumentTypeError
@@ -36,7 +36,7 @@ from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unfl
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
-_NO_HIT: tuple = (None,) * 8
+_NO_HIT: tuple = (None,) * 9
 NOTHING_ASKED: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -62,32 +62,33 @@ class Jit:
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._calls: dict[tuple, _Entry] = {}
         self._traces: dict[tuple, Traced] = {}
+        self._last = [_NO_HIT]  # what the last plain hit had and did
+        self._opens_alike = True  # No call so far had other containers than the one before.
 
     def function(self) -> Callable:
         """The callable that users hold: a plain function, since calling an object costs more."""
-        call_slowly, find, host_types, wrap = self._call, self._find, self._host_types, Array
-        is_plain, flatten_all = self._signature.is_plain, self._signature.flatten
-        last = _NO_HIT
+        call_slowly, find, last, wrap = self._call, self._find, self._last, Array
 
         @functools.wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            nonlocal last
             try:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
-                leaves, tree = flatten(args, None) if is_plain and not kwargs else flatten_all(args, kwargs)
-                try:
-                    types = [*map(_type_of, leaves)]
-                except AttributeError:  # some data is on the host
-                    types = [] if state.context.disable_jit else host_types(leaves, args, kwargs)
-                # Most calls are like the one before, and comparing with that one costs less than a look-up.
-                known_types, known_tree, context, moves, run, handlers, out_types, unflatten = last
-                if types != known_types or state.context is not context or tree != known_tree:
-                    entry = find(tree, types)
-                    if entry is None:
+                # Most calls are like the one before: to open the arguments as that one's, and to compare the types,
+                # costs less than to find out their structure and to look it up.
+                open_known, known_types, _, context, moves, run, handlers, out_types, unflatten = last[0]
+                is_known = False
+                if open_known is not None and not kwargs:
+                    try:
+                        leaves = open_known(args)
+                        is_known = [*map(_type_of, leaves)] == known_types and state.context is context
+                    except (AttributeError, ValueError):  # Data on the host, or other containers.
+                        pass
+                if not is_known:
+                    found = find(args, kwargs)
+                    if found is None:
                         return call_slowly(args, kwargs)
-                    moves, run, handlers, out_types, unflatten = entry
-                    last = types, tree, state.context, *entry
+                    leaves, moves, run, handlers, out_types, unflatten = found
                 if moves:
                     leaves = brought(leaves, moves)
                 try:
@@ -100,12 +101,8 @@ class Jit:
                 hide_frames(error)
                 raise
 
-        def forget() -> None:
-            nonlocal last
-            last = _NO_HIT
-
-        self._forget_last = forget
         _wrappers.add(self)
+        without_values.add(compiled.__code__)  # type: ignore[attr-defined]
         return self._with_stages(compiled)
 
     def _with_stages(self, compiled: Any) -> Callable:
@@ -122,15 +119,29 @@ class Jit:
             self._signature.split(args, kwargs).avals(self._name)
             raise
 
-    def _find(self, key: Any, types: list) -> tuple | None:
-        """What a call of this kind has to do, where that is no more than to move, to run and to wrap."""
+    def _find(self, args: tuple, kwargs: dict) -> tuple | None:
+        """The arguments' leaves, and what the call has to do where that is no more than to move, to run and to wrap."""
+        opens = self._signature.is_plain and not kwargs
+        leaves, tree = flatten(args, None) if opens else self._signature.flatten(args, kwargs)
         try:
-            entry = self._calls.get((key, tuple(types), state.context))
+            types = [*map(_type_of, leaves)]
+        except AttributeError:  # some data is on the host
+            types, opens = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs), False
+        open_known, known_types, known_tree, context, *work = self._last[0]
+        if types == known_types and state.context is context and tree == known_tree:
+            return leaves, *work
+        if open_known is not None and tree != known_tree:  # To try and fail is dear: this function shall not again.
+            self._opens_alike = False
+        try:
+            entry = self._calls.get((tree, tuple(types), state.context))
         except TypeError:  # a static argument that cannot be part of a key
             return None
         if entry is None or not entry.is_plain:
             return None
-        return entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten
+        open_known = tree.flatten_up_to if opens and self._opens_alike else None
+        work = [entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten]
+        self._last[0] = (open_known, types, tree, state.context, *work)
+        return leaves, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Every call that is not a plain hit."""
@@ -227,7 +238,7 @@ class Jit:
         """Forget all programs of this function."""
         self._calls.clear()
         self._traces.clear()
-        self._forget_last()
+        self._last[0] = _NO_HIT
 
     def _cache_size(self) -> int:
         return len(self._calls)
