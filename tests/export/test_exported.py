@@ -297,12 +297,3 @@ def test_another_number_of_devices_is_refused(mesh):
         ValueError, match=r"^shardings of exported sin, argument mesh: expected a mesh of 8 devices, got Mesh"
     ):
         found.in_shardings_jax(auto_mesh((2,), ("x",)))
-
-
-def test_the_program_runs_in_the_reference_interpreter():
-    from phalanx.engine import mlir, stablehlo
-
-    found = export.export(phalanx.jit(lambda x: jnp.where(x > 0.5, jnp.exp(x), x).sum(0)))(shape(3, 4))
-    module = stablehlo.deserialize(found.mlir_module_serialized, mlir.make_context())
-    (got,) = stablehlo.interpret(module, [X])
-    np.testing.assert_allclose(got, found.call(X), rtol=1e-6)

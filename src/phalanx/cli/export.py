@@ -1,7 +1,8 @@
 """`phalanx export`: look at an exported program, check it, or run it on arrays in files.
 
-Nothing in an artifact is executed by `inspect` and `verify`. Inputs of `run` are NumPy files; a name in an `.npz` is
-what messages call the argument, such as `x` or `params['w']`. Called by `phalanx.cli`; builds on `phalanx.export`.
+Nothing in an artifact is executed by `inspect` and `verify`; all three parse it in a child process first, so no file
+can crash them. Inputs of `run` are NumPy files; a name in an `.npz` is what messages call the argument, such as `x` or
+`params['w']`. Called by `phalanx.cli`; builds on `phalanx.export`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.errors import ArgumentError, PhalanxError
-from phalanx.engine import mlir, stablehlo, targets
-from phalanx.export import ArtifactError, Exported, deserialize
+from phalanx.engine import stablehlo
+from phalanx.export import Exported, verify
 from phalanx.export.calling import argument_names
-from phalanx.export.checks import DisabledSafetyCheck, custom_calls, unstable_targets
+from phalanx.export.verification import examine
 from phalanx.tree import keystr, tree_flatten_with_path, tree_unflatten
 
 _VERSION = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
@@ -57,23 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(path: Path) -> tuple[Exported, int]:
-    data = path.read_bytes()
-    return deserialize(data), len(data)
-
-
 def _program_version(exported: Exported) -> str:
     """The version of StableHLO that the program is written in."""
     match = _VERSION.search(exported.mlir_module_serialized[:64])
     return match[1].decode() if match else "unknown"
-
-
-def _derivatives(exported: Exported) -> list[Exported]:
-    """The program and the derivatives that are there, in order."""
-    found = [exported]
-    while found[-1].has_vjp():
-        found.append(found[-1].vjp())
-    return found
 
 
 def result_names(exported: Exported) -> list[str]:
@@ -83,9 +71,9 @@ def result_names(exported: Exported) -> list[str]:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    exported, size = _read(args.artifact)
-    module = stablehlo.deserialize(exported.mlir_module_serialized, mlir.make_context())
-    orders = len(_derivatives(exported)) - 1
+    data = args.artifact.read_bytes()
+    (exported, parsed, _), *derivatives = examine(data, with_text=args.text)
+    size, orders = len(data), len(derivatives)
     print(f"{exported.fun_name}: {size:,} bytes, {orders} derivative{'' if orders == 1 else 's'}")
     print(f"platforms: {', '.join(exported.platforms)}; devices: {exported.nr_devices}")
     print(f"StableHLO {_program_version(exported)}, calling convention {exported.calling_convention_version}")
@@ -100,11 +88,11 @@ def _inspect(args: argparse.Namespace) -> int:
             print(f"  {name:{width}}  {aval.str_short()}{where}")
     print(f"constraints: {', '.join(exported.constraints) or 'none'}")
     print(f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}")
-    print(f"custom calls: {', '.join(custom_calls(module)) or 'none'}")
+    print(f"custom calls: {', '.join(parsed.custom_calls) or 'none'}")
     if exported.disabled_safety_checks:
         print(f"checks switched off: {', '.join(check.text for check in exported.disabled_safety_checks)}")
     if args.text:
-        print(module)
+        print(parsed.text)
     return 0
 
 
@@ -112,52 +100,19 @@ def _verify(args: argparse.Namespace) -> int:
     bad = 0
     for path in args.artifact:
         try:
-            exported, size = _read(path)
-            for order, program in enumerate(_derivatives(exported)):
-                _verify_program(program, f"derivative {order}" if order else "the program")
+            data = path.read_bytes()
+            exported = verify(data)
         except (PhalanxError, OSError) as error:
             print(f"{path}: {error}", file=sys.stderr)
             bad += 1
         else:
-            print(f"{path}: whole, {size:,} bytes, StableHLO {_program_version(exported)} (this reader takes "
+            print(f"{path}: whole, {len(data):,} bytes, StableHLO {_program_version(exported)} (this reader takes "
                   f"{stablehlo.minimum_version()} to {stablehlo.current_version()})")  # fmt: skip
     return 1 if bad else 0
 
 
-def _verify_program(exported: Exported, what: str) -> None:
-    """Refuse a program that cannot be read here, or that calls kernels without a promise or that are not here.
-
-    Raises:
-      ArtifactError: it does.
-    """
-    module = stablehlo.deserialize(exported.mlir_module_serialized, mlir.make_context())
-    called = custom_calls(module)
-    unstable = unstable_targets(called, exported.disabled_safety_checks)
-    if unstable:
-        raise ArtifactError(
-            f"verify of {what}",
-            expected="only custom calls that are promised to stay",
-            got=f"calls of {', '.join(unstable)}",
-            mend="export it again without them, or with DisabledSafetyCheck.custom_call for kernels you vouch for",
-        )
-    allowed = {check.is_custom_call() for check in exported.disabled_safety_checks}
-    lapack = [name for name in called if name.startswith("lapack_") and name not in allowed]
-    missing = sorted(set(lapack) - set(targets.known_targets("cpu"))) if lapack else []
-    if (
-        missing
-        and "cpu" in exported.platforms
-        and DisabledSafetyCheck.platform() not in exported.disabled_safety_checks
-    ):
-        raise ArtifactError(
-            f"verify of {what}",
-            expected="kernels that this installation has",
-            got=f"calls of {', '.join(missing)}",
-            mend="use a newer jaxlib",
-        )
-
-
 def _run(args: argparse.Namespace) -> int:
-    exported, _ = _read(args.artifact)
+    exported = examine(args.artifact.read_bytes())[0].exported
     leaves = _inputs(exported, args.inputs)
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
     out = exported.call(*positional, **keywords)

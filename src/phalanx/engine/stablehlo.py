@@ -113,6 +113,28 @@ def deserialize(artifact: bytes, context: ir.Context) -> Any:
     return module
 
 
+def main_signature(module: Any) -> tuple[list[str], list[str]] | None:
+    """Give the types that `main` of a module takes and gives, as MLIR writes them; None where there is none."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
+            kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+            return list(map(str, kind.inputs)), list(map(str, kind.results))
+    return None
+
+
+def custom_calls(module: Any) -> list[str]:
+    """Give the names of the kernels that a module calls, sorted, each once."""
+    found: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call":
+            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return sorted(found)
+
+
 def refine_shapes(module: Any, context: ir.Context, *, check_assertions: bool = True, use_shardy: bool = True) -> Any:
     """Work out all static shapes of a program with symbolic ones whose `main` has static arguments.
 

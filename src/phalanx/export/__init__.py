@@ -25,5 +25,6 @@ from phalanx.export.symbolic import symbolic_shape as symbolic_shape
 from phalanx.export.trees import TreeSerializationError as TreeSerializationError
 from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
 from phalanx.export.trees import register_pytree_node_serialization as register_pytree_node_serialization
+from phalanx.export.verification import verify as verify
 
 _guard(globals())

@@ -20,8 +20,9 @@ from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine import stablehlo, targets
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export import types
-from phalanx.export.checks import DisabledSafetyCheck, PlatformError, custom_calls
+from phalanx.export.checks import DisabledSafetyCheck, PlatformError
 from phalanx.export.exported import Exported, cotangent_type, has_derivative
+from phalanx.export.verification import check_main
 from phalanx.lax import full
 from phalanx.lax.constraint import constrain
 from phalanx.lax.loops import map as map_one_by_one
@@ -278,6 +279,7 @@ def _insert(ctx: Any, exported: Exported, name: str, avals: Any, platform: int) 
     """Put the functions of the artifact beside those of the program: the name of its `main` there, and its type."""
     module = ctx.module
     inner = stablehlo.deserialize(exported.mlir_module_serialized, module.context)
+    check_main(exported, stablehlo.main_signature(inner))
     if avals is not None:
         inner = _refined(exported, inner, avals, ctx, platform)
     if not module.is_portable:
@@ -305,7 +307,7 @@ def _insert(ctx: Any, exported: Exported, name: str, avals: Any, platform: int) 
 
 def _require_kernels(inner: Any, platform: str) -> None:
     """Register the kernels that a program calls and this installation has; the engine names any other."""
-    called = custom_calls(inner)
+    called = stablehlo.custom_calls(inner)
     here = targets.known_targets(platform) if called else []
     for target in called:
         if target in here:

@@ -2,7 +2,7 @@
 
 StableHLO promises that its own operations keep their meaning; a custom call names a kernel outside of it, which only
 its owner can promise anything about. `STABLE_TARGETS` lists the ones that are promised, each with the reason. Builds
-on the engine's MLIR; `lowering` checks what it exports, `calling` and the command line what they read.
+on the engine; `lowering` checks what it exports, `verification` what it reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from phalanx.core.errors import PhalanxError
-from phalanx.engine.mlir import ir
+from phalanx.engine.stablehlo import custom_calls
 
 
 class CustomCallError(PhalanxError, ValueError):
@@ -83,19 +83,6 @@ STABLE_TARGETS: Final[dict[str, str]] = {
     **{f"mhlo.{name}": _LEGALISED for name in ("asin", "acos", "atanh", "acosh", "asinh", "sinh", "cosh")},
 }
 """The kernels that an exported program may call, each with the reason why it will be there and mean the same."""
-
-
-def custom_calls(module: Any) -> list[str]:
-    """The names of the kernels that a module calls, sorted, each once."""
-    found: set[str] = set()
-
-    def visit(op: Any) -> Any:
-        if op.name == "stablehlo.custom_call":
-            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return sorted(found)
 
 
 def unstable_targets(targets: Iterable[str], disabled: Sequence[DisabledSafetyCheck]) -> list[str]:

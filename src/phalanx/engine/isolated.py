@@ -1,0 +1,170 @@
+"""Portable programs of unknown origin, parsed in a process of their own.
+
+The parser of StableHLO is native code that trusts its input: bytes made to harm, and some that chance made, end the
+process, never come back, or take all memory. Here that happens to a child, which has bounds on time and memory, and the
+caller gets an `ArtifactError`. Builds on `stablehlo`; `export.verification` calls it. The child runs `main`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, Final
+
+from phalanx.engine import mlir, stablehlo
+from phalanx.engine.errors import PhalanxError
+from phalanx.engine.stablehlo import ArtifactError
+
+try:
+    import resource
+except ImportError:  # Windows, where only time is bounded
+    resource = None  # type: ignore[assignment]
+
+READY: Final = b"ready\n"
+MEMORY: Final = 2 << 30  # what any program may take beyond the parser itself, in bytes
+MEMORY_PER_BYTE: Final = 16  # and what it may take for each of its own bytes
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What the parser found in a portable program.
+
+    Args:
+      signature: the types of what `main` takes and gives, as MLIR writes them; None where there is no `main`.
+      custom_calls: the names of the kernels that it calls, sorted, each once.
+      text: the program as text, if it was asked for.
+    """
+
+    signature: tuple[list[str], list[str]] | None
+    custom_calls: list[str]
+    text: str | None
+
+
+def parse_isolated(programs: Sequence[bytes], *, seconds: float = 60.0, with_text: bool = False) -> list[Parsed]:
+    """Parse programs in a child process, so that whatever they do to the parser is an error here.
+
+    Args:
+      programs: portable artifacts.
+      seconds: what all of them together may take.
+      with_text: give their texts too.
+
+    Returns:
+      What each holds.
+
+    Raises:
+      ArtifactError: one is no program, or the parser crashed, took too long or too much memory.
+      RuntimeError: the child process did not start.
+    """
+    order = {
+        "lengths": [len(p) for p in programs],
+        "seconds": seconds,
+        "memory": MEMORY + MEMORY_PER_BYTE * sum(map(len, programs)),
+        "with_text": with_text,
+    }
+    # The child finds this package where this process did, and no startup file of the user's.
+    command = [sys.executable, "-c", "from phalanx.engine.isolated import main; main()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    given = b"".join([json.dumps(order).encode(), b"\n", *programs])
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    with child:
+        try:
+            said, complaint = child.communicate(given, timeout=seconds + _STARTING)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            said, complaint = child.communicate()
+            if said.startswith(READY):
+                raise _refused(f"one that does not end within {seconds:g} s") from None
+    if not said.startswith(READY):
+        last = complaint.decode(errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"the process that parses programs did not start: {''.join(last) or child.returncode}")
+    return _understood(said[len(READY) :], child.returncode, len(programs))
+
+
+_STARTING: Final = 60.0  # seconds that the child may take until it parses
+
+
+def _understood(said: bytes, returncode: int, count: int) -> list[Parsed]:
+    """The child's answer."""
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        raise _refused(f"one at which the parser ends with {_ending(returncode)}") from None
+    if "error" in answer:
+        raise ArtifactError(**answer["error"])
+    found = [Parsed(**program) for program in answer["programs"]]
+    assert len(found) == count, "the child answers for each program"
+    return found
+
+
+def _ending(returncode: int) -> str:
+    """What ended a process, in words."""
+    if returncode >= 0:
+        return f"exit status {returncode}"
+    if -returncode == getattr(signal, "SIGXCPU", None):
+        return "SIGXCPU, since it did not end in time"
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _refused(got: str) -> ArtifactError:
+    return ArtifactError(
+        "portable artifact",
+        expected="a program that its parser can read",
+        got=got,
+        mend="do not use this file: it was damaged, or made to harm",
+    )
+
+
+def main() -> None:
+    """Serve `parse_isolated` in the child: one order on the standard input, one answer on the standard output."""
+    order = json.loads(sys.stdin.buffer.readline())
+    _set_bounds(order["seconds"], order["memory"])
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    answer: dict[str, Any]
+    try:
+        answer = {"programs": [asdict(p) for p in _parse_all(sys.stdin.buffer, order)]}
+    except PhalanxError as error:
+        answer = {"error": _fields(error)}
+    except MemoryError:
+        refusal = _refused(f"one that takes more than {order['memory'] >> 20} MiB")
+        answer = {"error": _fields(refusal)}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+    sys.stdout.buffer.flush()
+    os._exit(0)  # Nothing that a strange program left behind is taken apart.
+
+
+def _fields(error: PhalanxError) -> dict[str, Any]:
+    return {name: getattr(error, name) for name in ("where", "expected", "got", "mend")}
+
+
+def _parse_all(stream: BinaryIO, order: dict) -> list[Parsed]:
+    return [_parse(stream.read(length), order["with_text"]) for length in order["lengths"]]
+
+
+def _parse(program: bytes, with_text: bool) -> Parsed:
+    module = stablehlo.deserialize(program, mlir.make_context())
+    return Parsed(stablehlo.main_signature(module), stablehlo.custom_calls(module), str(module) if with_text else None)
+
+
+def _set_bounds(seconds: float, memory: int) -> None:
+    """Bound this process, beyond what it has already; systems that cannot bound memory bound time only."""
+    if resource is None:
+        return
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        end = int(sum(os.times()[:2]) + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 5))
+        with open("/proc/self/statm") as sizes:
+            taken = int(sizes.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + memory,) * 2)
