@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, RuleError, ShapeError, TreeError
 
 
 def f(x):
@@ -158,12 +158,77 @@ def test_errors_say_what_to_do():
     assert str(e.value) == (
         "jvp, argument primals: expected a tuple or list of arguments, got a float.\n  To mend: wrap it: (primal,)."
     )
-    with pytest.raises(DTypeError) as e:
+    with pytest.raises(ShapeError) as e:
         phalanx.jvp(jnp.sin, (np.ones(3, np.float32),), (np.ones(2, np.float32),))
     assert str(e.value) == (
-        "jvp, tangents[0]: expected a tangent of type f32[3], got f32[2].\n"
-        "  To mend: give tangents of the shape and dtype of the primals (float0 zeros for integers)."
+        "jvp, tangents[0]: expected a value of type f32[3], got f32[2].\n"
+        "  To mend: give values of the shapes and dtypes of the primals."
     )
     with pytest.raises(ArgumentError) as e:
         phalanx.grad(jnp.sin, 3)(1.0)
     assert "expected positions below 1, the number of positional arguments, got 3." in str(e.value)
+
+
+def test_derivatives_have_the_weak_type_of_what_they_are_derivatives_of():
+    half = jnp.ones(2, "bfloat16")
+    assert (phalanx.grad(lambda x: x**2)(3.0) * half).dtype == "bfloat16"
+    assert phalanx.jit(lambda x: phalanx.grad(jnp.sin)(x) * half)(3.0).dtype == "bfloat16"
+    assert not phalanx.grad(lambda x: x**2)(jnp.float32(3)).weak_type
+    y, y_dot = phalanx.jvp(lambda x: 2 * x, (3.0,), (1.0,))
+    assert y.weak_type and y_dot.weak_type
+    assert phalanx.vjp(jnp.sin, 3.0)[1](1.0)[0].weak_type
+    assert phalanx.linearize(jnp.sin, 3.0)[1](1.0).weak_type
+    assert phalanx.linear_transpose(lambda x: 2 * x, 1.0)(3.0)[0].weak_type
+
+
+def test_derivatives_that_are_constants_are_arrays_too():
+    for found in (
+        phalanx.grad(jnp.sign)(2.0),
+        phalanx.jvp(jnp.floor, (2.5,), (1.0,))[1],
+        phalanx.linearize(jnp.floor, 2.5)[1](1.0),
+        phalanx.linear_transpose(lambda x: x + 1, 1.0)(3.0)[0],
+        phalanx.jacrev(lambda x: 3.0)(2.0),
+        phalanx.jacfwd(lambda x: 3.0)(2.0),
+        phalanx.jacrev(lambda x: {"a": 3.0})(jnp.ones(2))["a"],
+    ):
+        assert isinstance(found, phalanx.Array)
+
+
+def test_jacrev_of_integers_is_float0():
+    jacobian = phalanx.jacrev(lambda x: x * 2.0, allow_int=True)(jnp.array([1, 2, 3]))
+    assert jacobian.shape == (3, 3) and jacobian.dtype == phalanx.dtypes.float0
+    mapped = phalanx.vmap(phalanx.grad(lambda x: x * 2.0, allow_int=True))(jnp.arange(3))
+    assert mapped.shape == (3,) and mapped.dtype == phalanx.dtypes.float0
+
+
+def test_jacfwd_refuses_complex_arguments_unless_holomorphic():
+    with pytest.raises(DTypeError) as e:
+        phalanx.jacfwd(jnp.abs)(jnp.array([1 + 2j]))
+    assert str(e.value) == (
+        "jacfwd, argument[0]: expected a real dtype, since a direction for each element tells half of a complex "
+        "derivative, got c64[1].\n"
+        "  To mend: pass holomorphic=True if the function is holomorphic, else use jvp or jacrev."
+    )
+
+
+def test_argnums_may_be_numpy_integers():
+    assert float(phalanx.grad(lambda x, y: x * y, argnums=np.int64(1))(3.0, 4.0)) == 3.0
+
+
+def test_tangents_of_another_shape_are_refused_as_values_of_another_shape():
+    with pytest.raises(ShapeError, match=r"jvp, tangents\[0\]: expected a value of type f32\[3\], got f32\[2\]"):
+        phalanx.jvp(jnp.sin, (jnp.ones(3),), (jnp.ones(2),))
+    with pytest.raises(ShapeError, match=r"the vjp function's argument: expected a value of type f32\[3\]"):
+        phalanx.vjp(jnp.sin, jnp.ones(3))[1](jnp.ones(2))
+
+
+def test_linear_transpose_of_integers_and_of_what_is_not_linear():
+    (back,) = phalanx.linear_transpose(lambda x: jnp.cumsum(x[::2]), jnp.arange(5))(jnp.arange(3))
+    assert back.tolist() == [3, 0, 3, 0, 2] and back.dtype == "int32"
+    with pytest.raises(RuleError) as e:
+        phalanx.linear_transpose(lambda x: x * x, 1.0)(3.0)
+    assert str(e.value) == (
+        "transposition: expected operations that are linear in what is transposed, got a product or quotient of two "
+        "such values, one of type ~f32[].\n"
+        "  To mend: transpose the linearisation instead (phalanx.vjp), or make the function linear."
+    )

@@ -183,3 +183,39 @@ def test_a_keyword_only_parameter_may_keep_its_default():
     wrapped = phalanx.custom_jvp(lax.sin)  # which has the keyword `accuracy`
     wrapped.defjvp(lambda primals, tangents: (lax.sin(*primals), lax.mul(tangents[0], 3.0)))
     assert float(phalanx.grad(wrapped)(1.0)) == 3.0
+
+
+def test_none_in_a_result_has_no_tangent():
+    @phalanx.custom_jvp
+    def f(d):
+        return {"out": d["a"] * d["b"], "none": None}
+
+    f.defjvp(lambda p, t: (f(*p), {"out": 2 * t[0]["a"] * p[0]["b"], "none": None}))
+    y, y_dot = phalanx.jvp(f, ({"a": 2.0, "b": 3.0},), ({"a": 1.0, "b": 1.0},))
+    assert y["none"] is None and y_dot["none"] is None and float(y_dot["out"]) == 6.0
+
+
+def test_tangents_of_another_structure_are_refused():
+    f = phalanx.custom_jvp(lambda x: x)
+    f.defjvp(lambda p, t: (p[0], {"a": t[0]}))
+    with pytest.raises(TreeError, match=r"expected a tangent with the structure of the result, PyTreeDef\(\*\)"):
+        phalanx.grad(f)(1.0)
+
+
+def test_none_stands_for_the_zero_cotangent_of_a_whole_subtree():
+    f = phalanx.custom_vjp(lambda d: d["x"] * d["rest"]["a"])
+    f.defvjp(lambda d: (f(d), d["rest"]["a"]), lambda a, g: ({"x": g * a, "rest": None},))
+    out = phalanx.grad(f)({"x": 2.0, "rest": {"a": 3.0, "b": jnp.ones(2)}})
+    assert float(out["x"]) == 3.0 and float(out["rest"]["a"]) == 0.0 and out["rest"]["b"].tolist() == [0.0, 0.0]
+
+
+def test_custom_root_whose_solver_closes_over_what_is_differentiated():
+    def root(a):
+        solve = lambda f, guess: {"x": jnp.sqrt(a), "y": a}
+        along = lambda g, y: {"x": y["x"] / g({"x": 1.0, "y": 0.0})["x"], "y": y["y"]}
+        f = lambda d: {"x": d["x"] ** 2 - a, "y": d["y"] - a}
+        return phalanx.lax.custom_root(f, {"x": 1.0, "y": 1.0}, solve, along)
+
+    for jacobian in (phalanx.jacrev(root)(4.0), phalanx.jacfwd(root)(4.0), phalanx.jit(phalanx.jacrev(root))(4.0)):
+        assert [round(float(jacobian[k]), 5) for k in "xy"] == [0.25, 1.0]
+    assert round(float(phalanx.grad(phalanx.grad(lambda a: root(a)["x"]))(4.0)), 5) == -0.03125

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.errors import RuleError
 from phalanx.engine.seat import Seat
 
-# zeros(aval), add(x, y), sum(x, dim) and convert(x, dtype): the structure of tangent spaces; conform(x, aval) and
-# open_type(x): `x` with the sharding in a type, or none; sum_over_axes(x, names) and vary(x, names): how a value moves
-# between them inside a `shard_map`.
+# zeros(aval), add(x, y), sum(x, dim), convert(x, dtype) and as_type(x, dtype, weak_type): the structure of tangent
+# spaces; conform(x, aval) and open_type(x): `x` with the sharding in a type, or none; sum_over_axes(x, names) and
+# vary(x, names): how a value moves between them inside a `shard_map`.
 vector_space = Seat(taken_by="phalanx.lax")
 
 
@@ -55,6 +56,15 @@ class Linear:
     dtype = property(lambda self: self.aval.dtype)
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """A rule computes with the placeholder when the operation is not linear in it."""
+        raise RuleError(
+            "transposition",
+            expected="operations that are linear in what is transposed",
+            got=f"a product or quotient of two such values, one of type {self.aval.str_short()}",
+            mend="transpose the linearisation instead (phalanx.vjp), or make the function linear",
+        )
 
     def __repr__(self) -> str:
         return f"Linear({self.aval.str_short()})"

@@ -44,7 +44,7 @@ def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, mend:
     return cls(where, expected=expected, got=got, mend=mend)
 
 
-class TreeError(PhalanxError, ValueError):
+class TreeError(PhalanxError, TypeError, ValueError):
     """A pytree does not have the structure asked for."""
 
 

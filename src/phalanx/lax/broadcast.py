@@ -210,6 +210,8 @@ def move_dim(x: Any, source: int, target: int) -> Any:
 def add_dim(x: Any, dim: int, size: Any) -> Any:
     """`x` repeated along one new dimension at `dim`."""
     shape = insert(aval_of(x).shape, dim, size)
+    if aval_of(x).dtype == dtypes.float0:
+        return np.zeros(shape, dtypes.float0)
     return broadcast_in_dim_p(x, shape=shape, dims=keep(range(len(shape)), (dim,)))
 
 

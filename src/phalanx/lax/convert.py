@@ -181,6 +181,14 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     return convert_element_type_p(operand, dtype=dtype, weak_type=False)
 
 
+def as_type(x: Any, dtype: Any, weak_type: bool) -> Any:
+    """Any number or array as an array of exactly this dtype, weakly typed or not."""
+    if state.trace is None and not isinstance(x, Array):
+        x = np.asarray(x).astype(dtype)
+        return put(x, aval=ShapedArray(x.shape, dtype, weak_type))
+    return convert_element_type_p(x, dtype=dtype, weak_type=weak_type)
+
+
 def host_scalar(x: Any, dtype: Any) -> Any:
     """A scalar from the host as an array of a dtype: converted by NumPy, which needs no compiled program."""
     value = np.asarray(x)

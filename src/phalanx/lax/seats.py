@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import add_dim, move_dim, reduce_sum_p, zeros
 from phalanx.lax.collectives import psum
-from phalanx.lax.convert import convert_element_type
+from phalanx.lax.convert import as_type, convert_element_type
 from phalanx.lax.elementwise import add_p
 from phalanx.lax.explicit import conform, open_type, split_dim
 from phalanx.lax.varying import pvary_p
@@ -21,6 +21,7 @@ class _VectorSpace:
     zeros = staticmethod(zeros)
     add = staticmethod(add_p)
     convert = staticmethod(convert_element_type)
+    as_type = staticmethod(as_type)
     conform = staticmethod(conform)
     open_type = staticmethod(open_type)
 

@@ -18,6 +18,7 @@ from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
+from phalanx.lax.barrier import stop_gradient
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
 from phalanx.transforms.autodiff import linearize, vjp
 from phalanx.transforms.batching import Axis, batch_program, to_front
@@ -241,25 +242,24 @@ def custom_root(
       0.25
     """
     closed, consts = _converted(f, initial_guess)
+    held = [stop_gradient(c) for c in consts]
+    found = stop_gradient(solve(lambda x: closed(x, *held), stop_gradient(initial_guess)))
+    guess, *aux = found if has_aux else (found,)
 
     @custom_jvp
-    def root(guess: Any, params: list) -> Any:
-        return solve(lambda x: closed(x, *params), guess)
+    def root(solution: Any, params: list) -> Any:
+        return solution
 
     @root.defjvp
     def root_jvp(primals: tuple, tangents: tuple) -> tuple:
-        guess, params = primals
-        out = root(guess, params)
-        solution = out[0] if has_aux else out
+        solution, params = root(*primals), primals[1]
         _, push = linearize(lambda p: closed(solution, *p), params)
         rhs = tree_map(lambda t: -t, push(tangents[1]))
         _, along = linearize(lambda x: closed(x, *params), solution)
-        moved = custom_linear_solve(along, rhs, tangent_solve, lambda vec, y: tangent_solve(vec, y))
-        if not has_aux:
-            return out, moved
-        return out, (moved, tree_map(lambda a: instantiate(Zero.like(a)), out[1]))
+        return solution, custom_linear_solve(along, rhs, tangent_solve, lambda vec, y: tangent_solve(vec, y))
 
-    return root(initial_guess, consts)
+    solution = root(guess, consts)
+    return (solution, *aux) if has_aux else solution
 
 
 def _converted(f: Callable, example: Any) -> tuple[Callable, list]:

@@ -7,19 +7,21 @@ mode is linearisation followed by a transposition of the linear program.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core import dtypes
+from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import check_outputs, stage
+from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.engine.frames import boundary
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
@@ -111,7 +113,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     Raises:
       ArgumentTypeError: `primals` or `tangents` is no tuple or list.
       TreeError: their structures differ.
-      DTypeError: a tangent has not the shape and dtype of its primal.
+      ShapeError, DTypeError: a tangent has not the shape or dtype of its primal.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -136,11 +138,10 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
             got=str(dot_tree),
             mend="give one tangent for each primal leaf",
         )
-    for i, (p, t) in enumerate(zip(flat, flat_dot, strict=True)):
-        _check_tangent(p, t, lambda i=i: f"jvp, tangents{_path(tuple(primals), i)}")
-    flat_dot = [
-        Zero.like(p) if _is_float0(t) else _as_tangent(t, aval_of(p)) for p, t in zip(flat, flat_dot, strict=True)
-    ]
+    spaces = [aval_of(p).to_tangent() for p in flat]
+    for i, (space, t) in enumerate(zip(spaces, flat_dot, strict=True)):
+        _check_type(space, t, lambda i=i: f"jvp, tangents{_path(tuple(primals), i)}")
+    flat_dot = [Zero(a) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat_dot, strict=True)]
     function = FlatFunction(fun, tree, has_aux=has_aux)
     aux: list = []
 
@@ -154,18 +155,17 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     count = function.out_tree.num_leaves
     result = (
         tree_unflatten(function.out_tree, out[:count]),
-        tree_unflatten(function.out_tree, [_tangent_out(t) for t in out_dot[:count]]),
+        tree_unflatten(function.out_tree, _tangents_out(out_dot[:count], [aval_of(y) for y in out[:count]])),
     )
     return (*result, tree_unflatten(aux[0], out[count:])) if has_aux else result
 
 
-def _as_tangent(x: Any, primal: ShapedArray) -> Any:
+def _as_tangent(x: Any, want: ShapedArray) -> Any:
     """A tangent or cotangent as the rules want it: Python scalars become NumPy ones of the right dtype."""
-    dtype = primal.to_tangent().dtype
-    if isinstance(x, int | float | complex) and dtype != dtypes.float0:
-        return np.asarray(x, dtype)[()]
-    if getattr(x, "weak_type", False) and x.dtype != dtype:
-        return vector_space.convert(x, dtype)
+    if isinstance(x, int | float | complex) and want.dtype != dtypes.float0:
+        return np.asarray(x, want.dtype)[()]
+    if getattr(x, "weak_type", False) and x.dtype != want.dtype:
+        return vector_space.convert(x, want.dtype)
     return x
 
 
@@ -177,23 +177,33 @@ def _is_float0(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
 
 
-def _tangent_out(t: Any) -> Any:
-    """A tangent as users see it: `float0` zeros for integers."""
-    if type(t) is Zero and t.aval.dtype == dtypes.float0:
-        return np.zeros(t.aval.shape, dtypes.float0)
-    return instantiate(t)
+def _tangent_out(t: Any, primal: ShapedArray) -> Any:
+    """A tangent as users see it: an array, weakly typed where its primal is; `float0` zeros for integers."""
+    want = primal.to_tangent()
+    if want.dtype == dtypes.float0:
+        return np.zeros(want.shape, want.dtype)
+    t = instantiate(t)
+    if isinstance(t, Array | Tracer) and t.weak_type == primal.weak_type:
+        return t
+    return vector_space.as_type(t, want.dtype, primal.weak_type)
 
 
-def _check_tangent(primal: Any, tangent: Any, where: Callable[[], str]) -> None:
-    want = aval_of(primal).to_tangent()
-    got = aval_of(tangent)
-    if got.shape != want.shape or (got.dtype != want.dtype and not (got.weak_type and want.dtype != dtypes.float0)):
-        raise DTypeError(
-            where(),
-            expected=f"a tangent of type {want.str_short()}",
-            got=got.str_short(),
-            mend="give tangents of the shape and dtype of the primals (float0 zeros for integers)",
-        )
+def _tangents_out(ts: Sequence[Any], primals: Sequence[ShapedArray]) -> list:
+    return [_tangent_out(t, a) for t, a in zip(ts, primals, strict=True)]
+
+
+def _check_type(want: ShapedArray, given: Any, where: Callable[[], str]) -> None:
+    """Refuse a tangent or cotangent that has not the type of its space; weak types are converted later."""
+    got = aval_of(given)
+    if got.shape == want.shape and (got.dtype == want.dtype or (got.weak_type and want.dtype != dtypes.float0)):
+        return
+    float0 = " (float0 zeros for integers)" if want.dtype == dtypes.float0 else ""
+    raise (DTypeError if got.shape == want.shape else ShapeError)(
+        where(),
+        expected=f"a value of type {want.str_short()}",
+        got=got.str_short(),
+        mend=f"give values of the shapes and dtypes of the primals{float0}",
+    )
 
 
 def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> tuple:
@@ -251,29 +261,13 @@ def _apply_linear(held: _Held, consts: Sequence[Any], *tangents: Any) -> Any:
             got=str(tree),
             mend="give one tangent for each argument that was linearised",
         )
-    for i, (aval, t) in enumerate(zip(held.in_avals, flat, strict=True)):
-        _check_against(aval, t, lambda i=i: f"the linear function's arguments{_path(tangents, i)}")
-    inputs = [
-        instantiate(Zero(a.to_tangent())) if _is_float0(t) else _as_tangent(t, a)
-        for a, t in zip(held.in_avals, flat, strict=True)
-    ]
+    spaces = [a.to_tangent() for a in held.in_avals]
+    for i, (space, t) in enumerate(zip(spaces, flat, strict=True)):
+        _check_type(space, t, lambda i=i: f"the linear function's arguments{_path(tangents, i)}")
+    inputs = [instantiate(Zero(a)) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat, strict=True)]
     computed = iter(run_program(held.program.replace(consts=list(consts)), *inputs))
-    out = [
-        next(computed) if nz else _tangent_out(Zero(a.to_tangent()))
-        for nz, a in zip(held.nonzero, held.out_avals, strict=True)
-    ]
-    return tree_unflatten(held.out_tree, out)
-
-
-def _check_against(primal_aval: ShapedArray, t: Any, where: Callable[[], str]) -> None:
-    want, got = primal_aval.to_tangent(), aval_of(t)
-    if got.shape != want.shape or (got.dtype != want.dtype and not (got.weak_type and want.dtype != dtypes.float0)):
-        raise DTypeError(
-            where(),
-            expected=f"a value of type {want.str_short()}",
-            got=got.str_short(),
-            mend="convert it with .astype and reshape",
-        )
+    out = [next(computed) if nz else Zero(a.to_tangent()) for nz, a in zip(held.nonzero, held.out_avals, strict=True)]
+    return tree_unflatten(held.out_tree, _tangents_out(out, held.out_avals))
 
 
 def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> tuple:
@@ -290,7 +284,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = 
 
     Raises:
       TreeError: the cotangent has not the structure of the result.
-      DTypeError: a cotangent has not the shape and dtype of its result.
+      ShapeError, DTypeError: a cotangent has not the shape or dtype of its result.
 
     Examples:
       >>> import phalanx
@@ -322,18 +316,24 @@ def _apply_vjp(held: _Held, consts: Sequence[Any], *cotangents: Any) -> tuple:
             mend="put the cotangents of several results into one tuple",
         )
     (cotangent,) = cotangents
+    cts = _checked_cotangents(held, cotangent, [a.to_tangent() for a in held.out_avals], "the vjp function's argument")
+    cts = [c for c, nz in zip(cts, held.nonzero, strict=True) if nz]
+    return tree_unflatten(held.in_tree, _tangents_out(transpose_flat(held.program, consts, cts), held.in_avals))
+
+
+def _checked_cotangents(held: _Held, cotangent: Any, spaces: Sequence[ShapedArray], what: str) -> list:
+    """The leaves of a cotangent that has the structure of the result and leaves of the given types."""
     flat, tree = tree_flatten(cotangent)
     if tree != held.out_tree:
         raise TreeError(
-            "the vjp function's argument",
+            what,
             expected=f"the structure of the result, {held.out_tree}",
             got=str(tree),
             mend="give one cotangent for each leaf of the result",
         )
-    for i, (aval, c) in enumerate(zip(held.out_avals, flat, strict=True)):
-        _check_against(aval, c, lambda i=i: f"the vjp function's argument{_path(cotangent, i)}")
-    cts = [_as_tangent(c, a) for c, a, nz in zip(flat, held.out_avals, held.nonzero, strict=True) if nz]
-    return tree_unflatten(held.in_tree, [_tangent_out(x) for x in transpose_flat(held.program, consts, cts)])
+    for i, (space, c) in enumerate(zip(spaces, flat, strict=True)):
+        _check_type(space, c, lambda i=i: f"{what}{_path(cotangent, i)}")
+    return [_as_tangent(c, a) for c, a in zip(flat, spaces, strict=True)]
 
 
 def value_and_grad(
@@ -382,8 +382,9 @@ def value_and_grad(
         aval = aval_of(out[0])
         seed = np.ones((), aval.dtype)[()]
         cts = [seed] if nonzero[0] else []
-        grads = tree_unflatten(tree, [_tangent_out(x) for x in transpose_flat(program, program.consts, cts)])
-        gradient = grads[0] if isinstance(argnums, int) else tuple(grads)
+        bars = _tangents_out(transpose_flat(program, program.consts, cts), [aval_of(x) for x in flat])
+        grads = tree_unflatten(tree, bars)
+        gradient = tuple(grads) if _is_sequence(argnums) else grads[0]
         return ((out[0], aux) if has_aux else out[0]), gradient
 
     return value_and_gradient
@@ -434,9 +435,14 @@ def _check_callable(fun: Any, what: str) -> None:
         )
 
 
+def _is_sequence(argnums: Any) -> bool:
+    return hasattr(argnums, "__iter__")
+
+
 def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    given: Any = argnums if _is_sequence(argnums) else (argnums,)
+    wanted = tuple(operator.index(n) for n in given)
     count = len(args)
     for n in wanted:
         if not -count <= n < count:
@@ -480,6 +486,17 @@ def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callabl
                 got=aval.str_short(),
                 mend="convert the argument to float32, choose others by argnums, or pass allow_int=True",
             )
+
+
+def _check_forward_input(x: Any, holomorphic: bool, where: Callable[[], str]) -> None:
+    _check_grad_input(x, holomorphic, False, where)
+    if not holomorphic and dtypes.issubdtype(aval_of(x).dtype, np.complexfloating):
+        raise DTypeError(
+            where(),
+            expected="a real dtype, since a direction for each element tells half of a complex derivative",
+            got=aval_of(x).str_short(),
+            mend="pass holomorphic=True if the function is holomorphic, else use jvp or jacrev",
+        )
 
 
 def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -> None:
@@ -550,7 +567,7 @@ def jacfwd(
         chosen, fill = _choose(fun, args, argnums)
         flat, tree = tree_flatten(chosen)
         for i, x in enumerate(flat):
-            _check_grad_input(x, holomorphic, False, lambda i=i: f"jacfwd, argument{_path(chosen, i)}")
+            _check_forward_input(x, holomorphic, lambda i=i: f"jacfwd, argument{_path(chosen, i)}")
         result, push, *aux = linearize(lambda *c: fun(*fill(c), **kwargs), *chosen, has_aux=has_aux)
         columns = batching_vmap(lambda *t: push(*tree_unflatten(tree, t)), _basis(flat), -1)
         jac = tree_map(lambda y, c: _split_last(c, aval_of(y).shape, flat, tree, argnums), result, columns)
@@ -592,7 +609,7 @@ def jacrev(
         result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *chosen, has_aux=has_aux)
         flat, tree = tree_flatten(result)
         rows = batching_vmap(lambda *c: pull(tree_unflatten(tree, c)), _basis(flat), 0)
-        rows = rows[0] if isinstance(argnums, int) else rows
+        rows = rows if _is_sequence(argnums) else rows[0]
         pieces = tree_map(lambda r: _split_first(r, flat), rows)
         order = tree_flatten(rows)[1]
         jac = [tree_unflatten(order, [p[i] for p in order.flatten_up_to(pieces)]) for i in range(len(flat))]
@@ -634,7 +651,7 @@ def batching_vmap(fun: Callable, basis: list, out_dim: int) -> Any:
     size = basis[0].shape[0] if basis else 0
     out, dims = batching.vmap_flat(flat_fun, basis, [0] * len(basis), batching.Axis(size), "jacobian")
     moved = [batching.to_dim(x, d, size, out_dim % (np.ndim(x) + (d is None))) for x, d in zip(out, dims, strict=True)]
-    return tree_unflatten(trees[0], moved)
+    return tree_unflatten(trees[0], [_tangent_out(x, aval_of(x)) for x in moved])
 
 
 def _basis(leaves: Sequence[Any]) -> list:
@@ -646,7 +663,7 @@ def _basis(leaves: Sequence[Any]) -> list:
     for aval, size in zip(avals, sizes, strict=True):
         block = np.zeros((total, size), dtypes.to_inexact_dtype(aval.dtype))
         block[np.arange(start, start + size), np.arange(size)] = 1
-        basis.append(block.reshape(total, *aval.shape))
+        basis.append(block.reshape((total, *aval.shape)))
         start += size
     return basis
 
@@ -655,17 +672,17 @@ def _split_last(columns: Any, shape: tuple, flat: Sequence[Any], tree: Any, argn
     pieces, start = [], 0
     for x in flat:
         aval = aval_of(x)
-        pieces.append(columns[..., start : start + aval.size].reshape(*shape, *aval.shape))
+        pieces.append(columns[..., start : start + aval.size].reshape((*shape, *aval.shape)))
         start += aval.size
     whole = tree_unflatten(tree, pieces)
-    return whole[0] if isinstance(argnums, int) else tuple(whole)
+    return tuple(whole) if _is_sequence(argnums) else whole[0]
 
 
 def _split_first(rows: Any, flat: Sequence[Any]) -> list:
     pieces, start = [], 0
     for y in flat:
         aval = aval_of(y)
-        pieces.append(rows[start : start + aval.size].reshape(*aval.shape, *rows.shape[1:]))
+        pieces.append(rows[start : start + aval.size].reshape((*aval.shape, *rows.shape[1:])))
         start += aval.size
     return pieces
 
@@ -688,15 +705,18 @@ def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Any = ()) -> Cal
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree)
     program = stage(function, [aval_of(x) for x in flat], _name(fun))
-    held = _Held(
-        program.replace(consts=()),
-        tree,
-        function.out_tree,
-        [True] * len(program.outvars),
-        program.in_avals,
-        program.out_avals,
-    )
-    return Partial(functools.partial(_apply_vjp, held), list(program.consts))
+    held = _Held(program.replace(consts=()), tree, function.out_tree, [], program.in_avals, program.out_avals)
+    return Partial(functools.partial(_apply_transpose, held), list(program.consts))
+
+
+def _apply_transpose(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
+    cts = _checked_cotangents(held, cotangent, held.out_avals, "the transposed function's argument")
+    x_bars = [
+        np.zeros(a.shape, a.dtype) if type(x) is Zero else x
+        for x, a in zip(transpose_flat(held.program, consts, cts), held.in_avals, strict=True)
+    ]
+    arrays = [vector_space.as_type(x, a.dtype, a.weak_type) for x, a in zip(x_bars, held.in_avals, strict=True)]
+    return tree_unflatten(held.in_tree, arrays)
 
 
 def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, jitted: bool = False) -> tuple:
@@ -721,6 +741,6 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool =
 
     def backward_half(residuals: Callable, cotangent: Any) -> Any:
         cts = residuals(cotangent)
-        return cts[0] if isinstance(argnums, int) else cts
+        return cts if _is_sequence(argnums) else cts[0]
 
     return forward, backward_half

@@ -16,7 +16,15 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import Effects
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TraceError, TreeError, check_function
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RuleError,
+    ShapeError,
+    TraceError,
+    TreeError,
+    check_function,
+)
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.core.roles import program_roles
@@ -26,7 +34,7 @@ from phalanx.core.trace import StagingTrace, Tracer, stage
 from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
 
 
 class SymbolicZero:
@@ -490,16 +498,28 @@ class custom_jvp(_CustomFunction):
                 where, expected="a pair (result, tangent)", got=repr(result), mend="return (result, tangent)"
             )
         out, out_tree = tree_flatten(result[0])
-        out_dot, dot_tree = tree_flatten(result[1], is_leaf=lambda x: x is None or type(x) is SymbolicZero)
         trees[:] = [out_tree]
-        if out_tree != dot_tree and len(out) != len(out_dot):
+        out_dot = _derivative_leaves(result[1], result[0])
+        if out_dot is None:
             raise TreeError(
                 where,
                 expected=f"a tangent with the structure of the result, {out_tree}",
-                got=str(dot_tree),
+                got=str(tree_flatten(result[1])[1]),
                 mend="return one tangent for each leaf of the result",
             )
         return out, [_checked_tangent(where, y, t) for y, t in zip(out, out_dot, strict=True)]
+
+
+def _derivative_leaves(given: Any, like: Any) -> list | None:
+    """What a rule returned for each leaf of `like`, None standing for zeros; None if the structures differ."""
+    leaves, tree = tree_flatten(given, is_leaf=lambda x: x is None or type(x) is SymbolicZero)
+    try:
+        places = [tree_flatten(place) for place in tree.flatten_up_to(like)]
+    except (ValueError, TypeError):
+        return None
+    if any(x is not None and not treedef_is_leaf(place) for x, (_, place) in zip(leaves, places, strict=True)):
+        return None
+    return [x for x, (under, _) in zip(leaves, places, strict=True) for _ in under]
 
 
 def _checked_tangent(where: str, primal: Any, t: Any) -> Any:
@@ -625,16 +645,14 @@ class custom_vjp(_CustomFunction):
 
 
 def _flat_cotangents(where: str, x_bar: Any, argument: Any) -> list:
-    """The flat cotangents of one argument; None stands for zeros of a whole argument."""
+    """The flat cotangents of one argument."""
     avals, tree = tree_flatten(argument)
-    if x_bar is None:
-        return [Zero(a.to_tangent()) for a in avals]
-    flat, bar_tree = tree_flatten(x_bar, is_leaf=lambda x: x is None or type(x) is SymbolicZero)
-    if len(flat) != len(avals):
+    flat = _derivative_leaves(x_bar, argument)
+    if flat is None:
         raise TreeError(
             where,
             expected=f"the structure of the argument, {tree}",
-            got=str(bar_tree),
+            got=str(tree_flatten(x_bar)[1]),
             mend="return a cotangent for each leaf of the argument",
         )
     return [_checked_cotangent(where, a, c) for a, c in zip(avals, flat, strict=True)]
@@ -646,7 +664,7 @@ def _checked_cotangent(where: str, aval: ShapedArray, c: Any) -> Any:
         return Zero(want)
     got = aval_of(c)
     if got.shape != want.shape:
-        raise ArgumentTypeError(
+        raise ShapeError(
             where,
             expected=f"type {want.str_short()}, that of the argument",
             got=got.str_short(),
