@@ -15,7 +15,7 @@ help:
 	@echo "make test    run every test (set JOBS to the number of processes, ARGS to pass words to pytest)"
 	@echo "make check   lint, formatting, import floors, types and the quick tests (make lint: without the tests)"
 	@echo "make bench   measure Phalanx beside JAX in one run"
-	@echo "make fuzz    look for bytes and texts that the reader of exported programs takes badly (SECONDS_OF_FUZZING=600)"
+	@echo "make fuzz    look for bytes and texts that the reader of exported programs takes badly (SECONDS_OF_FUZZING=600, of CPU)"
 	@echo "make docs    build the documentation into site/"
 
 $(BIN)/python:
@@ -48,8 +48,8 @@ lint: $(VENV)/installed-dev+peer
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
-fuzz: $(VENV)/installed-dev+peer
-	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $${SECONDS_OF_FUZZING:-600}
+fuzz: $(VENV)/installed-fuzz
+	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $${SECONDS_OF_FUZZING:-600} $(ARGS)
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,54 +1,46 @@
 """Fuzzing of everything that reads exported programs: `make fuzz`, or `python -m tests.export.fuzz SECONDS [SEED]`.
 
-Artifacts of the corpus are damaged as bytes, and their headers changed as data with a digest that agrees; texts of
-shapes and constraints are grown from their own pieces. The reader must answer each with an artifact or an
-`ArtifactError`, quickly, in memory that is in proportion to the file. What it takes badly is written to
-tests/data/export/findings/, where the ordinary tests keep it.
+Four things are tried, each with inputs that Hypothesis draws, and the first two also with inputs that atheris grows by the
+coverage of the reader's own code (Linux on x86-64, Python 3.11 to 3.14; elsewhere Hypothesis has all the time): texts of
+shapes and constraints; headers, as text and as data, under a digest that agrees; whole artifacts, damaged; and StableHLO,
+damaged under a digest that agrees, which `verify` hands to a child process. A reader must answer each with what it reads or
+the one error it is for, quickly, in memory that is in proportion to the input. Seconds are of CPU time.
+
+What is taken badly is written to tests/data/export/findings/, where `test_corpus.py` keeps it.
 """
 
-import faulthandler
 import hashlib
 import json
-import random
 import resource
 import struct
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from tests.export.corpus import DATA
 
-from phalanx.export import SymbolicScope, deserialize, symbolic_shape
+from phalanx.export import ArtifactError, SymbolicScope, deserialize, symbolic_shape, verify
 from phalanx.export.format import MAGIC, VERSION, split
-from phalanx.export.trees import ArtifactError
 
-SLOW = 5.0  # seconds that one input may take
-MEMORY = 2 << 30  # bytes by which the process may grow
-VALUES = [
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2**31,
-    2**63,
-    1e308,
-    "",
-    "*",
-    "b",
-    "float32[b]",
-    "key<rbg>[]",
-    [],
-    {},
-    ["*"],
-    [[]],
-]
+FINDINGS = DATA / "findings"
+SLOW = 5.0  # seconds of CPU that one input may take
+MEMORY = 2 << 30  # bytes by which one input may make the process grow
+ROUND = 400  # inputs that Hypothesis draws at a time
 WORDS = "a b n floordiv mod max min non_negative ( ) , + - * ^ // % == >= <= > < 0 1 2 7 999999999 _ ... ² x1".split(
     " "
 )
+CORPUS = [path.read_bytes() for path in sorted(DATA.glob("*.phalanx"))]
+PARTS = [split(memoryview(data)) for data in CORPUS]
 
 
-def sealed(header, program, derivative):
+def sealed(header, program=b"", derivative=b""):
     """An artifact of these parts with a digest that agrees."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     head = struct.pack("<8sIIQQ", MAGIC, VERSION, len(text), len(program), len(derivative))
@@ -56,47 +48,7 @@ def sealed(header, program, derivative):
     return data + hashlib.sha256(data).digest()
 
 
-def damaged(data, r):
-    """The bytes with some of them changed, cut off or repeated."""
-    data = bytearray(data)
-    for _ in range(r.choice([1, 1, 1, 4, 16])):
-        at = r.randrange(len(data) + 1)
-        match r.randrange(4):
-            case 0 if at < len(data):
-                data[at] ^= 1 << r.randrange(8)
-            case 1:
-                del data[at:]
-            case 2:
-                del data[at : at + r.randrange(64)]
-            case _:
-                data[at:at] = data[at : at + r.randrange(64)]
-        if not data:
-            break
-    return bytes(data)
-
-
-def mutated(value, r, depth=0):
-    """JSON data with one of its parts replaced."""
-    if depth > 8 or r.random() < 0.15:
-        return r.choice([*VALUES, text(r), [value] * r.choice([0, 2, 50])])
-    if isinstance(value, dict) and value:
-        key = r.choice(list(value))
-        return {**value, key: mutated(value[key], r, depth + 1)}
-    if isinstance(value, list) and value:
-        i = r.randrange(len(value))
-        return [*value[:i], mutated(value[i], r, depth + 1), *value[i + 1 :]]
-    if isinstance(value, str) and value:
-        i = r.randrange(len(value))
-        return value[:i] + r.choice(WORDS) + value[i + r.randrange(3) :]
-    return r.choice(VALUES)
-
-
-def text(r):
-    """Words of the language of dimensions in any order."""
-    return "".join(r.choice(WORDS) + r.choice(["", " "]) for _ in range(r.choice([1, 3, 8, 20])))
-
-
-def check(data):
+def check_artifact(data):
     """Read an artifact and all of its derivatives; only the one error is allowed."""
     try:
         found = deserialize(data)
@@ -106,8 +58,9 @@ def check(data):
         pass
 
 
-def check_text(words):
+def check_text(data):
     """Read a text as a shape and as a constraint."""
+    words = data.decode(errors="replace")
     for read in (symbolic_shape, lambda t: SymbolicScope([t])):
         try:
             read(words)
@@ -115,45 +68,239 @@ def check_text(words):
             pass
 
 
-def main(seconds, seed):
-    """Fuzz for a while; the number of inputs tried, and of findings."""
-    r = random.Random(seed)
-    corpus = [path.read_bytes() for path in sorted(DATA.glob("*.phalanx"))]
-    parts = [split(memoryview(data)) for data in corpus]
-    started, tried, findings = time.monotonic(), 0, 0
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    while time.monotonic() - started < seconds:
-        kind = r.randrange(4)
-        if kind == 0:
-            data = damaged(r.choice(corpus), r)
-        elif kind == 1:
-            header, program, derivative = r.choice(parts)
-            data = sealed(mutated(header, r), program, derivative)
-        elif kind == 2:
-            header, program, derivative = r.choice(parts)
-            data = sealed(damaged(json.dumps(header).encode(), r), program, derivative)
-        else:
-            data = text(r)
-        begun, problem = time.monotonic(), None
-        faulthandler.dump_traceback_later(15, exit=True)
+def check_stranger(data):
+    """Read an artifact as one that a stranger wrote, its programs too."""
+    try:
+        verify(data, seconds=5)
+    except ArtifactError:
+        pass
+
+
+def around(text):
+    """A header around an artifact's parts, which its first byte chooses."""
+    _, program, derivative = PARTS[text[0] % len(PARTS)] if text else PARTS[0]
+    return sealed(text[1:], program, derivative)
+
+
+# ---- What Hypothesis draws
+
+
+edits = st.lists(
+    st.tuples(st.floats(0, 1), st.sampled_from(["flip", "set", "cut", "drop", "repeat"]), st.integers(0, 255))
+)
+
+
+def damaged(data, changes):
+    """The bytes with some of them changed, cut off or repeated."""
+    data = bytearray(data)
+    for place, kind, amount in changes:
+        at = int(place * (len(data) - 1)) if data else 0
+        match kind:
+            case "flip" if data:
+                data[at] ^= 1 << amount % 8
+            case "set" if data:
+                data[at] = amount
+            case "cut":
+                del data[at:]
+            case "drop":
+                del data[at : at + amount]
+            case "repeat":
+                data[at:at] = data[at : at + amount]
+    return bytes(data)
+
+
+words = st.lists(st.sampled_from([*WORDS, " "]), max_size=24).map("".join)
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(),
+        st.text(max_size=8),
+        words,
+        words.map("float32[{}]".format),
+        st.sampled_from(["*", "b", "float32[b]", "key<rbg>[]", "~int32[]", "tuple", "dict", "node", "parts", "held"]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=5), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@st.composite
+def changed(draw, value):
+    """JSON data with one of its parts replaced."""
+    if isinstance(value, dict | list) and value and draw(st.integers(0, 5)):
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        key = draw(st.sampled_from(keys))
+        copy = value.copy()
+        copy[key] = draw(changed(value[key]))
+        return copy
+    if isinstance(value, str) and value and draw(st.booleans()):
+        i = draw(st.integers(0, len(value) - 1))
+        return value[:i] + draw(st.sampled_from(WORDS)) + value[i + draw(st.integers(0, 2)) :]
+    return draw(json_values)
+
+
+parts = st.sampled_from(PARTS)
+headers = parts.flatmap(lambda p: changed(p[0]).map(lambda header: sealed(header, *p[1:])))
+header_texts = st.builds(lambda p, e: sealed(damaged(json.dumps(p[0]).encode(), e), *p[1:]), parts, edits)
+artifacts = st.builds(damaged, st.sampled_from(CORPUS), edits)
+programs = st.builds(lambda p, e: sealed(p[0], damaged(p[1], e)), parts, edits)
+
+
+class Target(NamedTuple):
+    """Something that is fuzzed.
+
+    check: takes an input; any exception that it raises is a finding.
+    inputs: the strategy of inputs.
+    share: of Hypothesis's time.
+    grown: makes an input of bytes that atheris grew, None where it has no part.
+    seeds: what these grow from.
+    suffix: of the names of findings.
+    """
+
+    check: Callable
+    inputs: st.SearchStrategy
+    share: float
+    grown: Callable | None = None
+    seeds: tuple = ()
+    suffix: str = ".phalanx"
+
+
+TARGETS = {
+    "texts": Target(
+        check_text,
+        words.map(str.encode),
+        0.25,
+        bytes,
+        (b"a, 2*b + 1", b"mod(b, 3) >= floordiv(a, 2) - max(a, b)^2", b"_, ...", b"non_negative(a - b) == 0"),
+        ".txt",
+    ),
+    "headers": Target(
+        check_artifact,
+        st.one_of(headers, header_texts),
+        0.4,
+        around,
+        tuple(bytes([i]) + json.dumps(header).encode() for i, (header, *_) in enumerate(PARTS)),
+    ),
+    "artifacts": Target(check_artifact, artifacts, 0.15),
+    "programs": Target(check_stranger, programs, 0.2),
+}
+
+
+# ---- Running
+
+
+def cpu_seconds():
+    """What this process and those it started have spent."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def grown_bytes():
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def checked(target, data):
+    """Check one input, its time and its memory."""
+    begun, held = time.process_time(), grown_bytes()
+    target.check(data)
+    assert time.process_time() - begun < SLOW, f"{time.process_time() - begun:.1f} s"
+    assert grown_bytes() - held < MEMORY, f"{grown_bytes() - held} bytes"
+
+
+def keep(target, data, problem):
+    """Write a finding where the tests read it."""
+    FINDINGS.mkdir(exist_ok=True)
+    path = FINDINGS / (hashlib.sha256(data).hexdigest()[:16] + target.suffix)
+    path.write_bytes(data)
+    print(f"  {path.name}: {problem}\n  {data!r:.300}", flush=True)
+
+
+def draw(target, seconds, first_seed):
+    """Let Hypothesis draw inputs for a while; the number of them, and of findings."""
+    tried = findings = 0
+    last = b""
+    end = cpu_seconds() + seconds
+    while cpu_seconds() < end:
+
+        @seed(first_seed + tried)
+        @settings(
+            max_examples=ROUND if target.check is not check_stranger else 20,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(target.inputs)
+        def one(data):
+            nonlocal tried, last
+            tried, last = tried + 1, data
+            checked(target, data)
+
         try:
-            check_text(data) if kind == 3 else check(data)
-        except Exception as error:  # whatever it is, it is a finding
-            problem = f"{type(error).__name__}: {error}"
-        if time.monotonic() - begun > SLOW:
-            problem = f"{time.monotonic() - begun:.1f} s"
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - base > MEMORY:
-            problem, base = "memory", base + MEMORY
-        tried += 1
-        if problem:
+            one()
+        except Exception as error:  # whatever it is, it is a finding, and what came last is the least such input
             findings += 1
-            name = hashlib.sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:16]
-            print(f"{name}: {problem[:300]}\n  {data!r:.300}", flush=True)
-            if isinstance(data, bytes):
-                (DATA / "findings").mkdir(exist_ok=True)
-                (DATA / "findings" / name).write_bytes(data)
-    print(f"{tried} inputs, {findings} findings, seed {seed}")
-    return 1 if findings else 0
+            keep(target, last, f"{type(error).__name__}: {error}"[:300])
+    return tried, findings
+
+
+def grow(name, seconds, first_seed):
+    """Let atheris grow inputs for a while; the number of them, and of findings."""
+    target, tried, findings = TARGETS[name], 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, crashes = Path(folder, "corpus"), Path(folder, "crashes")
+        for place in (corpus, crashes):
+            place.mkdir()
+        for i, data in enumerate(target.seeds):
+            (corpus / f"seed{i}").write_bytes(data)
+        (Path(folder) / "words").write_text("".join(f'"{w}"\n' for w in WORDS if w.isascii()))
+        options = {"artifact_prefix": f"{crashes}/", "dict": f"{folder}/words", "timeout": 30, "max_len": 8192}
+        options |= {"rss_limit_mb": 4096, "print_final_stats": 1, "verbosity": 0}
+        end = cpu_seconds() + seconds
+        while (left := end - cpu_seconds()) > 1:
+            options |= {"max_total_time": int(left) + 1, "seed": first_seed % 2**31 + tried + 1}
+            command = [
+                sys.executable,
+                "-m",
+                "tests.export.grow",
+                name,
+                *(f"-{k}={v}" for k, v in options.items()),
+                corpus,
+            ]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+            stats = [line for line in done.stderr.splitlines() if line.startswith("stat::number_of_executed_units")]
+            tried += int(stats[-1].split()[-1]) if stats else 0
+            for crash in crashes.iterdir():
+                findings += 1
+                keep(target, target.grown(crash.read_bytes()), "\n".join(done.stderr.splitlines()[-12:]))
+                crash.unlink()
+            if not stats and not findings:
+                raise RuntimeError(f"atheris did not run:\n{done.stderr[-2000:]}")
+        print(f"  {len(list(corpus.iterdir()))} inputs of their own coverage", flush=True)
+    return tried, findings
+
+
+def main(seconds, first_seed):
+    """Fuzz for a while; 1 if there were findings."""
+    has_atheris = find_spec("atheris") is not None
+    if not has_atheris:
+        print("atheris is not installed (there are wheels for Linux on x86-64, Python 3.11 to 3.14): Hypothesis alone")
+    bad = 0
+    for name, target in TARGETS.items():
+        share = target.share * (0.5 if has_atheris else 1)
+        runs = [("Hypothesis", lambda s, t=target: draw(t, s, first_seed), seconds * share)]
+        if has_atheris and target.grown:
+            runs.append(("atheris", lambda s, n=name: grow(n, s, first_seed), seconds * 0.25))
+        for engine, run, time_given in runs:
+            begun = cpu_seconds()
+            tried, findings = run(time_given)
+            bad += findings
+            spent = cpu_seconds() - begun
+            print(f"{name}, {engine}: {tried:,} inputs in {spent:.0f} s of CPU, {findings} findings", flush=True)
+    print(f"{cpu_seconds():.0f} s of CPU, {bad} findings, seed {first_seed}")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
