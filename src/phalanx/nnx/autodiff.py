@@ -1,4 +1,4 @@
-"""Derivatives of functions of modules: `grad`, `value_and_grad`, `custom_vjp`.
+"""Derivatives of functions of modules: `grad`, `value_and_grad`, `vjp`, `jvp`, `custom_vjp`.
 
 The variables that are meant by a filter (parameters, unless another is given) are differentiated; gradients come back
 as states with the same paths and kinds. Builds on `phalanx.value_and_grad` and `phalanx.custom_vjp` by lifting.
@@ -11,7 +11,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from phalanx import numpy as jnp
 from phalanx import transforms
+from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.source import code_position
 from phalanx.engine.frames import boundary
@@ -21,7 +26,8 @@ from phalanx.nnx.lifting import ROOTS, Inside, Lifted, Outputs, Parts, Shadow, b
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import all_paths
 from phalanx.nnx.states import State, path_text, to_flat_state
-from phalanx.nnx.variables import MISSING, Param, Variable
+from phalanx.nnx.variables import MISSING, Param, Variable, as_pure
+from phalanx.tree import tree_flatten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +153,17 @@ def _gradient_of(root: Any, bars: list) -> Any:
     return State.from_flat_path(bars) if isinstance(root, Object) else bars[0][1] if bars else None
 
 
+def _result_and_aux(fun: Callable, out: Any) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentTypeError(
+            f"the result of {code_position(fun)}",
+            expected="a pair (result, aux), since has_aux=True",
+            got=type(out).__name__,
+            mend="return (result, aux), or drop has_aux",
+        )
+    return out
+
+
 class _Loss:
     """The function that is differentiated: from the chosen values to the loss, with all outputs on the side."""
 
@@ -159,16 +176,7 @@ class _Loss:
         inside = Inside(self._chosen.filled(inputs))
         own, named = inside.args
         out = self._fun(*own, **named)
-        loss = out
-        if self._has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentTypeError(
-                    f"the result of {code_position(self._fun)}",
-                    expected="a pair (result, aux), since has_aux=True",
-                    got=type(out).__name__,
-                    mend="return (result, aux), or drop has_aux",
-                )
-            loss = out[0]
+        loss = _result_and_aux(self._fun, out)[0] if self._has_aux else out
         return loss.value if isinstance(loss, Variable) else loss, inside.outputs(out)
 
 
@@ -265,6 +273,121 @@ def grad(
         return (bar, value[1]) if has_aux else bar
 
     return gradient
+
+
+class _Watched:
+    """A function that is pushed forward or pulled back: from shadows to its result, with all outputs on the side."""
+
+    def __init__(self, fun: Callable, has_aux: bool):
+        self._fun, self._has_aux = fun, has_aux
+        self.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        self.__wrapped__ = fun
+
+    def __call__(self, *shadowed: Any) -> tuple[Any, Outputs]:
+        inside = Inside((shadowed, {}))
+        out = self._fun(*inside.args[0])
+        return as_pure(_result_and_aux(self._fun, out)[0] if self._has_aux else out), inside.outputs(out)
+
+
+def vjp(
+    f: Callable,
+    *primals: Any,
+    has_aux: bool = False,
+    reduce_axes: Any = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """The value of a function of modules and its derivative transposed.
+
+    Args:
+      f: the function. Without further arguments a function of them is given.
+      *primals: its arguments.
+      has_aux: whether `f` returns `(result, aux)`.
+      reduce_axes, graph, graph_updates: taken for compatibility.
+
+    Returns:
+      `(result, f_vjp)`, with `aux` third if `has_aux`; `f_vjp(cotangent)` gives a tuple with a cotangent for each
+      argument, for a module one of the same structure. Changes that `f` makes to modules are made to the caller's.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> y, f_vjp = nnx.vjp(lambda w, x: w * x, nnx.Param(3.0), 2.0)
+      >>> w_bar, x_bar = f_vjp(1.0)
+      >>> float(y), float(w_bar.value), float(x_bar)
+      (6.0, 2.0, 3.0)
+    """
+    if not primals:
+        return functools.partial(vjp, f, has_aux=has_aux)
+    parts = gather((primals, {}))
+    _, pull, outputs = transforms.vjp(_Watched(f, has_aux), *parts.shadowed()[0], has_aux=True)
+
+    def f_vjp(cotangent: Any) -> tuple:
+        return Inside(pull(as_pure(cotangent))).args
+
+    out = bring_back(parts, outputs)
+    return (out[0], f_vjp, out[1]) if has_aux else (out, f_vjp)
+
+
+def jvp(
+    f: Callable,
+    primals: Any = MISSING,
+    tangents: Any = MISSING,
+    *,
+    has_aux: bool = False,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """The value of a function of modules and its derivative along a direction.
+
+    Args:
+      f: the function. Without further arguments a function of them is given.
+      primals: its arguments, a tuple or list.
+      tangents: the direction: for a module one of the same structure, or a state; variables that the state leaves out,
+        and those that are no floating-point numbers, do not move.
+      has_aux: whether `f` returns `(result, aux)`.
+      graph, graph_updates: taken for compatibility.
+
+    Returns:
+      `(result, tangent)`, with `aux` third if `has_aux`. Changes that `f` makes to modules are made to the caller's.
+
+    Raises:
+      TreeError: a tangent is not of the structure of its argument.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(3.0)
+      >>> [float(x) for x in nnx.jvp(lambda w: w * w, (w,), (w.replace(1.0),))]
+      [9.0, 6.0]
+    """
+    if primals is MISSING:
+        return functools.partial(jvp, f, has_aux=has_aux)
+    parts = gather((tuple(primals), {}))
+    shadowed = parts.shadowed()[0]
+    directions = _directions(parts, shadowed, tuple(tangents))
+    _, out_dot, outputs = transforms.jvp(_Watched(f, has_aux), shadowed, directions, has_aux=True)
+    out = bring_back(parts, outputs)
+    return (out[0], out_dot, out[1]) if has_aux else (out, out_dot)
+
+
+def _directions(parts: Parts, shadowed: tuple, tangents: tuple) -> tuple:
+    """Tangents in the structure of the shadows, zeros where they say nothing."""
+    is_leaf = lambda x: isinstance(x, (*ROOTS, State, Shadow))
+    leaves, tree = tree_flatten(shadowed, is_leaf=is_leaf)
+    given, given_tree = tree_flatten(tangents, is_leaf=is_leaf)
+    if tree != given_tree:
+        raise TreeError("jvp, argument tangents", expected=f"the structure of primals, {parts.tree.children()[0]}",
+                        got=str(given_tree), mend="give one tangent for each argument")  # fmt: skip
+    filled = [_as_direction(x, t) if type(x) is Shadow else t for x, t in zip(leaves, given, strict=True)]
+    return tree.unflatten(filled)
+
+
+def _as_direction(primal: Shadow, tangent: Any) -> Shadow:
+    bars = _as_shadow("jvp, argument tangents", primal, tangent).values
+    moves = [dtypes.issubdtype(aval_of(x).dtype, np.inexact) for x in primal.values]
+    zero = lambda x, m: jnp.zeros_like(x) if m else np.zeros(np.shape(x), dtypes.float0)
+    return Shadow(primal.definition, primal.number, [
+        b if m and b is not None else zero(x, m) for x, b, m in zip(primal.values, bars, moves, strict=True)
+    ])  # fmt: skip
 
 
 class custom_vjp:

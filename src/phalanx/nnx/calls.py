@@ -1,4 +1,4 @@
-"""Transformations that only change how a function of modules is called: `remat`, `eval_shape`, `cond`, `switch`.
+"""Transformations that only change how a function of modules is called: `remat`, `eval_shape`, `cond` and their kin.
 
 Each is the ordinary transformation of the lifted function. Branches give back the values of all variables, so that
 their results agree; none may change a structure unless all change it alike.
@@ -6,6 +6,7 @@ their results agree; none may change a structure unless all change it alike.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,22 +47,28 @@ def remat(
 
     @functools.wraps(f)
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
-        fixed = {n % len(args): args[n] for n in numbers}
-        dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
-
-        def call(*own: Any, **named: Any) -> Any:
-            given = iter(own)
-            return f(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named)
-
+        call, dynamic = _without_static(f, args, numbers)
         parts = gather((dynamic, kwargs))
         own, named = parts.shadowed()
-        lifted = transforms.checkpoint(Lifted(functools.wraps(f)(call)), prevent_cse=prevent_cse, policy=policy)
+        lifted = transforms.checkpoint(Lifted(call), prevent_cse=prevent_cse, policy=policy)
         return bring_back(parts, lifted(*own, **named))
 
     return rematerialized
 
 
 checkpoint = remat
+
+
+def _without_static(f: Callable, args: tuple, numbers: tuple[int, ...]) -> tuple[Callable, tuple]:
+    """The function of the other arguments, and these."""
+    fixed = {n % len(args): args[n] for n in numbers}
+
+    @functools.wraps(f)
+    def call(*own: Any, **named: Any) -> Any:
+        given = iter(own)
+        return f(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named)
+
+    return call, tuple(x for i, x in enumerate(args) if i not in fixed)
 
 
 def eval_shape(
@@ -181,3 +188,53 @@ def cached_partial(
       graph, graph_updates: taken for compatibility.
     """
     return functools.partial(f, *cached_args)
+
+
+def make_jaxpr(
+    f: Any = MISSING,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function that gives the program of a function of modules, without changing them.
+
+    Args:
+      f: the function. Left out, a decorator is given.
+      static_argnums: arguments whose values are part of the program.
+      graph, graph_updates: taken for compatibility.
+
+    Returns:
+      A function from arguments to the `Jaxpr`: its inputs are the variables of each module by path and the arrays, its
+      results those of the function, then the new values of the variables that it changes.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> print(nnx.make_jaxpr(lambda w: w * 2.0)(nnx.Param(3.0)))
+      { lambda ; a:~f32[]. let
+          b:~f32[] = mul a 2.0:~f32[]
+        in (b,) }
+    """
+    if f is MISSING:
+        return functools.partial(make_jaxpr, static_argnums=static_argnums)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(f)
+    def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
+        call, dynamic = _without_static(f, args, numbers)
+        own, named = gather((dynamic, kwargs)).shadowed()
+        return spmd.make_jaxpr(Lifted(call))(*own, **named)
+
+    return jaxpr_maker
+
+
+def set_graph_mode(value: bool, /) -> contextlib.AbstractContextManager:
+    """Taken for compatibility: what modules share is always kept.
+
+    Args:
+      value: whether it is to be kept.
+    """
+    return contextlib.nullcontext()
+
+
+set_graph_updates = set_graph_mode  # changes of structure likewise

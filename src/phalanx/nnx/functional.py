@@ -12,7 +12,7 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphs import Graph, GraphDef, Misfit, build, build_from_leaves, build_nested, graph_of, read
+from phalanx.nnx.graphs import Graph, GraphDef, Misfit, Walk, build, build_from_leaves, build_nested, graph_of, read
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
 from phalanx.nnx.states import Path, State, _grouped, path_text, to_flat_state
@@ -592,3 +592,54 @@ def unflatten(graphdef: GraphDef, state: Any, /, **_: Any) -> Any:
     """
     flat = dict(state.items()) if not isinstance(state, State) else dict(state._leaves())
     return build_from_leaves(graphdef, flat, "unflatten")
+
+
+class SplitContext:
+    """Several modules taken apart one after the other, what they share numbered once."""
+
+    def __init__(self) -> None:
+        self._walk = Walk()
+
+    def split(self, node: Any, *filters: Filter) -> tuple:
+        """As `nnx.split`; what an earlier split of this context met is a reference to it, and in no state."""
+        walk = self._walk
+        first, first_ref = len(walk.variables), len(walk.refs)
+        definition = walk.visit(node, (), [node], 0)
+        leaves = list(zip(walk.paths[first:], walk.variables[first:]))
+        refs = zip(walk.ref_paths[first_ref:], walk.refs[first_ref:])
+        leaves += [(path, read(holder, key)) for path, (holder, key) in refs]
+        groups = _grouped(leaves, filters or (...,), "split", exhaustive=True)
+        return GraphDef(definition), *(State.from_flat_path(g.items()) for g in groups)
+
+
+class MergeContext:
+    """Several modules put together one after the other, what they share made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+
+    def merge(self, graphdef: GraphDef, /, *states: Any) -> Any:
+        """As `nnx.merge`, in the order in which they were split."""
+        flat = {path: leaf for s in states for path, leaf in to_flat_state(s).items()}
+        return build_from_leaves(graphdef, flat, "merge", made=self._made)
+
+
+@contextlib.contextmanager
+def split_context() -> Iterator[SplitContext]:
+    """Take several modules apart, what they share in one of the states only.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> a = {"w": nnx.Param(1.0)}
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split(a), ctx.split([a["w"]])
+      >>> len(parts[0][1]), len(parts[1][1])
+      (1, 0)
+    """
+    yield SplitContext()
+
+
+@contextlib.contextmanager
+def merge_context() -> Iterator[MergeContext]:
+    """Put together what was taken apart in a `split_context`."""
+    yield MergeContext()

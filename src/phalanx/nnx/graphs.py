@@ -591,7 +591,9 @@ def _build_container(node: ContainerDef, variables: Any, arrays: Any, made: dict
     return target
 
 
-def build_from_leaves(definition: GraphDef, leaf_at: Any, where: str, copy: bool = False) -> Any:
+def build_from_leaves(
+    definition: GraphDef, leaf_at: Any, where: str, copy: bool = False, made: dict[int, Any] | None = None
+) -> Any:
     """The object of a definition, its variables and arrays looked up by path.
 
     Args:
@@ -599,6 +601,7 @@ def build_from_leaves(definition: GraphDef, leaf_at: Any, where: str, copy: bool
       leaf_at: a flat mapping from paths to variables or values.
       where: the caller, for messages.
       copy: whether variables are copied.
+      made: the numbered things of definitions before this one, where it goes on counting; written to.
 
     Raises:
       TreeError: a path has no leaf, or a leaf no place.
@@ -625,7 +628,7 @@ def build_from_leaves(definition: GraphDef, leaf_at: Any, where: str, copy: bool
         _as_variable(d, leaf_at[p], copy) for d, p in zip(definition.variable_defs, variable_paths, strict=True)
     ]
     arrays = [leaf_at[p] for p in array_paths]
-    return build(definition.root, iter(variables), iter(arrays), {}, {})
+    return build(definition.root, iter(variables), iter(arrays), {} if made is None else made, {})
 
 
 class Misfit(Exception):

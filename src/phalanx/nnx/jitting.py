@@ -343,3 +343,21 @@ def jit(
     if fun is None:
         return lambda f: jit(f, **options)
     return LiftedJit(fun, options).function()
+
+
+def jit_partial(fun: Callable, *partial_args: Any, **options: Any) -> Callable:
+    """A compiled function of modules with its first arguments given.
+
+    Args:
+      fun: the function.
+      *partial_args: its first arguments.
+      **options: those of `jit`; positions and shardings count all arguments.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> double = nnx.jit_partial(lambda w, x: w * x, nnx.Param(jnp.array(2.0)))
+      >>> float(double(3.0))
+      6.0
+    """
+    return functools.partial(jit(fun, **options), *partial_args)

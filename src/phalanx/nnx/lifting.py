@@ -507,3 +507,29 @@ def refuse_rebuild(what: str, outcome: Outcome) -> None:
         got=shown,
         mend="make the attributes before the call, or return values instead of modules",
     )
+
+
+def to_tree(tree: Any, /) -> Any:
+    """A tree of modules as one of arrays, for functions that know of pytrees only; `from_tree` is the way back.
+
+    Args:
+      tree: a tree with modules in it; what they share is kept.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(3.0)
+      >>> doubled = nnx.from_tree(phalanx.tree.map(lambda x: 2 * x, nnx.to_tree({"a": w, "b": w})))
+      >>> doubled["a"].value, doubled["a"] is doubled["b"]
+      (6.0, True)
+    """
+    return gather(tree).shadowed()
+
+
+def from_tree(tree: Any, /) -> Any:
+    """The tree of modules of one of arrays, with variables of its own.
+
+    Args:
+      tree: what `to_tree` gave, or a function of it.
+    """
+    return Inside(tree).args

@@ -13,6 +13,7 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.objects import Object
+from phalanx.nnx.observing import observe_methods
 from phalanx.nnx.states import Path
 from phalanx.nnx.variables import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
@@ -37,6 +38,12 @@ class Module(Object):
     """
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        # Of our own layers the call; of a user's module all that it says to others.
+        public = [n for n in vars(cls) if not n.startswith("_")]
+        observe_methods(cls, ("__call__", *(() if cls.__module__.startswith("phalanx.") else public)))
 
     def sow(
         self,

@@ -90,7 +90,27 @@ def is_data(value: Any, /) -> bool:
     """
     if isinstance(value, Variable | Object) or is_array(value):
         return True
-    return any(_is_root(x) or is_array(x) for x in tree_leaves(value, is_leaf=_is_root))
+    return bool(has_data(value))
+
+
+def has_data(value: Any, /) -> list[Any]:
+    """What of a value is data: its arrays, variables and objects.
+
+    Args:
+      value: any tree.
+    """
+    return [x for x in tree_leaves(value, is_leaf=_is_root) if _is_root(x) or is_array(x)]
+
+
+def register_data_type(kind: type[T], /) -> type[T]:
+    """Make the values of a class data, so that an attribute of that class is a leaf and not part of the structure.
+
+    Args:
+      kind: a class whose instances stand for arrays; also a decorator.
+    """
+    global _ARRAYS
+    _ARRAYS = (*_ARRAYS, kind)
+    return kind
 
 
 def _is_root(x: Any) -> bool:

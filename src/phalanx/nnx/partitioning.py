@@ -151,11 +151,16 @@ def abstract_with_sharding(tree: Any, mesh: Any = MISSING) -> Any:
 
     Args:
       tree: a state or a module of arrays or shapes.
-      mesh: the mesh; the one in context where it is left out.
+      mesh: the mesh; the one in context where it is left out. Without any, shapes know no shardings.
     """
     mesh = state.context.mesh if mesh is MISSING else mesh
+    if mesh is None:
+        return tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), tree)
     shardings = get_named_sharding(tree, mesh)
     return tree_map(lambda x, s: ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+
+as_abstract = abstract_with_sharding
 
 
 def get_abstract_model(init_fn: Callable, mesh: Any, *, graph: bool | None = None) -> tuple:

@@ -12,6 +12,7 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, OfType, first_match, predicates_of
+from phalanx.nnx.graphs import graph_of
 from phalanx.nnx.lifting import ROOTS, Outcome, Parts
 from phalanx.nnx.objects import Object
 from phalanx.nnx.states import Path, State, path_text
@@ -147,6 +148,26 @@ class StateSharding(ByFilter):
 
     __slots__ = ()
     shardings = property(lambda self: self._values)
+
+
+def prefix(node: Any, filter_map: Any, /, *, graph: bool | None = None) -> ByFilter:
+    """What holds for each variable of a module, to stand for the module in `in_axes`, `in_specs` and their kin.
+
+    Args:
+      node: the module.
+      filter_map: a mapping from filters to values, or a function `(path, variable) -> value`.
+      graph: taken for compatibility.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+      >>> nnx.prefix(model, {nnx.Param: 0, ...: None}).pick(("scale",), model.scale, "here")
+      0
+    """
+    table = filter_map if isinstance(filter_map, ByFilter) or callable(filter_map) else StateAxes(filter_map)
+    choose = table if callable(table) else lambda path, box: table.pick(path, box, "prefix")
+    return StateAxes(State.from_flat_path((path, choose(path, box)) for path, box in graph_of(node).entries(node)))
 
 
 def _is_leaf(x: Any) -> bool:

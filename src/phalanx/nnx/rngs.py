@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import phalanx.numpy as jnp
@@ -420,3 +420,58 @@ def reseed(node: Any, /, *, graph: bool | None = None, policy: Any = "scalars_on
             )
         stream.key.value = key
         stream.count.value = jnp.zeros(key.shape, jnp.uint32)
+
+
+def with_rngs(
+    node: Any = MISSING,
+    /,
+    *,
+    split: Any = None,
+    fork: Filter | Sequence[Filter] = None,
+    broadcast: Any = None,
+    only: Filter = ...,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A module with other random streams in the place of its own, which advance; all else is shared with the module.
+
+    Args:
+      node: a module, or a tree of modules; left out, a decorator is given, which does this to the arguments of a call.
+      split: how many keys streams are split into: for all, or for those of a filter in a mapping of filters.
+      fork: which streams become independent ones.
+      broadcast: how often keys are repeated: for all streams, or for those of a filter in a mapping of filters.
+      only: which streams any of this is for.
+      graph, graph_updates: taken for compatibility.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.with_rngs(nnx.Rngs(0, params=1), split={"params": 3}).params.key.shape
+      (3,)
+    """
+    if node is MISSING:
+
+        def decorate(fun: Callable) -> Callable:
+            @functools.wraps(fun)
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                own, named = with_rngs((args, kwargs), split=split, fork=fork, broadcast=broadcast, only=only)
+                return fun(*own, **named)
+
+            return changed
+
+        return decorate
+    forked = fork if isinstance(fork, list | tuple) else () if fork is None else (fork,)
+    means = to_predicate(only)
+    made = functional.clone(node, variables=False)
+    for path, stream in list(_streams(made)):
+        if not means((*path, "key"), stream.key):
+            continue
+        if (count := _count_for(split, path, stream)) is not None:
+            new = stream.split(count)
+        elif (count := _count_for(broadcast, path, stream)) is not None:
+            new = stream.broadcast(count)
+        elif _count_for(dict.fromkeys(forked, True), path, stream):
+            new = stream.fork()
+        else:
+            continue
+        stream.key, stream.count = new.key, new.count
+    return made

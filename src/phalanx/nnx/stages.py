@@ -38,6 +38,10 @@ def _results(outcome: Outcome, values: list) -> Any:
     return outcome.tree.unflatten(filled)
 
 
+def _layouts(formats: Any) -> Any:
+    return tree_map(lambda f: f.layout, formats)
+
+
 class _Stage:
     """What all stages show.
 
@@ -137,6 +141,19 @@ class Compiled(_Stage):
     def output_shardings(self) -> Any:
         """The shardings of the results."""
         return _results(self._outcome, list(self._stage.output_shardings.values))
+
+    @property
+    def input_formats(self) -> Any:
+        """How and where the arguments lie, as `(args, kwargs)`; what the program does not read has no layout."""
+        return _as_states(self._stage.input_formats)
+
+    @property
+    def output_formats(self) -> Any:
+        """How and where the results lie."""
+        return _results(self._outcome, list(self._stage.output_formats.values))
+
+    input_layouts = property(lambda self: _layouts(self.input_formats), doc="The layouts in `input_formats`.")
+    output_layouts = property(lambda self: _layouts(self.output_formats), doc="The layouts in `output_formats`.")
 
     def as_text(self) -> str:
         """The optimised program as XLA runs it."""

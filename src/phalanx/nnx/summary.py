@@ -6,7 +6,6 @@ The model is called once on shapes only, a copy of it, so that nothing is comput
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from phalanx.debug.visualize import MissingExtraError
 from phalanx.nnx import functional
 from phalanx.nnx.module import Module
 from phalanx.nnx.objects import Object, is_array
+from phalanx.nnx.observing import observing, outermost
 from phalanx.nnx.rngs import Rngs, RngState, RngStream
 from phalanx.nnx.states import Path, to_flat_state
 from phalanx.nnx.variables import Variable
@@ -65,36 +65,6 @@ def _as_shapes(tree: Any) -> Any:
     return tree_map(shape, tree)
 
 
-@contextlib.contextmanager
-def _recorded(classes: set[type], method: str, calls: dict[int, Call]) -> Iterator[None]:
-    """For a block, have classes note the first call of each instance."""
-    originals = {cls: vars(cls)[name] for cls in classes for name in ("__call__", method) if name in vars(cls)}
-    names = {cls: method if method in vars(cls) else "__call__" for cls in originals}
-    active: set[int] = set()
-
-    def noting(original: Callable) -> Callable:
-        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(self) in active or id(self) in calls:
-                return original(self, *args, **kwargs)
-            active.add(id(self))
-            try:
-                outputs = original(self, *args, **kwargs)
-            finally:
-                active.discard(id(self))
-            calls[id(self)] = Call(_as_shapes(args), _as_shapes(kwargs), _as_shapes(outputs))
-            return outputs
-
-        return noted
-
-    try:
-        for cls, original in originals.items():
-            setattr(cls, names[cls], noting(original))
-        yield
-    finally:
-        for cls, original in originals.items():
-            setattr(cls, names[cls], original)
-
-
 def _nodes(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Object]]:
     """The objects of a graph with their paths, each once, the outer ones first, in the order of their attributes."""
     if isinstance(x, Object):
@@ -133,12 +103,17 @@ def _trace(model: Any, method: str, args: tuple, kwargs: dict) -> dict[Path, Cal
     by_id: dict[int, Call] = {}
     kept: list = []
 
+    def note(node: Any, name: str, args: tuple, kwargs: dict, outputs: Any) -> None:
+        if name in ("__call__", method) and (node is not kept[0] or name == method):
+            by_id.setdefault(id(node), Call(_as_shapes(args), _as_shapes(kwargs), _as_shapes(outputs)))
+
     def call(state: Any, args: tuple, kwargs: dict) -> Any:
         copy = functional.merge(graphdef, state)
         kept.append(copy)
-        classes = {base for _, node in _nodes(copy, (), set()) for base in type(node).__mro__ if base is not object}
-        with _recorded(classes, method, by_id):
-            return getattr(copy, method)(*args, **kwargs)
+        with observing(outermost(note)):
+            outputs = getattr(copy, method)(*args, **kwargs)
+        note(copy, method, args, kwargs, outputs)  # of an object that is no module, nobody else tells
+        return outputs
 
     arrays, rest = _apart((args, kwargs))
     eval_shape(

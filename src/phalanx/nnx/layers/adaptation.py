@@ -92,7 +92,7 @@ class LoRA(Module):
         Raises:
           ShapeError: there are more or fewer features.
         """
-        checked_features("nnx.LoRA", x, (-1,), (self.in_features,))
+        checked_features("nnx.LoRA", x, (-1,), self.lora_a.value.shape[:1])
         out = _through(x, self.lora_a.value, self.lora_b.value, self.dtype, self.promote_dtype)
         return out if self.base_module is None else out + self.base_module(x, **kwargs)
 

@@ -202,10 +202,11 @@ class Conv(Module):
         Raises:
           ShapeError: the channels are not as many as the layer was made for.
         """
-        checked_features("nnx.Conv", inputs, (-1,), (self.in_features,))
+        kernel = self.kernel.value
+        checked_features("nnx.Conv", inputs, (-1,), (kernel.shape[-2] * self.feature_group_count,))
         x, lead = _as_batch(jnp.asarray(inputs), len(self.kernel_size))
         y = _convolved(
-            x, self.kernel.value, held(self.bias), self.mask, self.strides, self.padding, self.input_dilation,
+            x, kernel, held(self.bias), self.mask, self.strides, self.padding, self.input_dilation,
             self.kernel_dilation, self.feature_group_count, self.dtype, self.precision, self.preferred_element_type,
             out_sharding, self.promote_dtype, self.conv_general_dilated,
         )  # fmt: skip
@@ -324,10 +325,11 @@ class ConvTranspose(Module):
         Raises:
           ShapeError: the channels are not as many as the layer was made for.
         """
-        checked_features("nnx.ConvTranspose", inputs, (-1,), (self.in_features,))
+        kernel = self.kernel.value
+        checked_features("nnx.ConvTranspose", inputs, (-1,), (kernel.shape[-1 if self.transpose_kernel else -2],))
         x, lead = _as_batch(jnp.asarray(inputs), len(self.kernel_size))
         y = _transposed(
-            x, self.kernel.value, held(self.bias), self.mask, self.strides, self.padding, self.kernel_dilation,
+            x, kernel, held(self.bias), self.mask, self.strides, self.padding, self.kernel_dilation,
             self.transpose_kernel, self.dtype, self.precision, self.preferred_element_type, self.promote_dtype,
         )  # fmt: skip
         return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])

@@ -59,7 +59,9 @@ def apply_dense(x: Any, kernel: Any, bias: Any, *options: Any) -> Any:
 
 
 def checked_features(where: str, x: Any, dims: Sequence[int], features: Sequence[int]) -> None:
-    """Refuse an input whose features are not as many as the layer was made for.
+    """Refuse an input whose features are not as many as the layer has.
+
+    Inside a `shard_map` that is as many as this device's piece of the parameters has: what the parameters say counts.
 
     Raises:
       ShapeError: they are not.
@@ -145,10 +147,11 @@ class Linear(Module):
         Raises:
           ShapeError: the last dimension is another.
         """
-        checked_features("nnx.Linear", inputs, (-1,), (self.in_features,))
+        kernel = self.kernel.value
+        checked_features("nnx.Linear", inputs, (-1,), kernel.shape[:1])
         dims = (((np.ndim(inputs) - 1,), (0,)), ((), ()))
         return apply_dense(
-            inputs, self.kernel.value, held(self.bias), dims, self.dtype, self.precision, self.preferred_element_type,
+            inputs, kernel, held(self.bias), dims, self.dtype, self.precision, self.preferred_element_type,
             out_sharding, self.promote_dtype, self.dot_general,
         )  # fmt: skip
 
@@ -247,20 +250,20 @@ class LinearGeneral(Module):
         Raises:
           ShapeError: the sizes of these dimensions are others.
         """
-        checked_features("nnx.LinearGeneral", inputs, self.axis, self.in_features)
-        checked_features("nnx.LinearGeneral", inputs, *(zip(*self.batch_axis) if self.batch_axis else ((), ())))
+        kernel = self.kernel.value
         ndim, batch = np.ndim(inputs), tuple(range(len(self.batch_axis)))
+        checked_features("nnx.LinearGeneral", inputs, (*batch, *self.axis), kernel.shape[: len(batch) + len(self.axis)])
         axis = tuple(a % ndim for a in self.axis)
         kernel_dims = tuple(range(len(batch), len(batch) + len(axis)))
         bias = held(self.bias)
         if bias is not None and batch:
             between = ndim - len(axis) - len(batch)
-            bias = bias.reshape(bias.shape[: len(batch)] + (1,) * between + self.out_features)
+            bias = bias.reshape(bias.shape[: len(batch)] + (1,) * between + bias.shape[len(batch) :])
         dot_general = self.dot_general or lax.dot_general
         if self.dot_general_cls is not None:
             dot_general = self.dot_general_cls()
         return apply_dense(
-            inputs, self.kernel.value, bias, ((axis, kernel_dims), (batch, batch)), self.dtype, self.precision,
+            inputs, kernel, bias, ((axis, kernel_dims), (batch, batch)), self.dtype, self.precision,
             self.preferred_element_type, out_sharding, self.promote_dtype, dot_general,
         )  # fmt: skip
 

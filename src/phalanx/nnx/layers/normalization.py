@@ -220,7 +220,7 @@ class BatchNorm(_Normalization):
                 mend="call model.train() or model.eval(), or pass it to the layer or to the call",
             )  # fmt: skip
         x = jnp.asarray(x)
-        checked_features("nnx.BatchNorm", x, (self.axis,), (self.num_features,))
+        checked_features("nnx.BatchNorm", x, (self.axis,), self.mean.value.shape)
         features = _dims(self.axis, x.ndim)
         dims = tuple(d for d in range(x.ndim) if d not in features)
         if running:
