@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from phalanx import symbolic as dims
 from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.export import SymbolicScope
 from phalanx.symbolic import Fact, Scope
 
 SCOPE = Scope(c=(0, None), d=(2, 5))
@@ -31,6 +32,14 @@ KNOWN_VALUES = [
     if b >= c + 2 and c + d <= 7
 ]
 
+# And over one where facts tie the variables to each other: b = 2*q + 1, 2*c = 3*d, and 3 divides b + c.
+TIED = SymbolicScope(["mod(b, 2) == 1", "2*c == 3*d", "mod(b + c, 3) == 0", "max(b, c) <= 40", "d >= 0"])
+TIED_VALUES = [
+    {"b": b, "c": c, "d": d}
+    for b, c, d in itertools.product(range(1, 41, 2), range(1, 41), range(41))
+    if 2 * c == 3 * d and (b + c) % 3 == 0
+]
+
 OPS = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, dims.max_dim, dims.min_dim]
 
 
@@ -45,11 +54,17 @@ def built(tree, names):
 
 
 expression = st.recursive(
-    st.sampled_from(["b", "c", "d", 0, 1, 2, 3, 5, -2]),
+    st.sampled_from(["b", "c", "d", 0, 1, 2, 3, 5, -1, -2, -3]),
     lambda inner: st.tuples(st.sampled_from(OPS), inner, inner),
-    max_leaves=5,
+    max_leaves=6,
 )
-scopes = st.sampled_from([({"b": B, "c": C, "d": D}, VALUES), ({"b": KB, "c": KC, "d": KD}, KNOWN_VALUES)])
+scopes = st.sampled_from(
+    [
+        ({"b": B, "c": C, "d": D}, VALUES),
+        ({"b": KB, "c": KC, "d": KD}, KNOWN_VALUES),
+        ({name: TIED.variable(name) for name in "bcd"}, TIED_VALUES),
+    ]
+)
 
 
 def made(tree, names):
@@ -83,8 +98,9 @@ def test_no_comparison_is_answered_wrongly(left, right, scope):
         except InconclusiveDimensionOperation:
             continue
         assert all(holds(f(v), g(v)) == answer for v in values)
+    assert (x == y) == (y == x) and (x == y) != (x != y)
     if x == y:
-        assert all(f(v) == g(v) for v in values)
+        assert all(f(v) == g(v) for v in values) and hash(x) == hash(y)
 
 
 IDENTITIES = [
@@ -125,6 +141,38 @@ def test_equality_is_identity_and_never_guesses():
     assert np.int64(2) * B is 2 * B and type(np.int64(2) + B) is dims.Dim
     assert divmod(B + 3, np.int32(1)) == (B + 3, 0)
     assert Scope(b=(3, 3)).variable("b") == 3
+
+
+EQUAL = [
+    ([], lambda a, b: (dims.max_dim(a, b) + dims.min_dim(a, b), a + b)),
+    ([], lambda a, b: (dims.max_dim(a, b) - a, dims.non_negative(b - a))),
+    ([], lambda a, b: (dims.max_dim(2 * a, 2 * b), 2 * dims.max_dim(a, b))),
+    ([], lambda a, b: ((a + 1) // 2 + a // 2, a)),
+    ([], lambda a, b: (-(-a // 4), (a + 3) // 4)),
+    (["a >= b", "b >= a"], lambda a, b: (a, b)),
+    (["a >= b", "b >= a"], lambda a, b: (a - b, 0)),
+    (["max(a, b) == a"], lambda a, b: (dims.min_dim(a, b), b)),
+    (["a*b == 12"], lambda a, b: (a * b + 1, 13)),
+    (["floordiv(a, b) == 2"], lambda a, b: (a // b, 2)),
+    (["mod(a, 4) == 3"], lambda a, b: (a % 2, 1)),
+    (["mod(a, 8) == 0"], lambda a, b: (a % 16 // 8 * 8, a % 16)),
+    (["2*a == 3*b"], lambda a, b: (a // 3 * 3, b // 2 * 3)),
+    (["mod(a + b, 2) == 0"], lambda a, b: ((a - b) % 2, 0)),
+]
+
+
+@pytest.mark.parametrize(("constraints", "make"), EQUAL, ids=range(len(EQUAL)))
+def test_different_spellings_of_one_size_are_equal(constraints, make):
+    scope = SymbolicScope(constraints)
+    x, y = make(scope.variable("a"), scope.variable("b"))
+    assert x == y and hash(x) == hash(y) and dims.same_shape((x, 2), (y, 2)) and {(x,): 1}[(y,)] == 1
+    assert x != y + 1 and y - 1 != x
+
+
+def test_what_is_equal_for_some_sizes_only_is_not_equal():
+    a, b = map(Scope().variable, "ab")
+    for x, y in [(dims.max_dim(a, b), a), (a // b, 1), (a % 2, 0), (a * b, a + b), (a - b, 0), (dims.min_dim(a, 5), a)]:
+        assert x != y and y != x and not x == y
 
 
 def test_what_a_person_finds_obvious_is_decided():

@@ -50,7 +50,7 @@ class Reader:
         self.where = where
         self.variable = variable
         self.like = like
-        self.tokens = _TOKENS.findall(text)
+        self.tokens = [*_TOKENS.findall(text), ""]
         self.at = 0
         self.depth = 0
 
@@ -87,7 +87,7 @@ class Reader:
             if position >= len(self.like):
                 raise self.wrong(f"{len(self.like)} dimensions, as the array has,")
             return [self.like[position]]
-        following = 0 if self.peek() in ("", ")") else 1 + self._commas() - (self.tokens[-1] in (",", ")"))
+        following = 0 if self.peek() in ("", ")") else 1 + self._commas() - (self.tokens[-2] in (",", ")"))
         count = len(self.like) - position - following
         if count < 0:
             raise self.wrong(f"{len(self.like)} dimensions, as the array has,")
@@ -107,7 +107,7 @@ class Reader:
         for i, token in enumerate(self.tokens):
             depth += (token == "(") - (token == ")")
             if depth == 0:
-                return token == ")" and i == len(self.tokens) - 1
+                return token == ")" and i == len(self.tokens) - 2
         return False
 
     def sum(self) -> Any:
@@ -116,7 +116,7 @@ class Reader:
         if self.depth > _MAX_DEPTH:
             raise self.wrong(f"at most {_MAX_DEPTH} parentheses inside each other")
         total = self._product()
-        while self.peek() in ("+", "-"):
+        while self.tokens[self.at] in ("+", "-"):
             total = total + self._product() if self.take("+") else total - (self.take("-") and self._product())
         self.depth -= 1
         return total
@@ -124,7 +124,7 @@ class Reader:
     def _product(self) -> Any:
         negative = self.take("-")
         product = self._power()
-        while self.peek() in ("*", "/", "%"):
+        while self.tokens[self.at] in ("*", "/", "%"):
             if self.take("*"):
                 product = product * self._power()
             elif self.take("%"):
@@ -178,7 +178,7 @@ class Reader:
 
     def peek(self) -> str:
         """The next token, "" at the end."""
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        return self.tokens[self.at]
 
     def next(self) -> str:
         """The next token, which is left behind."""
@@ -187,7 +187,7 @@ class Reader:
 
     def take(self, token: str) -> bool:
         """Leave the next token behind if it is this one."""
-        found = self.peek() == token
+        found = self.tokens[self.at] == token
         self.at += found
         return found
 

@@ -14,8 +14,12 @@ from typing import Any, Final, NamedTuple
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.export.dim_text import Reader
 from phalanx.symbolic import Dim, Fact, Scope, bounds
+from phalanx.symbolic.deciding import DIFFERENCES
 
 _BOUND: Final = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d{1,18})\s*|\s*(-?\d{1,18})\s*(>=|<=|>|<)\s*(\w+)\s*")
+_MULTIPLE: Final = re.compile(
+    r"\s*(?:mod\s*\((.*),\s*(\d{1,18})\s*\)|(\w+|\([^()]*\))\s*%\s*(\d{1,18}))\s*==\s*(\d{1,18})\s*"
+)
 _FLIPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 _INF: Final = math.inf
@@ -28,7 +32,8 @@ class SymbolicScope:
     A variable is at least 1 unless a constraint gives it another least size: `b >= 0` allows empty arrays.
 
     Args:
-      constraints: texts such as `"b >= c + 8"`, `"b <= 64"`, `"mod(b, 8) == 0"` or `"a == 2*b"`.
+      constraints: texts such as `"b >= c + 8"`, `"b <= 64"`, `"mod(b, 8) == 0"` or `"a == 2*b"`. An equality that says
+        what a variable is lets this stand for its value from then on.
 
     Raises:
       ArgumentError: a constraint that cannot be read or used, or constraints that no sizes satisfy.
@@ -112,15 +117,9 @@ class SymbolicScope:
             difference = x - y
             if symbol != "==" or type(difference) is not Dim or _as_multiple(text, trial) is not None:
                 continue
-            side = text.partition("==")[0].strip()
-            found = _solvable(difference, side)
-            if found is None:
-                raise ArgumentError(
-                    f"constraint {text!r}",
-                    expected="an equality that says what one variable is, or that a number divides a size",
-                    got=f"{difference} == 0",
-                    mend="write it as 'a == ...' or 'mod(..., 8) == 0', or give two inequalities",
-                )
+            found = _solvable(difference, text.partition("==")[0].strip())
+            if found is None:  # `_add` takes it as two inequalities
+                continue
             name, value = found
             solved = {n: str(_replaced(v, name, str(value))) for n, v in solved.items()}
             solved[name] = str(value)
@@ -128,15 +127,16 @@ class SymbolicScope:
 
     def _add(self, text: str, may_be_equality: bool) -> None:
         where = f"constraint {text!r}"
-        multiple = _as_multiple(text, self._scope) if may_be_equality else None
+        multiple = _as_multiple(text, self._scope) if may_be_equality and "==" in text else None
         if multiple is not None:
-            dim, divisor = multiple
+            dim, divisor, rest = multiple
+            low, high = bounds((dim - rest) % divisor)
+            if low > 0 or rest >= divisor:
+                raise _impossible(where, "it holds for no sizes" if type(dim) is Dim else f"{dim} is no such number")
             if type(dim) is Dim:
                 self.constraints.append(text)
-                self._scope.learn(Fact(text, dim, divisor))
-                self._scope.multiple(dim, divisor)
-            elif dim % divisor:
-                raise _impossible(where, f"{dim} is no multiple of {divisor}")
+                self._scope.learn(Fact(text, dim - rest, divisor))
+                self._scope.multiple(dim - rest, divisor)
             return
         x, symbol, y = Reader(where, text, self._scope.variable).relation()
         if symbol == "==":
@@ -150,12 +150,21 @@ class SymbolicScope:
             if type(x - y) is int and x - y != 0:
                 raise _impossible(where, f"{x} is not {y}")
             self.constraints.append(text)
+            for difference in (x - y, y - x):
+                self._learn(Fact(text, difference))
+            self._learn_divisors(x - y)
             return
-        difference = {">=": lambda: x - y, "<=": lambda: y - x, ">": lambda: x - y - 1, "<": lambda: y - x - 1}[
-            symbol
-        ]()
         self.constraints.append(text)
-        self._learn(Fact(text, difference))
+        self._learn(Fact(text, DIFFERENCES[symbol](x, y)))
+
+    def _learn_divisors(self, zero: Any) -> None:
+        """What divides the variables of a sum that is 0: of 2*a - 3*b that a is a multiple of 3, and b of 2."""
+        terms = zero.terms if type(zero) is Dim else ()
+        for monomial, coefficient in terms:
+            shared = math.gcd(*(c for m, c in terms if m is not monomial))
+            divisor = shared // math.gcd(shared, coefficient)
+            if divisor > 1 and (variable := self._scope.variables.get(str(monomial))) is not None:
+                self._scope.multiple(variable, divisor)
 
     def _learn(self, fact: Fact) -> None:
         lower, upper = bounds(fact.dim) if type(fact.dim) is Dim else (fact.dim, fact.dim)
@@ -166,24 +175,27 @@ class SymbolicScope:
 
     def _carry_bounds(self) -> None:
         """Give variables the bounds that follow from linear constraints, so that most comparisons need no search."""
-        linear = [fact.dim for fact in self._scope.facts if fact.divisor is None and _is_linear(fact.dim)]
-        for _ in range(_ROUNDS):
-            if not sum(self._carry(dim) for dim in linear):  # every one of them is tried
+        known = [fact.dim for fact in self._scope.facts if fact.divisor is None]
+        linear = [dim for dim in known if all(monomial.is_plain for monomial, _ in dim.terms)]
+        for _ in range(_ROUNDS if len(linear) > 1 else 1):  # one by itself leaves nothing for a second round
+            if not sum(map(self._carry, linear)):  # every one of them is tried
                 break
+        if linear or self._scope.divisors:
+            self._check_bounds()
+        if self._scope.facts:
+            self._scope.settle()
+
+    def _check_bounds(self) -> None:
         for key, factor in self._scope.factors.items():
             if factor.lower > factor.upper:
                 raise _impossible("constraints of symbolic dimensions", f"no size for {key} in {self.constraints}")
-        for dim in self._scope.dims.values():
-            if type(dim) is Dim:
-                dim.refresh()
 
     def _carry(self, dim: Dim) -> bool:
         """Bound each variable of a sum that is not negative by the greatest that the others can be."""
         has_news = False
         for monomial, coefficient in dim.terms:
             if monomial.factors:
-                others = [(m, c) for m, c in dim.terms if m is not monomial]
-                greatest = sum(max(c * low, c * high) for m, c in others for low, high in [m.bounds()])
+                greatest = sum([m.bounds()[c > 0] * c for m, c in dim.terms if m is not monomial])
                 if coefficient > 0:
                     bound = (-_INF if greatest == _INF else -(greatest // coefficient), _INF)
                 else:
@@ -202,10 +214,6 @@ class SymbolicScope:
 
     def __repr__(self) -> str:
         return f"SymbolicScope({self.constraints})"
-
-
-def _is_linear(dim: Dim) -> bool:
-    return all(m.degree <= 1 and not any(f.operands for f, _ in m.factors) for m, _ in dim.terms)
 
 
 def _impossible(where: str, got: str) -> ArgumentError:
@@ -247,16 +255,18 @@ def _split_bounds(constraints: Sequence[str]) -> tuple[list[str], dict[str, tupl
     return others, limits
 
 
-def _as_multiple(text: str, scope: Scope) -> tuple[Any, int] | None:
-    """For `mod(x, n) == 0`, x and n."""
-    left, _, right = text.partition("==")
-    match = re.fullmatch(r"\s*mod\s*\((.*),\s*(\d{1,18})\s*\)\s*", left) or re.fullmatch(r"(.*)%\s*(\d{1,18})\s*", left)
-    if match is None or right.strip() != "0" or int(match[2]) == 0:
+def _as_multiple(text: str, scope: Scope) -> tuple[Any, int, int] | None:
+    """For `mod(x, n) == r`, x, n and r."""
+    match = _MULTIPLE.fullmatch(text)
+    if match is None or int(match[2] or match[4]) == 0:
         return None
     try:
-        return Reader(f"constraint {text!r}", match[1], scope.variable).sum(), int(match[2])
+        reader = Reader(f"constraint {text!r}", match[1] or match[3], scope.variable)
+        dim = reader.sum()
+        reader.end()
     except PhalanxError:
         return None
+    return dim, int(match[2] or match[4]), int(match[5])
 
 
 def _solvable(difference: Dim, side: str) -> tuple[str, Any] | None:

@@ -2,20 +2,33 @@
 
 The monomials of a polynomial are taken as unknowns; what is known of them are linear facts: the bounds of each factor,
 the constraints of the scope, `y*q <= x <= y*q + y - 1` for q = floordiv(x, y), and products of such facts. The least
-value that these allow is a bound; over the integers it may be rounded up. Where a maximum or minimum stands in the
-polynomial, each operand is tried in its place. All numbers are exact. Takes its seat in `polynomials`; an artifact's
-constraints come from outside, so every size here is limited.
+value that these allow is a bound; over the integers it may be rounded up, and what is known to be a multiple is
+written as one, which makes that rounding count. Where a maximum or minimum stands in the polynomial, each operand is
+tried in its place. All numbers are exact. Takes its seat in `polynomials`; an artifact's constraints come from outside,
+so every size here is limited.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from phalanx.engine.errors import InconclusiveDimensionOperation
-from phalanx.symbolic.polynomials import Dim, Factor, Monomial, Undecided, deciding, evaluate, factor_dim, factors_of
+from phalanx.symbolic.polynomials import (
+    Dim,
+    Fact,
+    Factor,
+    Monomial,
+    Scope,
+    Undecided,
+    deciding,
+    evaluate,
+    factor_dim,
+    factors_of,
+    only_factor,
+)
 from phalanx.symbolic.polynomials import bounds as known_bounds
 
 _INF: Final = math.inf
@@ -25,19 +38,60 @@ _MAX_CASES: Final = 16  # ways to choose among the operands of maxima and minima
 _MAX_DEGREE: Final = 6  # up to which products of facts are tried
 _MAX_PIVOTS: Final = 400
 _MAX_SAMPLES: Final = 2000
+_MAX_STEPS: Final = 24  # towards sizes that satisfy all facts
 _SAMPLES: Final = (1, 2, 3, 0, 4, 5, 8, 16, 100, 7, 9, 12, 24, 32, 1000)
 
-Linear = dict[Any, int]  # coefficients by monomial; the constant at None
+Linear = dict[Any, int]  # coefficients by unknown, a monomial as a rule; the constant at None
 
 
 def bounds(x: Dim) -> tuple[float, float]:
     """The least and greatest size of a dimension, as far as the facts tell."""
     lower, upper = x.cheap
-    if not x.scope.facts and all(m.degree <= 1 and not any(f.operands for f, _ in m.factors) for m, _ in x.terms):
+    if not x.scope.facts and all(m.is_plain for m, _ in x.terms):
         return lower, upper  # The variables are independent: nothing else can be found.
-    facts = _facts(x)
-    least, greatest = _least(_linear(x), facts), _least(_linear(-x), facts)
+    whole = _in_wholes(x.scope)
+    facts = [[_rounded(whole(fact)) for fact in case] for case in _facts(x)]
+    least, greatest = _least(whole(_linear(x)), facts), _least(whole(_linear(-x)), facts)
     return max(lower, least), min(upper, -greatest)
+
+
+def _in_wholes(scope: Scope) -> Callable[[Linear], Linear]:
+    """A rewriting of linear forms by which what is known to be a multiple is one of an unknown, as in b = 8*q.
+
+    The unknown of a product of variables is its quotient by their known divisors. Where a number divides a sum one of
+    whose terms has no coefficient, that term is the multiple, less the others.
+    """
+    replaced: dict[Monomial, Linear] = {}
+
+    def whole(linear: Linear) -> Linear:
+        found = linear
+        if scope.divisors:
+            found = {m: c * (1 if m is None else _divisor(m, scope)) for m, c in linear.items()}
+        for monomial, instead in replaced.items():
+            if coefficient := found.get(monomial):
+                found = {m: c for m, c in found.items() if m is not monomial}
+                for m, c in instead.items():
+                    found[m] = found.get(m, 0) + coefficient * c
+        return {m: c for m, c in found.items() if c or m is None}
+
+    for fact in scope.facts:
+        if fact.divisor is not None and only_factor(fact.dim) is None:
+            linear = whole(_linear(fact.dim))
+            alone = next((m for m, c in linear.items() if m is not None and abs(c) == 1), None)
+            if alone is not None:
+                sign = linear.pop(alone)
+                replaced[alone] = {fact.text: sign * fact.divisor, **{m: -sign * c for m, c in linear.items()}}
+    return whole
+
+
+def _divisor(monomial: Monomial, scope: Scope) -> int:
+    return math.prod(scope.divisors.get(factor, 1) ** power for factor, power in monomial.factors)
+
+
+def _rounded(fact: Linear) -> Linear:
+    """A fact over the integers: by the common divisor of its coefficients, the constant rounded down."""
+    shared = math.gcd(*(c for m, c in fact.items() if m is not None))
+    return {m: c // shared for m, c in fact.items()} if shared > 1 else fact
 
 
 def _linear(x: Any) -> Linear:
@@ -78,6 +132,7 @@ def _facts(x: Dim) -> list[list[Linear]]:
         known.extend(_facts_of(factor))
     known.extend(_products(x, factors, known))
     always = [_linear(dim) for dim in known if type(dim) is Dim][:_MAX_FACTS]
+    always.extend(linear for factor in factors if factor in x.scope.multiples for linear in _exact(factor))
     monomials = {m for linear in (_linear(x), *always) for m in linear if m is not None}
     for monomial in monomials:
         low, high = monomial.bounds()
@@ -108,6 +163,14 @@ def _facts_of(factor: Factor) -> list[Any]:
     if factor.name == "min":
         return [operand - size for operand in factor.operands]
     return []
+
+
+def _exact(factor: Factor) -> Iterator[Linear]:
+    """That d*floordiv(x, d) is x, which the arithmetic does not leave as it is."""
+    x, divisor = factor.scope.multiples[factor]
+    quotient = factor_dim(factor).terms[0][0]
+    for sign in (1, -1):
+        yield {quotient: sign * divisor, **{m: -sign * c for m, c in _linear(x).items()}}
 
 
 def _products(x: Dim, factors: Sequence[Factor], known: Sequence[Any]) -> list[Any]:
@@ -146,6 +209,8 @@ def _least(target: Linear, cases: Sequence[list[Linear]]) -> float:
     """The least integer that a linear form can be, over all cases."""
     constant = target.get(None, 0)
     coefficients = {m: c for m, c in target.items() if m is not None}
+    if not coefficients:
+        return constant
     shared = math.gcd(*coefficients.values())
     coefficients = {m: c // shared for m, c in coefficients.items()}
     least = _INF
@@ -351,7 +416,41 @@ def _sample_values(x: Dim) -> Iterator[dict[str, int]]:
             continue
 
 
+def satisfied(scope: Scope, values: Mapping[str, int]) -> dict[str, int]:
+    """The values, moved to where the facts of the scope hold as far as a few steps lead there, else small ones."""
+    found = dict(values)
+    try:
+        for _ in range(_MAX_STEPS):
+            broken = next((fact for fact in scope.facts if not fact.holds(found)), None)
+            if broken is None:
+                return found
+            if not _mend(broken, found, scope):
+                break
+        dim = next(fact.dim for fact in scope.facts)
+        return next(_sample_values(dim), found)
+    except ZeroDivisionError:
+        return found
+
+
+def _mend(fact: Fact, values: dict[str, int], scope: Scope) -> bool:
+    """Move one variable so that a fact holds; whether there is one to move."""
+    missing = -evaluate(fact.dim, values)
+    for name in sorted(fact.dim.variables):
+        factor = scope.factors[name]
+        slope = evaluate(fact.dim, {**values, name: values[name] + 1}) + missing
+        if slope == 0:
+            continue
+        step = missing % fact.divisor if fact.divisor is not None else -(-missing // abs(slope))
+        divisor = scope.divisors.get(factor, 1)
+        moved = values[name] + (step if slope > 0 else -step) // -divisor * -divisor
+        if factor.lower <= moved <= factor.upper and moved != values[name]:
+            values[name] = moved
+            return True
+    return False
+
+
 class _Deciding:
+    satisfied = staticmethod(satisfied)
     bounds = staticmethod(bounds)
     compare = staticmethod(compare)
     inconclusive = staticmethod(inconclusive)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from phalanx.engine.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.symbolic.division import long_division
 from phalanx.symbolic.polynomials import (
     Dim,
     Scope,
@@ -18,7 +19,7 @@ from phalanx.symbolic.polynomials import (
     bounds,
     faces,
     factor_dim,
-    long_division,
+    key_of,
     only_factor,
     operation,
     scope_of,
@@ -48,7 +49,7 @@ def is_constant_shape(shape: Iterable[Any]) -> bool:
 
 def same_dim(x: Any, y: Any) -> bool:
     """Whether two dimensions are equal for all values of their variables."""
-    return x is y or (type(x) is not Dim and type(y) is not Dim and x == y)
+    return x is y or x == y
 
 
 def same_shape(x: tuple[Any, ...], y: tuple[Any, ...]) -> bool:
@@ -132,7 +133,7 @@ def _extreme(name: str, x: Any, y: Any) -> Any:
     if type(x) is not Dim and type(y) is not Dim:
         return pick(x, y)
     scope = scope_of(x, y)
-    key = (name, x, y)
+    key = name, key_of(x), key_of(y)
     found = scope.results.get(key)
     if found is None:
         found = scope.results[key] = _new_extreme(name, x, y, scope)

@@ -2,13 +2,15 @@
 
 A dimension is an `int` or a `Dim`. A `Dim` is an interned polynomial with integer coefficients, whose factors are
 variables or the operations `floordiv`, `max` and `min` of other dimensions, kept whole; `mod(x, y)` is written as
-`x - y*floordiv(x, y)`, so that equal sizes are the same polynomial. Equal polynomials of one scope are one object:
-shapes that hold them compare and hash like shapes of ints. `dims` is what other rooms ask; `deciding` answers
-comparisons.
+`x - y*floordiv(x, y)`, so that equal sizes are mostly the same polynomial. Equal polynomials of one scope are one
+object: shapes that hold them compare and hash like shapes of ints. `dims` is what other rooms ask; `division` divides,
+`deciding` answers comparisons.
 
 An order comparison is answered when it holds, or fails, for all values the variables may take; otherwise it raises
 `InconclusiveDimensionOperation`. Equality is always answered: True says that the sizes are the same for all values,
-False that this is not known, as for a shape of which one does not know that it is (1,).
+False that this is not known, as for a shape of which one does not know that it is (1,). Different polynomials can be
+equal, as `max(a, b) + min(a, b)` and `a + b` are. So the hash of a dimension is its size for one choice of the
+variables (`Scope.sample`): what differs there is not equal, and only the rest is asked of `deciding`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -29,8 +32,11 @@ _INF: Final = math.inf
 RESERVED: Final = ("floordiv", "mod", "max", "min", "non_negative")
 MAX_TERMS: Final = 1000  # Larger polynomials are refused: no shape has them, and artifacts may not make us build them.
 
-# bounds(dim): the least and the greatest size; compare(dim, symbol, other), inconclusive(where, question, difference).
+# bounds(dim): the least and the greatest size; compare(dim, symbol, other), inconclusive(where, question, difference);
+# satisfied(scope, values): the values moved to where the facts of the scope hold.
 deciding = Seat(taken_by="phalanx.symbolic.deciding")
+# floordiv(x, y), mod(x, y); divided_by_number(x, y, scope), quotient_bounds(x, y) of intervals.
+division = Seat(taken_by="phalanx.symbolic.division")
 # printed(dim): its text; max_dim(x, y), min_dim(x, y).
 faces = Seat(taken_by="phalanx.symbolic.dims")
 # value(dim): a dimension as an array, where arithmetic mixes the two.
@@ -76,6 +82,7 @@ class Scope:
         self.factors: dict[Any, Factor] = {}
         self.dims: dict[frozenset, Any] = {}
         self.results: dict[Any, Any] = {}  # of arithmetic and comparisons, which code repeats over and over
+        self.sampled: dict[str, int] = {}  # sizes of variables, for hashes
         for name, (lower, upper) in bounds.items():
             self.bound(name, 1 if lower is None else lower, upper)
 
@@ -106,6 +113,24 @@ class Scope:
         assert name not in self.factors, f"{name} is in use"
         self.variables[name] = value
 
+    def sample(self, name: str) -> int:
+        """The size of a variable for which dimensions are hashed, one that the facts allow as far as that is found."""
+        found = self.sampled.get(name)
+        if found is None:
+            if self.facts and not self.sampled:
+                names = {v for fact in self.facts for v in fact.dim.variables}
+                self.sampled = deciding.satisfied(self, {v: self.factors[v].sample() for v in names})
+            found = self.sampled[name] = self.sampled.get(name) or self.factors[name].sample()
+        return found
+
+    def settle(self) -> None:
+        """Work out anew all that rests on what is known, which is complete now: hashes and bounds that cost little."""
+        self.sampled.clear()
+        self.results.clear()
+        for dim in self.dims.values():
+            if type(dim) is Dim:
+                dim._bounds, dim._hash, dim.cheap = None, None, _interval(dim)
+
     def learn(self, fact: Fact) -> None:
         """Take a fact as given; what was undecided before may be decided now."""
         self.facts.append(fact)
@@ -125,14 +150,15 @@ class Scope:
 
     def multiple(self, x: Dim, divisor: int) -> None:
         """Take it as given that `divisor` divides `x`."""
-        _, rest, divisor = _divided_by_number(x, divisor, self)
+        _, rest, divisor = division.divided_by_number(x, divisor, self)
         if type(rest) is not Dim:
             return
         factor = only_factor(rest)
         if factor is not None:
             divisor = self.divisors[factor] = math.lcm(divisor, self.divisors.get(factor, 1))
             self.tighten(factor, factor.lower, factor.upper)
-        quotient = operation("floordiv", (rest, divisor), self, *_quotient_bounds(bounds(rest), (divisor, divisor)))
+        ends = division.quotient_bounds(bounds(rest), (divisor, divisor))
+        quotient = operation("floordiv", (rest, divisor), self, *ends)
         if (whole := only_factor(quotient)) is not None:
             self.multiples[whole] = rest, divisor
 
@@ -153,6 +179,12 @@ class Factor:
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.operands))})" if self.operands else self.name
 
+    def sample(self) -> int:
+        """Some size of a variable, unlike those of others."""
+        divisor = self.scope.divisors.get(self, 1)
+        width = min(self.upper - self.lower, 1 << 20)
+        return int(self.lower) + crc32(self.name.encode()) % (int(width) // divisor + 1) * divisor
+
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The size, given those of the variables."""
         if not self.operands:
@@ -171,18 +203,22 @@ OPERATIONS: Final[dict[str, Any]] = {
 class Monomial:
     """A product of powers of factors, interned in its scope."""
 
-    __slots__ = ("degree", "factors", "order")
+    __slots__ = ("degree", "factors", "is_plain", "order")
 
     def __init__(self, factors: tuple[tuple[Factor, int], ...]) -> None:
         self.factors = factors
-        self.degree = sum(power for _, power in factors)
+        self.degree = sum([power for _, power in factors])
         self.order = (-self.degree, [(factor.order, -power) for factor, power in factors])
+        self.is_plain = not factors or (self.degree == 1 and not factors[0][0].operands)  # a variable or 1
 
     def __repr__(self) -> str:
         return "*".join(f"{factor}^{power}" if power > 1 else str(factor) for factor, power in self.factors)
 
     def bounds(self) -> tuple[float, float]:
         """Numbers between which the product lies, from those of the factors."""
+        if self.degree == 1:
+            factor = self.factors[0][0]
+            return factor.lower, factor.upper
         low: float = 1
         high: float = 1
         for factor, power in self.factors:
@@ -210,19 +246,21 @@ class Dim:
       >>> b = Scope().variable("b")
       >>> (b + 1) * 2 - 2, (b + 1) * (b - 1), (6 * b + 3) // 3
       (2*b, b^2 - 1, 2*b + 1)
-      >>> b >= 1, b == 1, b + b is 2 * b, 4 * (b // 4) + b % 4 == b
-      (True, False, True, True)
+      >>> b >= 1, b == 1, b + b is 2 * b, 4 * (b // 4) + b % 4 == b, -(-b // 2) == (b + 1) // 2
+      (True, False, True, True, True)
     """
 
-    __slots__ = ("__weakref__", "_bounds", "_text", "cheap", "scope", "terms")
+    __slots__ = ("__weakref__", "_bounds", "_hash", "_text", "cheap", "key", "scope", "terms")
 
     is_symbolic_dim = True
     __array_ufunc__ = None  # NumPy integers on the left leave arithmetic to us
 
     scope: Scope
     terms: Terms
+    key: frozenset  # the terms: what distinguishes polynomials, where dimensions may be equal without being the same
     cheap: tuple[float, float]
     _text: str | None
+    _hash: int | None
     _bounds: tuple[float, float] | None
 
     # Arithmetic. Each result that has no variables is an int again.
@@ -233,9 +271,10 @@ class Dim:
                 return _with_number(self, operator.add, other)
             other = size
         results = self.scope.results
-        found = results.get((self, other))
+        key = self.key, other.key if type(other) is Dim else other
+        found = results.get(key)
         if found is None:
-            found = results[self, other] = _sum(self, other)
+            found = results[key] = _sum(self, other)
         return found
 
     __radd__ = __add__
@@ -272,19 +311,19 @@ class Dim:
 
     def __floordiv__(self, other: Any) -> Any:
         other = _operand(other)
-        return NotImplemented if other is None else self._remembered("//", other, _floordiv)
+        return NotImplemented if other is None else self._remembered("//", other, division.floordiv)
 
     def __rfloordiv__(self, other: Any) -> Any:
         other = _operand(other)
-        return NotImplemented if other is None else _floordiv(other, self)
+        return NotImplemented if other is None else division.floordiv(other, self)
 
     def __mod__(self, other: Any) -> Any:
         other = _operand(other)
-        return NotImplemented if other is None else self._remembered("%", other, _mod)
+        return NotImplemented if other is None else self._remembered("%", other, division.mod)
 
     def __rmod__(self, other: Any) -> Any:
         other = _operand(other)
-        return NotImplemented if other is None else _mod(other, self)
+        return NotImplemented if other is None else division.mod(other, self)
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented if _operand(other) is None else (self // other, self % other)
@@ -294,7 +333,7 @@ class Dim:
 
     def _remembered(self, name: str, other: Any, compute: Any) -> Any:
         results = self.scope.results
-        key = (name, self, other)
+        key = name, self.key, other.key if type(other) is Dim else other
         found = results.get(key)
         if found is None:
             found = results[key] = compute(self, other)
@@ -311,7 +350,21 @@ class Dim:
     def __phalanx_array__(self) -> Any:
         return arrays.value(self)
 
-    # Order. Equality is identity, which interning makes equality of polynomials.
+    # Equality and order.
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = _hash(self)
+        return self._hash
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        if type(other) is not int and type(other) is not Dim and (other := _operand(other)) is None:
+            return NotImplemented
+        if hash(self) != hash(other) or (type(other) is Dim and other.scope is not self.scope):
+            return False
+        return bounds(_difference(self, other)) == (0, 0)
 
     def __ge__(self, other: Any) -> bool:
         return self._compared(">=", other)
@@ -329,18 +382,19 @@ class Dim:
         results = self.scope.results
         if type(other) is not int and type(other) is not Dim and (other := _operand(other)) is None:
             return NotImplemented
-        found = results.get((symbol, self, other))
+        key = symbol, self.key, other.key if type(other) is Dim else other
+        found = results.get(key)
         if found is None:
             _check_scope(self, other)
-            found = results[symbol, self, other] = deciding.compare(self, symbol, other)
+            found = results[key] = deciding.compare(self, symbol, other)
         if found is True or found is False:
             return found
         raise deciding.inconclusive("comparison of symbolic dimensions", f"{self} {symbol} {other}", found.difference)
 
     def __bool__(self) -> bool:
         lower, upper = bounds(self)
-        if lower > 0 or upper < 0:
-            return True
+        if lower > 0 or upper < 0 or lower == upper:
+            return lower != 0
         raise deciding.inconclusive("truth value of a symbolic dimension", f"{self} != 0", self - 1)
 
     def __int__(self) -> int:
@@ -352,10 +406,6 @@ class Dim:
         )
 
     __float__ = __complex__ = __int__
-
-    def refresh(self) -> None:
-        """Forget bounds that rested on older bounds of the variables."""
-        self._bounds, self.cheap = None, _interval(self)
 
     __copy__ = lambda self: self
     __deepcopy__ = lambda self, memo: self
@@ -416,11 +466,11 @@ def terms_of(x: Any, scope: Scope) -> Terms:
     return x.terms if type(x) is Dim else ((scope.one, x),) if x else ()
 
 
-def _dim(terms: Mapping[Monomial, int], scope: Scope) -> Any:
+def dim_of(terms: Mapping[Monomial, int], scope: Scope) -> Any:
     """The int or the interned Dim that has these terms."""
     if scope.multiples:
         terms = _divided(terms, scope)
-    key = frozenset(item for item in terms.items() if item[1])
+    key = frozenset([item for item in terms.items() if item[1]])
     found = scope.dims.get(key)
     if found is None:
         found = scope.dims[key] = _new_dim(key, scope)
@@ -437,8 +487,9 @@ def _new_dim(terms: frozenset, scope: Scope) -> Any:
     if len(terms) > MAX_TERMS:
         raise _too_large(f"{len(terms)} terms")
     self = object.__new__(Dim)
-    self.scope, self.terms = scope, tuple(sorted(terms, key=lambda term: term[0].order))
-    self._bounds = self._text = None
+    self.scope, self.key = scope, terms
+    self.terms = tuple(sorted(terms, key=_order_of_term) if len(terms) > 1 else terms)
+    self._bounds = self._text = self._hash = None
     self.cheap = lower, upper = _interval(self)
     return int(lower) if lower == upper else self
 
@@ -462,7 +513,7 @@ def _divided(terms: Mapping[Monomial, int], scope: Scope) -> Mapping[Monomial, i
                 x, divisor = scope.multiples.get(factor, (None, 1))
                 if x is None or coefficient % divisor or not coefficient:
                     continue
-                rest = _less(monomial, factor, scope)
+                rest = less(monomial, factor, scope)
                 grown = defaultdict(int, terms)
                 del grown[monomial]
                 for other, c in x.terms:
@@ -474,7 +525,13 @@ def _divided(terms: Mapping[Monomial, int], scope: Scope) -> Mapping[Monomial, i
     return terms
 
 
-def _is_zero(x: Any) -> bool:
+def key_of(x: Any) -> Any:
+    """By what an int or a Dim is remembered within its scope."""
+    return x.key if type(x) is Dim else x
+
+
+def is_zero(x: Any) -> bool:
+    """Whether it is the int 0."""
     return type(x) is int and x == 0
 
 
@@ -494,7 +551,7 @@ def _sum(x: Dim, y: Any) -> Any:
     terms = dict(x.terms)
     for monomial, coefficient in terms_of(y, x.scope):
         terms[monomial] = terms.get(monomial, 0) + coefficient
-    return _dim(terms, x.scope)
+    return dim_of(terms, x.scope)
 
 
 def _difference(x: Dim, y: Any) -> Any:
@@ -502,7 +559,7 @@ def _difference(x: Dim, y: Any) -> Any:
     terms = dict(x.terms)
     for monomial, coefficient in terms_of(y, x.scope):
         terms[monomial] = terms.get(monomial, 0) - coefficient
-    return _dim(terms, x.scope)
+    return dim_of(terms, x.scope)
 
 
 def _multiply(x: Dim, y: Any) -> Any:
@@ -513,16 +570,34 @@ def _multiply(x: Dim, y: Any) -> Any:
     for mine, a in x.terms:
         for theirs, b in terms_of(y, x.scope):
             terms[_times(mine, theirs, x.scope)] += a * b
-    return _dim(terms, x.scope)
+    return dim_of(terms, x.scope)
+
+
+def _hash(x: Dim) -> int:
+    try:
+        return hash(evaluate(x, {name: x.scope.sample(name) for name in x.variables}))
+    except ZeroDivisionError:  # the divisor is known not to be 0 by a fact that is younger than the sample
+        return 0
 
 
 def factor_dim(factor: Factor) -> Any:
     """The dimension that is just this factor."""
-    return _dim({_monomial([(factor, 1)], factor.scope): 1}, factor.scope)
+    return dim_of({monomial_of([(factor, 1)], factor.scope): 1}, factor.scope)
 
 
-def _monomial(factors: Iterable[tuple[Factor, int]], scope: Scope) -> Monomial:
-    kept = tuple(sorted(((f, p) for f, p in factors if p), key=lambda item: item[0].order))
+def _order_of_power(item: tuple[Factor, int]) -> Any:
+    return item[0].order
+
+
+def _order_of_term(term: tuple[Monomial, int]) -> Any:
+    return term[0].order
+
+
+def monomial_of(factors: Iterable[tuple[Factor, int]], scope: Scope) -> Monomial:
+    """The interned product of these powers of factors."""
+    kept = tuple([item for item in factors if item[1]])
+    if len(kept) > 1:
+        kept = tuple(sorted(kept, key=_order_of_power))
     found = scope.monomials.get(kept)
     if found is None:
         found = scope.monomials[kept] = Monomial(kept)
@@ -531,9 +606,9 @@ def _monomial(factors: Iterable[tuple[Factor, int]], scope: Scope) -> Monomial:
     return found
 
 
-def _less(monomial: Monomial, factor: Factor, scope: Scope) -> Monomial:
+def less(monomial: Monomial, factor: Factor, scope: Scope) -> Monomial:
     """The monomial with one power less of a factor."""
-    return _monomial([(f, p - (f is factor)) for f, p in monomial.factors], scope)
+    return monomial_of([(f, p - (f is factor)) for f, p in monomial.factors], scope)
 
 
 def _times(x: Monomial, y: Monomial, scope: Scope) -> Monomial:
@@ -542,12 +617,12 @@ def _times(x: Monomial, y: Monomial, scope: Scope) -> Monomial:
     powers = dict(x.factors)
     for factor, power in y.factors:
         powers[factor] = powers.get(factor, 0) + power
-    return _monomial(powers.items(), scope)
+    return monomial_of(powers.items(), scope)
 
 
 def operation(name: str, operands: tuple, scope: Scope, lower: float, upper: float) -> Any:
     """The dimension `name(*operands)`, kept whole, whose size is known to lie between `lower` and `upper`."""
-    key = (name, operands)
+    key = name, tuple(map(key_of, operands))
     factor = scope.factors.get(key)
     if factor is None:
         factor = scope.factors[key] = Factor(name, operands, scope, lower, upper)
@@ -560,140 +635,6 @@ def scope_of(*xs: Any) -> Scope:
     for x in xs:
         _check_scope(first, x)
     return first.scope
-
-
-# Division.
-
-
-def _mod(x: Any, y: Any) -> Any:
-    result = x - y * _floordiv(x, y)
-    if type(result) is Dim and type(y) is int:
-        # What the polynomial does not show.
-        low, high = (0, y - 1) if y > 0 else (y + 1, 0)
-        result.cheap = max(result.cheap[0], low), min(result.cheap[1], high)
-    return result
-
-
-def _floordiv(x: Any, y: Any) -> Any:
-    """The quotient of Python's floor division, simplified where that is exact."""
-    if _is_zero(y):
-        raise ZeroDivisionError(f"division of symbolic dimension {x} by zero")
-    if type(x) is not Dim and type(y) is not Dim:
-        return x // y
-    scope = scope_of(x, y)
-    low, high = bounds(y)
-    if low <= 0 <= high:
-        raise deciding.inconclusive("division of symbolic dimensions", f"whether {y} is 0 in floordiv({x}, {y})", y - 1)
-    return _floordiv(-x, -y) if low < 0 else _quotient(x, y, scope)
-
-
-def _quotient(x: Any, y: Any, scope: Scope) -> Any:
-    """The quotient for a divisor that is positive."""
-    if type(y) is int:
-        quotient, rest, y = _divided_by_number(x, y, scope)
-    elif (shared := _without_common(x, y, scope)) is not None:
-        return _floordiv(*shared)
-    else:
-        quotient, rest = long_division(x, y, scope)
-    if _is_zero(rest):
-        return quotient
-    rest_low, rest_high = bounds(rest)
-    if rest_low >= 0 and bounds(y - rest)[0] > 0:
-        return quotient
-    if type(y) is int and rest_low > -_INF and rest_low // y == rest_high // y:
-        return quotient + int(rest_low // y)
-    if type(y) is int and (exact := _exact_quotient(rest, y, scope)) is not None:
-        return quotient + exact
-    rest, y = _merged(rest, y)
-    return quotient + operation("floordiv", (rest, y), scope, *_quotient_bounds(bounds(rest), bounds(y)))
-
-
-def _exact_quotient(x: Any, y: int, scope: Scope) -> Any:
-    """x / y where the known divisors of variables make it exact term by term, else None."""
-    total: Any = 0
-    for monomial, coefficient in terms_of(x, scope):
-        if coefficient % y == 0:
-            total = total + _dim({monomial: coefficient // y}, scope)
-            continue
-        for factor, _ in monomial.factors:
-            divisor = scope.divisors.get(factor, 1)
-            if coefficient * divisor % y == 0:
-                rest = _less(monomial, factor, scope)
-                whole = scope.factors["floordiv", (factor_dim(factor), divisor)]
-                total = total + factor_dim(whole) * _dim({rest: coefficient * divisor // y}, scope)
-                break
-        else:
-            return None
-    return total
-
-
-def _without_common(x: Any, y: Dim, scope: Scope) -> tuple[Any, int] | None:
-    """x and y without the product of factors that y is a multiple of and all of x has; None where there is none."""
-    (monomial, coefficient), *others = y.terms
-    rests = [(_without(m, monomial, scope), c) for m, c in terms_of(x, scope)]
-    if others or any(rest is None for rest, _ in rests):
-        return None
-    return _dim({rest: c for rest, c in rests if rest is not None}, scope), coefficient
-
-
-def _divided_by_number(x: Any, y: int, scope: Scope) -> tuple[Any, Any, int]:
-    """`x // y` as `quotient + rest // divisor`, whose coefficients are from 0 on and share no factor with it."""
-    terms = dict(terms_of(x, scope))
-    quotient = _dim({m: c // y for m, c in terms.items()}, scope)
-    terms = {m: c % y for m, c in terms.items()}
-    constant = terms.pop(scope.one, 0)
-    shared = math.gcd(y, *terms.values())
-    return quotient, _dim({m: c // shared for m, c in terms.items()}, scope) + constant // shared, y // shared
-
-
-def _merged(x: Any, y: Any) -> tuple[Any, Any]:
-    """floordiv(floordiv(a, m), n) is floordiv(a, m*n), for numbers m and n."""
-    if type(x) is Dim and type(y) is int:
-        constant = dict(x.terms).get(x.scope.one, 0)
-        factor = only_factor(x - constant)
-        if factor is not None and factor.name == "floordiv" and type(factor.operands[1]) is int:
-            inner, by = factor.operands
-            return inner + constant * by, by * y
-    return x, y
-
-
-def _quotient_bounds(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
-    ends = [_floor_div(end, divisor) for end in x for divisor in y]
-    return min(ends), max(ends)
-
-
-def _floor_div(x: float, y: float) -> float:
-    """floor(x / y) for a positive y, either of which may be infinite."""
-    if math.isinf(y):
-        return (0 if x >= 0 else -1) if math.isfinite(x) else (_INF if x > 0 else -_INF)
-    return x if math.isinf(x) else x // y
-
-
-def long_division(x: Any, y: Any, scope: Scope) -> tuple[Any, Any]:
-    """q and r with x = q*y + r, by dividing terms of x by the leading term of y while that is exact."""
-    (lead, coefficient), quotient, rest = terms_of(y, scope)[0], 0, 0
-    tried = 0
-    while type(x) is Dim or x:
-        monomial, c = terms_of(x, scope)[0]
-        term = _dim({monomial: c}, scope)
-        shared = _without(monomial, lead, scope)
-        tried += 1
-        if shared is None or c % coefficient or tried > 64:
-            x, rest = x - term, rest + term
-        else:
-            part = _dim({shared: c // coefficient}, scope)
-            x, quotient = x - part * y, quotient + part
-    return quotient, rest
-
-
-def _without(monomial: Monomial, divisor: Monomial, scope: Scope) -> Monomial | None:
-    """monomial / divisor, or None where that is no monomial."""
-    powers = dict(monomial.factors)
-    for factor, power in divisor.factors:
-        powers[factor] = powers.get(factor, 0) - power
-        if powers[factor] < 0:
-            return None
-    return _monomial(powers.items(), scope)
 
 
 # Bounds that cost little, and sizes.
@@ -716,6 +657,7 @@ def bounds(x: Any) -> tuple[float, float]:
     if type(x) is not Dim:
         return x, x
     if x._bounds is None:
+        x._bounds = x.cheap  # for questions about `x` that come up on the way
         x._bounds = deciding.bounds(x)
     return x._bounds
 
@@ -733,8 +675,9 @@ def _interval(x: Dim) -> tuple[float, float]:
         low, high = monomial.bounds()
         if coefficient < 0:
             low, high = high, low
-        lower, upper = lower + _product(coefficient, low), upper + _product(coefficient, high)
-    if len(x.terms) == 1 or x.terms[0][0].degree > 4:
+        lower += coefficient * low if low else 0  # zero times infinity is zero
+        upper += coefficient * high if high else 0
+    if len(x.terms) == 1 or not 1 < x.terms[0][0].degree <= 4:
         return lower, upper
     low, high = _shifted_bounds(x)
     return max(lower, low), min(upper, high)
@@ -753,7 +696,7 @@ def _shifted_bounds(x: Dim) -> tuple[float, float]:
         for factor, power in monomial.factors:
             if not math.isfinite(factor.lower):
                 return -_INF, _INF
-            single = _monomial([(factor, 1)], scope)
+            single = monomial_of([(factor, 1)], scope)
             for _ in range(power):
                 grown: dict[Monomial, int] = defaultdict(int)
                 for m, c in expanded.items():
