@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from phalanx.core.array import Shard as Shard
     from phalanx.core.array import block_until_ready as block_until_ready
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
-    from phalanx.core.aval import typeof as typeof
     from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
     from phalanx.core.config import checking_leaks as checking_leaks
     from phalanx.core.config import debug_infs as debug_infs
@@ -87,6 +86,7 @@ if TYPE_CHECKING:
     from phalanx.sharding import make_mesh as make_mesh
     from phalanx.sharding import reshard as reshard
     from phalanx.sharding import set_mesh as set_mesh
+    from phalanx.sharding.explicit import typeof as typeof
     from phalanx.spmd import clear_caches as clear_caches
     from phalanx.spmd import copy_to_host_async as copy_to_host_async
     from phalanx.spmd import device_get as device_get
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from phalanx.spmd import pjit as pjit
     from phalanx.spmd import pmap as pmap
     from phalanx.spmd import shard_map as shard_map
+    from phalanx.spmd import smap as smap
     from phalanx.spmd import soft_pmap as soft_pmap
     from phalanx.transforms import checkpoint as checkpoint
     from phalanx.transforms import checkpoint_policies as checkpoint_policies
@@ -174,7 +175,7 @@ _NAMES = {
     name: f"phalanx.{module}"
     for module, names in {
         "core.array": "Array Shard block_until_ready",
-        "core.aval": "ShapeDtypeStruct typeof",
+        "core.aval": "ShapeDtypeStruct",
         "core.config": (
             "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_device "
             "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
@@ -192,10 +193,11 @@ _NAMES = {
         ),
         "lax.callback": "pure_callback",
         "sharding": "NamedSharding P make_mesh reshard set_mesh",
+        "sharding.explicit": "typeof",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
             "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "
-            "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map soft_pmap"
+            "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map smap soft_pmap"
         ),
         "transforms": (
             "checkpoint checkpoint_policies closure_convert custom_gradient custom_jvp custom_vjp fwd_and_bwd "

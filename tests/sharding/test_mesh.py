@@ -13,7 +13,19 @@ from tests.meshes import auto_mesh
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
-from phalanx.sharding import AbstractMesh, AxisType, Mesh, get_abstract_mesh, get_mesh, make_mesh, set_mesh, use_mesh
+from phalanx.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    P,
+    get_abstract_mesh,
+    get_mesh,
+    make_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
 from phalanx.sharding.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 
 
@@ -212,3 +224,22 @@ def test_the_mesh_in_force_belongs_to_the_thread(mesh):
         thread.start()
         thread.join()
     assert seen[0].empty
+
+
+def test_a_mesh_or_a_sharding_is_changed_in_what_is_given():
+    mesh = Mesh(np.array(all_devices()[:8]).reshape(4, 2), ("x", "y"))
+    explicit = mesh.update(axis_names=("a", "b"), axis_types=(AxisType.Explicit,) * 2)
+    assert explicit.shape == {"a": 4, "b": 2} and explicit.devices.tolist() == mesh.devices.tolist()
+    assert (mesh.are_all_axes_auto, explicit.are_all_axes_explicit, explicit.are_all_axes_manual) == (True, True, False)
+    assert mesh.update(devices=mesh.devices.T.reshape(4, 2)).device_ids[0].tolist() == [0, 2]
+    assert mesh.abstract_mesh.update(axis_sizes=(2, 8)) is AbstractMesh((2, 8), ("x", "y"))
+    sharding = NamedSharding(mesh, P("x"), "device")
+    assert sharding.update(spec=P("y")) == NamedSharding(mesh, P("y"), "device")
+    assert sharding.update(mesh=mesh.abstract_mesh, memory_kind=None) == NamedSharding(mesh.abstract_mesh, P("x"))
+    assert (P("x", None, None).index(None), P("x", None, None).count(None)) == (1, 2)
+
+
+def test_an_abstract_mesh_is_put_in_force_for_a_block():
+    with use_abstract_mesh(AbstractMesh((4, 2), ("x", "y"))) as mesh:
+        assert get_abstract_mesh() is mesh
+    assert get_abstract_mesh().empty

@@ -497,3 +497,26 @@ def test_products_of_host_data_are_placed_as_asked(mesh):
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
     got = phalanx.jit(lambda a: jnp.dot(a, a.T, out_sharding=NamedSharding(auto, P("x"))))(X)
     assert got.sharding.spec == P("x") and phalanx.typeof(got).sharding is None
+
+
+def test_a_function_of_nothing_runs_where_the_types_of_what_it_closed_over_say(mesh):
+    x = phalanx.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x")))
+    y = phalanx.jit(lambda: x * 2)()
+    assert y.sharding == x.sharding
+    np.testing.assert_allclose(y, 2 * np.arange(8.0))
+
+
+def test_a_type_under_an_explicit_mesh_always_has_a_sharding(mesh):
+    assert phalanx.typeof(jnp.arange(8)).sharding is None
+    with phalanx.set_mesh(mesh):
+        assert phalanx.typeof(jnp.ones((8, 4))).sharding.spec == P(None, None)
+        seen = []
+        phalanx.jit(lambda x: seen.append(phalanx.typeof(x).sharding.spec))(1.0)
+        assert seen == [P()]
+
+
+def test_random_numbers_without_a_dtype_lie_as_told(mesh):
+    with phalanx.set_mesh(mesh):
+        x = phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (8,), out_sharding=P("x"))
+    assert x.sharding.spec == P("x")
+    assert x.tolist() == phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (8,)).tolist()

@@ -11,7 +11,15 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, testing
 from phalanx.core.checker import ProgramError, check_jaxpr
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, TraceError, TreeError, UnboundAxisError
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ShardingError,
+    TraceError,
+    TreeError,
+    UnboundAxisError,
+)
 from phalanx.core.lowering import lower_program
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
@@ -668,4 +676,40 @@ def test_the_checker_finds_types_that_hide_what_varies(over):
     assert error(ProgramError, check_jaxpr, program) == (
         "program <lambda>, equation 0, mul: expected a result of type f32[2,4]{x}, got f32[2,4].\n"
         "  To mend: this is a fault of the transformation that built the program; report it with the program's text."
+    )
+
+
+# --- values reached otherwise, and the face that is told by dimensions ---
+
+
+def test_an_array_reached_by_an_attribute_is_read_at_each_call(over):
+    class Model:
+        w = jnp.ones(4)
+
+    model = Model()
+    f = over(lambda a: a * model.w, in_specs=P("x"), out_specs=P("x"))
+    assert f(A).sum() == A.sum()
+    model.w = 3 * model.w
+    assert f(A).sum() == 3 * A.sum()
+    assert phalanx.grad(lambda w: setattr(model, "w", w) or f(A).sum())(model.w).tolist() == A.sum(0).tolist()
+
+
+def test_a_spec_of_none_gives_every_device_the_whole(over):
+    got = over(lambda a, b: a + b, in_specs=(P("x"), None), out_specs=P("x"))(A, np.ones(4, "float32"))
+    np.testing.assert_allclose(got, A + 1)
+    assert over(lambda a: a, in_specs=None, out_specs=P("x"))(A).shape == (32, 4)
+
+
+def test_smap_is_told_by_dimensions(mesh):
+    with phalanx.set_mesh(mesh):
+        f = phalanx.smap(lambda a, b: lax.psum(a, "y") + b, in_axes=(1, None), out_axes=None, axis_name="y")
+        np.testing.assert_allclose(f(A, np.float32(1)), A[:, :2] + A[:, 2:] + 1)
+        gather = phalanx.smap(in_axes=({"a": 0},), out_axes=1, axis_name="x")(lambda t: t["a"] * lax.axis_index("x"))
+        want = np.concatenate([A[2 * i : 2 * i + 2] * i for i in range(4)], axis=1)
+        np.testing.assert_allclose(phalanx.jit(gather)({"a": A}), want)
+        nested = phalanx.smap(lambda a: f(a, 0.0), in_axes=0, out_axes=0, axis_name="x")
+        np.testing.assert_allclose(nested(A), A[:, :2] + A[:, 2:])
+    assert error(AxisError, lambda: phalanx.smap(lambda a: a, in_axes=-1, out_axes=0, axis_name="x")) == (
+        "smap, in_axes: expected dimensions counted from the first, or None, got -1.\n"
+        "  To mend: give the number of the dimension that the axis splits."
     )

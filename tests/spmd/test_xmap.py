@@ -35,6 +35,22 @@ def test_named_dimensions_are_taken_off_and_put_back(mesh):
         np.testing.assert_allclose(c, np.ones((6, 5, 4)))
 
 
+def test_a_list_without_an_ellipsis_names_all_dimensions(mesh):
+    f = xmap(lambda x, y: (x + y, x.sum()), in_axes=(["i", None], ["i"]), out_axes=[["i", None], ["i"]])
+    rows, sums = f(X, jnp.arange(4.0))
+    np.testing.assert_allclose(rows, X + np.arange(4.0)[:, None])
+    np.testing.assert_allclose(sums, X.sum(1))
+    for in_axes, out_axes, what in ((["i"], {0: "i"}, "in_axes[0]"), ({0: "i"}, ["i"], "out_axes")):
+        with pytest.raises(AxisError) as e:
+            xmap(lambda x: x, in_axes, out_axes)(X)
+        assert str(e.value) == (
+            f"xmap of <lambda>, {what}: expected a name or None for each dimension of an array of rank 2, got ['i'].\n"
+            "  To mend: end the list with ... if more dimensions follow."
+        )
+    with pytest.raises(ArgumentTypeError, match=r"got \[Ellipsis, 'i'\]"):
+        xmap(lambda x: x, [..., "i"], [...])(X)
+
+
 def test_collectives_go_over_axes_by_name(mesh):
     for resources in ({}, {"i": "x"}, {"i": ("x", "y")}, {"i": "x", "j": "y"}, {"j": SerialLoop(3), "i": "x"}):
         f = xmap(

@@ -288,25 +288,6 @@ def host_scalar(x: Any, dtype: Any) -> np.ndarray:
     return np.asarray(x).astype(dtype)
 
 
-def typeof(x: Any) -> ShapedArray:
-    """The abstract value of an array, a tracer or a scalar: what the system knows of it before it has data.
-
-    Over the Explicit axes of a mesh a type also tells which dimensions are split: `float32[8@x,4]`.
-
-    Args:
-      x: an array, NumPy data or a Python scalar.
-
-    Raises:
-      ArgumentTypeError: `x` is none of these.
-
-    Examples:
-      >>> import phalanx
-      >>> phalanx.typeof(1.0)
-      ShapedArray(float32[], weak_type=True)
-    """
-    return aval_of(x)
-
-
 def check_dtype(x: Any) -> Any:
     """The dtype of NumPy data `x`, refused if no array of it can exist."""
     if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):

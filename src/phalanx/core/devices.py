@@ -53,7 +53,7 @@ def device_names(devices: Sequence[Any]) -> str:
 
 
 def named_sharding(program: Jaxpr) -> Any:
-    """A sharding that the program itself names, in a constraint or an inner call."""
+    """A sharding that the program itself names, in a constraint, an inner call or a value it closed over."""
     return program.derive("named sharding", lambda: _find_sharding(program))
 
 
@@ -66,7 +66,9 @@ def _find_sharding(program: Jaxpr) -> Any:
         found = next((s for s in named if s is not None and not _is_abstract(s)), None)
         if found is not None:
             return found
-    return None
+    # A value closed over goes wherever the program runs, unless its type says how it is split.
+    split = (x.sharding for v, x in zip(program.constvars, program.consts, strict=True) if v.aval.sharding is not None)
+    return next(split, None)
 
 
 def _is_abstract(sharding: Any) -> bool:

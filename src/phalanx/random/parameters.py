@@ -6,6 +6,7 @@ Builds on `keys`; the modules of distributions call it.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -122,7 +123,8 @@ def distribution(*static: str) -> Callable:
 def _compiled(fun: Callable, names: tuple, out_sharding: Any) -> Callable:
     from phalanx.spmd import jit
 
-    return jit(fun, static_argnames=[n for n in names if n != "out_sharding"], out_shardings=out_sharding)
+    static = [n for n in names if n != "out_sharding" and n in inspect.signature(fun).parameters]
+    return jit(fun, static_argnames=static, out_shardings=out_sharding)
 
 
 def key_of(where: str, key: Any) -> Any:

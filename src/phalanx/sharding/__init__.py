@@ -4,6 +4,7 @@ from phalanx.sharding.context import get_abstract_mesh as get_abstract_mesh
 from phalanx.sharding.context import get_mesh as get_mesh
 from phalanx.sharding.context import set_mesh as set_mesh
 from phalanx.sharding.context import to_sharding as to_sharding
+from phalanx.sharding.context import use_abstract_mesh as use_abstract_mesh
 from phalanx.sharding.context import use_mesh as use_mesh
 from phalanx.sharding.explicit import auto_axes as auto_axes
 from phalanx.sharding.explicit import explicit_axes as explicit_axes

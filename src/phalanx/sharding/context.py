@@ -95,6 +95,9 @@ def use_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh]:
         state.context = state.context.replace(mesh=outer)
 
 
+use_abstract_mesh = use_mesh  # its name where a mesh without devices is put in force
+
+
 def to_sharding(spec: Any, *, where: str) -> Sharding:
     """Read a sharding or a bare spec, which is over the mesh in force.
 

@@ -25,6 +25,29 @@ from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_wi
 operations = Seat(taken_by="phalanx.lax")
 
 
+def typeof(x: Any) -> ShapedArray:
+    """The abstract value of an array, a tracer or a scalar: what the system knows of it before it has data.
+
+    Over the Explicit axes of a mesh a type also tells which dimensions are split: `float32[8@x,4]`. With such a mesh in
+    force, the type of a value that no axis splits says so too, in its `sharding`.
+
+    Args:
+      x: an array, NumPy data or a Python scalar.
+
+    Raises:
+      ArgumentTypeError: `x` is none of these.
+
+    Examples:
+      >>> import phalanx
+      >>> phalanx.typeof(1.0)
+      ShapedArray(float32[], weak_type=True)
+    """
+    aval, mesh = aval_of(x), state.context.mesh
+    if mesh is None or not mesh.explicit_axes or aval.sharding is not None:
+        return aval
+    return aval.update(sharding=NamedSharding(mesh, PartitionSpec()).as_type(aval.ndim))
+
+
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """Arrays split another way over the Explicit axes of a mesh; moves data where it has to.
 

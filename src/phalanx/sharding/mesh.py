@@ -79,6 +79,21 @@ class _Axes:
         """The axes of type Manual."""
         return self._axes_of_type(AxisType.Manual)
 
+    @property
+    def are_all_axes_auto(self) -> bool:
+        """Whether there are axes, and all are of type Auto."""
+        return not self.empty and len(self.auto_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        """Whether there are axes, and all are of type Explicit."""
+        return not self.empty and len(self.explicit_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        """Whether there are axes, and all are of type Manual."""
+        return not self.empty and len(self.manual_axes) == len(self.axis_names)
+
     def _axes_of_type(self, kind: AxisType) -> tuple[AxisName, ...]:
         return tuple([name for name, of in zip(self.axis_names, self.axis_types, strict=True) if of is kind])
 
@@ -149,6 +164,19 @@ class AbstractMesh(_Axes):
           A mesh like this one.
         """
         return AbstractMesh(self.axis_sizes, self.axis_names, _changed_types(self, types))
+
+    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
+        """The same mesh but for what is given.
+
+        Args:
+          axis_sizes, axis_names, axis_types: as for a new mesh; those of this one if left out.
+
+        Returns:
+          A mesh.
+        """
+        sizes = self.axis_sizes if axis_sizes is None else axis_sizes
+        names = self.axis_names if axis_names is None else axis_names
+        return AbstractMesh(sizes, names, self.axis_types if axis_types is None else axis_types)
 
     def on(self, devices: Sequence[Device]) -> Mesh:
         """The mesh of these axes over devices.
@@ -295,6 +323,19 @@ class Mesh(_Axes):
           A mesh like this one.
         """
         return Mesh(self.devices, self.axis_names, _changed_types(self, types))
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """The same mesh but for what is given.
+
+        Args:
+          devices, axis_names, axis_types: as for a new mesh; those of this one if left out.
+
+        Returns:
+          A mesh.
+        """
+        devices = self.devices if devices is None else devices
+        names = self.axis_names if axis_names is None else axis_names
+        return Mesh(devices, names, self.axis_types if axis_types is None else axis_types)
 
     def __getitem__(self, axes: AxisName | tuple[AxisName, ...]) -> Mesh:
         """The sub-mesh of the axes given, in the order given, at the first position along all others."""

@@ -21,7 +21,7 @@ from phalanx.engine.frames import boundaries
 from phalanx.engine.runtime import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh
-from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec, check_rank, check_spec
+from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, PartitionSpec, check_rank, check_spec
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
 
 _MEMO_SIZE = 256
@@ -441,6 +441,18 @@ class NamedSharding(Sharding):
     def with_memory_kind(self, kind: str | None) -> NamedSharding:
         """As `Sharding.with_memory_kind`."""
         return NamedSharding(self.mesh, self.spec, kind)
+
+    def update(self, *, mesh: Any = None, spec: Any = None, memory_kind: Any = UNSPECIFIED) -> NamedSharding:
+        """The same sharding but for what is given.
+
+        Args:
+          mesh, spec, memory_kind: as for a new sharding; those of this one if left out.
+
+        Returns:
+          A sharding.
+        """
+        kind = self.memory_kind if memory_kind is UNSPECIFIED else memory_kind
+        return NamedSharding(self.mesh if mesh is None else mesh, self.spec if spec is None else spec, kind)
 
     def with_spec(self, spec: PartitionSpec) -> NamedSharding:
         """Another spec over the same mesh, in the same memory.

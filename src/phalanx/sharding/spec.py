@@ -113,6 +113,14 @@ class PartitionSpec:
         """The axes of each of `ndim` dimensions, `()` for whole ones."""
         return self.dims + ((),) * (ndim - len(self.dims))
 
+    def index(self, entry: Any) -> int:
+        """The first dimension with this entry, as of a tuple."""
+        return self._entries.index(entry)
+
+    def count(self, entry: Any) -> int:
+        """The number of dimensions with this entry, as of a tuple."""
+        return self._entries.count(entry)
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -17,3 +17,4 @@ from phalanx.spmd.placement import make_array_from_single_device_arrays as make_
 from phalanx.spmd.pmap import pmap as pmap
 from phalanx.spmd.pmap import soft_pmap as soft_pmap
 from phalanx.spmd.shard_map import shard_map as shard_map
+from phalanx.spmd.shard_map import smap as smap

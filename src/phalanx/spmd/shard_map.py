@@ -14,22 +14,22 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, check_function
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.engine.frames import boundary
-from phalanx.sharding import AbstractMesh, Mesh, PartitionSpec
+from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
 from phalanx.spmd.manual import WHOLE, View, bind
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten
 
 
 def shard_map(
     f: Callable | None = None,
     /,
     mesh: Any = None,
-    in_specs: Any = None,
+    in_specs: Any = UNSPECIFIED,
     out_specs: Any = None,
     *,
     axis_names: Collection = (),
@@ -43,8 +43,8 @@ def shard_map(
       f: a function of arrays or pytrees of them. Left out, `shard_map` gives a decorator.
       mesh: the mesh; that in context if left out.
       in_specs: for each argument, as a prefix of their trees, a `PartitionSpec` that says which mesh axes split which
-        dimension. Every device gets the whole of a dimension that no axis splits. Over Explicit axes it may be left
-        out: the types of the arguments say how they are split.
+        dimension, or None for an array that every device gets whole, as it does a dimension that no axis splits. Over
+        Explicit axes it may be left out: the types of the arguments say how they are split.
       out_specs: the same for the result: pieces are joined along the axes that are named, and must be the same on all
         devices along the others.
       axis_names: the axes of the mesh that `f` sees; the partitioner keeps the others. All of them if empty.
@@ -97,6 +97,53 @@ def shard_map(
     return run
 
 
+def smap(f: Callable | None = None, /, *, in_axes: Any = UNSPECIFIED, out_axes: Any, axis_name: Any) -> Callable:
+    """`shard_map` over one axis of the mesh in context, which is told by dimensions, as `vmap` is.
+
+    Args:
+      f: a function of arrays or pytrees of them. Left out, `smap` gives a decorator.
+      in_axes: for each argument, as a prefix of their trees, the dimension that the axis splits, or None for an array
+        that every device gets whole. Over an Explicit axis it may be left out: the types of the arguments say it.
+      out_axes: the same for the result: the dimension along which the pieces are joined, or None for a value that all
+        devices share.
+      axis_name: the axis of the mesh, which collectives use; all others are as they were.
+
+    Returns:
+      The function of whole arrays. Unlike under `vmap`, the dimension stays: each device has a part of it.
+
+    Raises:
+      AxisError: a dimension is below 0.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> with phalanx.set_mesh(phalanx.make_mesh((1,), ("x",))):
+      ...     smap(lambda x: phalanx.lax.psum(x.sum(), "x"), in_axes=0, out_axes=None, axis_name="x")(
+      ...         jnp.arange(3)
+      ...     )
+      Array(3, dtype=int32)
+    """
+    if f is None:
+        return lambda fun: smap(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+
+    def specs(axes: Any, what: str) -> Any:
+        def spec(dim: Any) -> Any:
+            if dim is UNSPECIFIED or dim is None:
+                return dim
+            if not isinstance(dim, int) or dim < 0:
+                raise AxisError(
+                    f"smap, {what}",
+                    expected="dimensions counted from the first, or None",
+                    got=repr(dim),
+                    mend="give the number of the dimension that the axis splits",
+                )
+            return PartitionSpec(*[None] * dim, axis_name)
+
+        return tree_map(spec, axes, is_leaf=lambda a: a is None)
+
+    outs = WHOLE if out_axes is None else specs(out_axes, "out_axes")
+    return shard_map(f, in_specs=specs(in_axes, "in_axes"), out_specs=outs, axis_names={axis_name})
+
+
 class _Mapped:
     """What is behind a mapped function: its options, and its programs by the types of the arguments."""
 
@@ -118,7 +165,8 @@ class _Mapped:
         found = self.programs.get(key)
         if found is None:
             found = (*self._trace(args, avals, tree), cells)
-            if not any(isinstance(c, Tracer) for c in found[0].consts):
+            # An array that was reached otherwise, by an attribute or a global, may be another one at the next call.
+            if all(any(c is x for x in cells) and not isinstance(c, Tracer) for c in found[0].consts):
                 self.programs[key] = found
         program, ins, outs, out_tree, view, _ = found
         return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
@@ -210,7 +258,7 @@ class _Mapped:
         is_input = what == "in_specs"
         prefix = self.options[what]
         where = f"shard_map of {self.name}, {what}"
-        if is_input and prefix is None:
+        if is_input and prefix is UNSPECIFIED:
             return tuple(_spec_in_type(where, a, view, i, tree) for i, a in enumerate(avals))
         is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
         flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)

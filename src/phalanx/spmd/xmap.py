@@ -62,15 +62,15 @@ def _is_mapping(x: Any) -> bool:
 
 def _positions(given: Any, where: str) -> dict[Any, int]:
     """The dimension of each named axis of an array."""
-    if isinstance(given, list):
-        given = {i: name for i, name in enumerate(given) if name is not None and name is not Ellipsis}
-    if not _is_mapping(given):
+    if not _is_mapping(given) or (isinstance(given, list) and Ellipsis in given[:-1]):
         raise ArgumentTypeError(
             where,
-            expected="a dict of dimensions and names, or a list of names",
+            expected="a dict of dimensions and names, or a list of names, with ... at its end for further dimensions",
             got=repr(given),
-            mend="write {0: 'batch'} or ['batch', ...]",
+            mend="write {0: 'batch'}, ['batch'] for arrays of rank 1, or ['batch', ...] for arrays of any rank",
         )
+    if isinstance(given, list):
+        given = {i: name for i, name in enumerate(given) if name is not None and name is not Ellipsis}
     names: dict[Any, int] = {}
     for dim, name in given.items():
         if name in names:
