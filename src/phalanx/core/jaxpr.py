@@ -13,6 +13,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.effects import Effects, no_effects
+from phalanx.core.flags import chosen
 
 Atom = Any  # a Var or a Literal
 
@@ -270,7 +271,7 @@ def eliminate_dead_code(
 
 
 def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) -> tuple[Jaxpr, list[bool]]:
-    outvars = [v for v, used in zip(jaxpr.outvars, used_outputs, strict=True) if used]
+    outvars = chosen(jaxpr.outvars, used_outputs)
     live: set[Var] = {v for v in outvars if type(v) is not Literal}
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
@@ -287,7 +288,7 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
     used_inputs = [instantiate or v in live for v in jaxpr.invars]
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in live]
     smaller = jaxpr.replace(
-        invars=[v for v, used in zip(jaxpr.invars, used_inputs, strict=True) if used],
+        invars=chosen(jaxpr.invars, used_inputs),
         eqns=kept,
         outvars=outvars,
         constvars=[v for v, _ in consts],

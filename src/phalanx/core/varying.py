@@ -95,13 +95,3 @@ def settled_loop(program: Jaxpr, avals: Sequence[ShapedArray], start: int, count
         if wider == held:
             return returning(program, held)
         avals = [*program.in_avals[:start], *wider, *program.in_avals[start + count :]]
-
-
-def settled_call(param: str) -> Any:
-    """The `settle` rule of a primitive that calls the program in one parameter on all its operands."""
-
-    def settle(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> dict:
-        program = retyped(params[param], avals) if varies(avals) else params[param]
-        return params if program is params[param] else params | {param: program}
-
-    return settle

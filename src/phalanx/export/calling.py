@@ -29,7 +29,6 @@ from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
 from phalanx.transforms import custom_vjp
-from phalanx.transforms.batching import to_front
 from phalanx.transforms.custom import SymbolicZero
 from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -200,7 +199,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
                 mend="call it in a lax.map",
             )
         mapped = [d is not None for d in dims]
-        moved = [to_front(x, d, axis.size) if m else x for x, d, m in zip(args, dims, mapped, strict=True)]
+        moved = [axis.to_front(x, d) if m else x for x, d, m in zip(args, dims, mapped, strict=True)]
 
         def one(xs: Sequence[Any]) -> list:
             each = iter(xs)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -114,11 +115,6 @@ def check_same_types(
                 got=got.str_short(),
                 mend=f"reshard one of them with phalanx.reshard: it, or {source}",
             )
-
-
-def chosen(items: Sequence[Any], flags: Sequence[bool]) -> list:
-    """The items whose flags are set."""
-    return [x for x, f in zip(items, flags) if f]
 
 
 def groups_of(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:

@@ -16,6 +16,7 @@ from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
@@ -23,14 +24,14 @@ from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped, varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import check_same_types, chosen, leaf_avals, stage_body
+from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.select import select_n
 from phalanx.lax.unrolled import runs_in_python
-from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
@@ -154,12 +155,12 @@ class Cond(Primitive, name="cond", multiple=True):
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, branches: tuple) -> tuple:
         (index, *operands), (index_dim, *operand_dims) = args, dims
         mapped = [d is not None for d in operand_dims]
-        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(operands, operand_dims)]
+        moved = axis.to_fronts(operands, operand_dims)
         if index_dim is not None:
-            return self._choose_each(axis, to_front(index, index_dim, axis.size, axis.split), moved, mapped, branches)
+            return self._choose_each(axis, axis.to_front(index, index_dim), moved, mapped, branches)
         out_mapped = _joined([batch_program(b, axis, mapped)[1] for b in branches])
         derived = [batch_program(b, axis, mapped, out_mapped)[0] for b in branches]
-        return _bind(self, index, derived, moved), [0 if m else None for m in out_mapped]
+        return _bind(self, index, derived, moved), front_dims(out_mapped)
 
     def _choose_each(self, axis: Axis, index: Any, operands: list, mapped: list[bool], branches: tuple) -> tuple:
         """Run every branch on all examples and choose for each."""

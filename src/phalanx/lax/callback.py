@@ -28,7 +28,7 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.replicas import by_one_of_each_group
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
-from phalanx.transforms.batching import Axis, to_front
+from phalanx.transforms.batching import Axis, to_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 # How a pure callback is batched.
@@ -191,7 +191,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 mend='pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the function takes batches',
             )
         mapped = [d is not None for d in dims]
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
+        moved = axis.to_fronts(args, dims)
         if vmap_method in (None, SEQUENTIAL):
             given = [x for x, m in zip(moved, mapped) if m]
 
@@ -203,9 +203,9 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             return map_one_by_one(one, given), [0] * len(results)
         wide = tuple(a.with_shape((axis.size, *a.shape)) for a in results)
         if vmap_method == BROADCAST_ALL:
-            moved = [x if m else to_front(x, None, axis.size) for x, m in zip(moved, mapped)]
+            moved = [x if m else axis.to_front(x, None) for x, m in zip(moved, mapped)]
         elif vmap_method == EXPAND_DIMS:
-            moved = [x if m else to_front(x, None, 1) for x, m in zip(moved, mapped)]
+            moved = [x if m else to_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
         out = call(*moved, function=function, results=wide)
         return out, [0] * len(out)
 

@@ -10,39 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.effects import Effects
 from phalanx.core.errors import ArgumentTypeError
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.lowering import attribute, emit_function
-from phalanx.core.primitive import Primitive, Roles
-from phalanx.core.roles import program_roles
-from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
-from phalanx.core.varying import settled_call
 from phalanx.engine.mlir import ir
 from phalanx.lax.bodies import leaf_avals
-from phalanx.transforms.batching import Axis, batch_program, to_front
-from phalanx.transforms.forward import jvp_program
-from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.calls import DerivedCall
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
-class Composite(Primitive, name="composite", multiple=True):
+class Composite(DerivedCall, name="composite"):
     """A call of a named operation: (*inputs) -> outputs of `jaxpr`, which says what it means."""
 
-    holds_program = True
-    settle = settled_call("jaxpr")
-    batch = None
-
-    def roles(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Roles:
-        return program_roles(jaxpr)
-
-    def result(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> list:
-        return jaxpr.out_avals
-
-    def effects(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Effects:
-        return jaxpr.effects
+    run = None
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, version: int, attributes: tuple) -> list:
         module = ctx.module
@@ -62,39 +43,6 @@ class Composite(Primitive, name="composite", multiple=True):
             },
         )
         return list(call.results)
-
-    def jvp(self, primals: Any, tangents: Any, *, jaxpr: Jaxpr, **_: Any) -> tuple:
-        nonzero, given = split_tangents(tangents)
-        derived, has = jvp_program(jaxpr, nonzero)
-        out = run_program(derived, *primals, *given)
-        count = len(jaxpr.outvars)
-        return out[:count], join_tangents(jaxpr.out_avals, has, out[count:])
-
-    def linearize(self, trace: LinearTrace, primals: Any, tangents: Any, params: dict) -> tuple:
-        jaxpr = params["jaxpr"]
-        nonzero, given = split_tangents(tangents)
-        halves = linearize_program(jaxpr, nonzero)
-        count = len(jaxpr.outvars)
-        out = run_program(halves.primal, *primals)
-        returned = iter(out[count:])
-        residuals = [next(returned) if f is None else primals[f] for f in halves.forwarded]
-        out_dot = run_program(halves.linear, *residuals, *given)
-        return out[:count], join_tangents(jaxpr.out_avals, halves.nonzero, out_dot)
-
-    def transpose(self, y_bars: Any, *operands: Any, jaxpr: Jaxpr, **_: Any) -> tuple:
-        linear = [is_linear(x) for x in operands]
-        nonzero = [type(c) is not Zero for c in y_bars]
-        derived, has = transpose_program(jaxpr, linear, nonzero)
-        given = [x for x, lin in zip(operands, linear) if not lin]
-        out = iter(run_program(derived, *given, *(c for c in y_bars if type(c) is not Zero)))
-        present = iter(has)
-        return tuple((next(out) if next(present) else None) if lin else None for lin in linear)
-
-    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, **_: Any) -> tuple:
-        mapped = [d is not None for d in dims]
-        derived, out_mapped = batch_program(jaxpr, axis, mapped)
-        moved = [to_front(x, d, axis.size) if d is not None else x for x, d in zip(args, dims)]
-        return run_program(derived, *moved), [0 if m else None for m in out_mapped]
 
 
 composite_p = Composite()

@@ -25,7 +25,7 @@ from phalanx.lax.elementwise import add_p, mul_p
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.replicas import Replicas, place_of_device
 from phalanx.lax.shape import concatenate_p, reshape_p
-from phalanx.transforms.batching import Axis, to_front, vmap_flat
+from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 
 
 class Scope:
@@ -155,7 +155,7 @@ class Collective(Primitive):
         if axis.name is None or axis.name not in axes:
             return (self(x, **params), None) if b is None else self.beside(x, b, **params)
         if groups is not None:
-            return self._in_groups(to_front(x, b, axis.size), **params), 0
+            return self._in_groups(axis.to_front(x, b), **params), 0
         at = axes.index(axis.name)
         return self.same(x, axis, at, **params) if b is None else self.within(x, b, at, **params)
 
@@ -168,13 +168,13 @@ class Collective(Primitive):
 
         def one(part: Any, size: int) -> Any:
             y, d = self.within(part, 0, 0, axes=axes, sizes=(size,), groups=None, **params)
-            return to_front(y, d, size)
+            return to_dim(y, d, size, 0)
 
         if all(len(g) == count for g in groups):
             shape = aval_of(x).shape[1:]
             stacked = reshape_p(x, shape=(len(groups), count, *shape))
             (y,), (d,) = vmap_flat(lambda part: [one(part, count)], [stacked], [0], Axis(len(groups)), self.name)
-            y = to_front(y, d, len(groups))
+            y = to_dim(y, d, len(groups), 0)
             return rows(merge(y, 0), back)
         starts = np.cumsum([0, *map(len, groups)])
         parts = [one(rows(x, np.arange(s, s + len(g), dtype=np.int32)), len(g)) for s, g in zip(starts, groups)]

@@ -38,7 +38,7 @@ from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
-from phalanx.transforms.batching import Axis, to_front, vmap_flat
+from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -250,7 +250,7 @@ def combine(program: Jaxpr, xs: Sequence, ys: Sequence) -> list:
     size = math.prod(shape)
     flat = [reshape_p(v, shape=(size,)) for v in (*xs, *ys)]
     outs, mapped = vmap_flat(lambda *v: run_program(program, *v), flat, [0] * len(flat), Axis(size))
-    return [reshape_p(to_front(o, d, size), shape=shape) for o, d in zip(outs, mapped, strict=True)]
+    return [reshape_p(to_dim(o, d, size, 0), shape=shape) for o, d in zip(outs, mapped, strict=True)]
 
 
 class Reduce(Primitive, name="reduce", multiple=True):

@@ -17,6 +17,7 @@ from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects
 from phalanx.core.errors import RuleError
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Primitive, Roles, joint_varying
@@ -25,10 +26,10 @@ from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vec
 from phalanx.core.trace import stage
 from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import chosen, fixpoint, groups_of, keep_inputs, leaf_avals, permuted
+from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, leaf_avals, permuted
 from phalanx.lax.while_primitive import emit_while
 from phalanx.symbolic import is_symbolic
-from phalanx.transforms.batching import Axis, batch_program, to_dim, to_front
+from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program
@@ -254,14 +255,14 @@ class Scan(Primitive, name="scan", multiple=True):
         (derived, out_mapped), m_carry = fixpoint(m_init, step)
         consts, init, xs = layout.split(list(zip(args, dims)))
         moved = [
-            *(to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in consts),
-            *(to_front(x, d, axis.size, axis.split) if m else x for (x, d), m in zip(init, m_carry)),
+            *(axis.to_front(x, d) if d is not None else x for x, d in consts),
+            *(axis.to_front(x, d) if m else x for (x, d), m in zip(init, m_carry)),
             *(to_dim(x, d, axis.size, 1, axis.split) if d is not None else x for x, d in xs),
         ]
         hoisted = derived.derive("hoisted", derived.hoist)
         wide = layout._replace(num_consts=layout.num_consts + len(derived.consts))
         out = self(*derived.consts, *moved, jaxpr=hoisted, layout=wide)
-        out_dims = [0 if m else None for m in m_carry] + [1 if m else None for m in out_mapped[layout.num_carry :]]
+        out_dims = front_dims(m_carry) + [1 if m else None for m in out_mapped[layout.num_carry :]]
         return out, out_dims
 
     @staticmethod

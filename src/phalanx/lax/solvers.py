@@ -21,7 +21,7 @@ from phalanx.core.trace import stage
 from phalanx.lax.barrier import stop_gradient
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
 from phalanx.transforms.autodiff import linearize, vjp
-from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.batching import Axis, batch_program
 from phalanx.transforms.custom import custom_jvp
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
@@ -99,10 +99,10 @@ class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, matvec: Jaxpr, transposed: Any, solve: Jaxpr, sizes: tuple
     ) -> tuple:
-        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)]
+        moved = axis.to_fronts(args, dims)
         groups = groups_of(moved, sizes)
         mapped = groups_of([d is not None for d in dims], sizes)
-        groups[4] = [x if m else to_front(x, None, axis.size, axis.split) for x, m in zip(groups[4], mapped[4])]
+        groups[4] = [x if m else axis.to_front(x, None) for x, m in zip(groups[4], mapped[4])]
         b_mapped = [True] * sizes[4]
         num = sizes[4]
         new_matvec, _ = batch_program(matvec, axis, [*mapped[0], *b_mapped], True)

@@ -13,6 +13,7 @@ from phalanx.core import effects as fx
 from phalanx.core.aval import token_aval
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import joined_roles, program_roles
@@ -20,12 +21,12 @@ from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
 from phalanx.core.varying import retyped, settled_loop, varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import chosen, fixpoint, groups_of, keep_inputs, permuted
+from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
-from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace
 from phalanx.transforms.linearization import join_tangents
@@ -214,9 +215,9 @@ class While(Primitive, name="while", multiple=True):
         if by_example:
             derived, _ = batch_program(body, axis, [*m_body, *m_carry], True)
         in_cond, in_body, init = groups_of(list(zip(args, dims)), sizes)
-        in_cond = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in in_cond]
-        in_body = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in in_body]
-        init = [to_front(x, d, axis.size, axis.split) if m else x for (x, d), m in zip(init, m_carry)]
+        in_cond = [axis.to_front(x, d) if d is not None else x for x, d in in_cond]
+        in_body = [axis.to_front(x, d) if d is not None else x for x, d in in_body]
+        init = [axis.to_front(x, d) if m else x for (x, d), m in zip(init, m_carry)]
         if by_example:
             predicate, derived = _while_any(predicate, derived, len(in_cond), len(in_body))
             in_body = [*in_cond, *in_body]
@@ -230,7 +231,7 @@ class While(Primitive, name="while", multiple=True):
             num_cond_consts=len(in_cond),
             num_body_consts=len(in_body),
         )
-        return out, [0 if m else None for m in m_carry]
+        return out, front_dims(m_carry)
 
     @staticmethod
     def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:

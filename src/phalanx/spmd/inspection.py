@@ -15,7 +15,7 @@ from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import stage
 from phalanx.engine.frames import boundary
 from phalanx.spmd.arguments import Signature
-from phalanx.transforms.autodiff import FlatFunction
+from phalanx.transforms.functions import FlatFunction
 from phalanx.tree import tree_flatten, tree_unflatten
 
 

@@ -19,12 +19,12 @@ from phalanx.core import dispatch
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, token_aval
 from phalanx.core.config import state, state_extra
-from phalanx.core.effects import Effects
 from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, named_axes, run_program
+from phalanx.core.flags import chosen, filled, merged, others
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_program
 from phalanx.core.lowering import physical_aval
-from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.primitive import Roles
 from phalanx.core.roles import per_device_roles
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
@@ -36,7 +36,8 @@ from phalanx.lax.collectives import psum
 from phalanx.lax.replicas import Manual
 from phalanx.lax.shape import reshape_p
 from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, sdy_sharding
-from phalanx.transforms.batching import Axis, batch_program, to_front
+from phalanx.transforms.batching import Axis, batch_program, front_dims
+from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
@@ -132,18 +133,13 @@ def record_linear(
     """`bind` for a program that is linear as a whole, so that nothing in it is looked for that could run at once."""
     if not any(map(trace.is_unknown, args)):
         return bind(program, args, ins, outs, view)
-    atoms = [trace.atom(x) for x in (*program.consts, *args)]
     ins = (*(WHOLE for _ in program.consts), *ins)
     params = {"jaxpr": program.derive("hoisted", program.hoist), "in_specs": ins, "out_specs": tuple(outs)}
-    return trace.record(shard_map_p, atoms, tuple(a.aval for a in atoms), params | view._asdict())
+    return shard_map_p.record(trace, [*program.consts, *args], params | view._asdict())
 
 
-class ShardMap(Primitive, name="shard_map", multiple=True):
+class ShardMap(DivisibleCall, name="shard_map"):
     """A program run by each device: (*arrays) -> arrays whose pieces `jaxpr` computes from pieces."""
-
-    holds_program = True
-    says_shardings = True
-    batch = None
 
     def placing(self, *, mesh: Any, **_: Any) -> tuple:
         return (_placement(mesh, WHOLE),)
@@ -169,8 +165,12 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
             program = returning(program, [a.with_varying(a.varying.union(s.axes)) for a, s in outs])
         return params | {"jaxpr": program}
 
-    def effects(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Effects:
-        return jaxpr.effects
+    def wishes(self, params: dict) -> tuple:
+        """For each input and output its spec."""
+        return params["in_specs"], params["out_specs"]
+
+    def derived(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
+        return params | {"jaxpr": program, "in_specs": tuple(ins), "out_specs": tuple(outs)}
 
     def run(self, *args: Any, jaxpr: Jaxpr, **layout: Any) -> list:
         types = tuple([dispatch.concrete_type(x) for x in args])
@@ -197,7 +197,7 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         nonzero, given = split_tangents(tangents)
         with view.scope():
             derived, has = jvp_program(jaxpr, nonzero)
-        ins, outs = in_specs + _where(in_specs, nonzero), out_specs + _where(out_specs, has)
+        ins, outs = [*in_specs, *chosen(in_specs, nonzero)], [*out_specs, *chosen(out_specs, has)]
         out = bind(derived, [*primals, *given], ins, outs, view)
         count = len(jaxpr.outvars)
         return out[:count], join_tangents(self._results(jaxpr, out_specs, view), has, out[count:])
@@ -221,8 +221,8 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
             trace,
             linear,
             [*(x for x, _, _ in residuals), *given],
-            [*(s for _, s, _ in residuals), *_where(ins, nonzero)],
-            _where(outs, halves.nonzero),
+            [*(s for _, s, _ in residuals), *chosen(ins, nonzero)],
+            chosen(outs, halves.nonzero),
             view,
         )
         return out[:count], join_tangents(self._results(jaxpr, outs, view), halves.nonzero, out_dot)
@@ -230,16 +230,12 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
     def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
         unknown = [trace.is_unknown(x) for x in args]
         if all(unknown) or not has_known_work(params["jaxpr"], unknown):
-            return trace.record(
-                self, [trace.atom(x) for x in args], tuple(v.aval for v in map(trace.atom, args)), params
-            )
+            return self.record(trace, args, params)
         halves = _split(params, unknown, everything_saveable)
-        ready = self(*_where(args, [not u for u in unknown]), **halves.known)
+        ready = self(*others(args, unknown), **halves.known)
         count = sum(halves.parts.known_outputs)
-        atoms = [trace.atom(x) for x in halves.waiting_args(args, ready[count:])]
-        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), halves.waiting))
-        first = iter(ready[:count])
-        return [next(first) if k else next(later) for k in halves.parts.known_outputs]
+        later = self.record(trace, halves.waiting_args(args, ready[count:]), halves.waiting)
+        return merged(halves.parts.known_outputs, ready[:count], later)
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Any) -> tuple:
         """The two halves of an equation inside a program that is split, and the residuals between them."""
@@ -249,14 +245,14 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         pieces = zip(known["jaxpr"].out_avals[count:], known["out_specs"][count:], strict=True)
         residuals = [Var(view.leaving(a, s)) for a, s in pieces]
         first = eqn.replace(
-            invars=_where(eqn.invars, [not u for u in unknown]),
-            outvars=[*_where(eqn.outvars, parts.known_outputs), *residuals],
+            invars=others(eqn.invars, unknown),
+            outvars=[*chosen(eqn.outvars, parts.known_outputs), *residuals],
             params=known,
             effects=parts.known.effects,
         )
         second = eqn.replace(
             invars=halves.waiting_args(eqn.invars, residuals),
-            outvars=_where(eqn.outvars, parts.unknown_outputs),
+            outvars=chosen(eqn.outvars, parts.unknown_outputs),
             params=halves.waiting,
             effects=parts.unknown.effects,
         )
@@ -268,17 +264,14 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         view = View(**layout)
         linear = [is_linear(x) for x in operands]
         nonzero = [type(c) is not Zero for c in y_bars]
-        cts, outs, ins = _where(y_bars, nonzero), _where(out_specs, nonzero), _where(in_specs, linear)
+        cts, outs, ins = chosen(y_bars, nonzero), chosen(out_specs, nonzero), chosen(in_specs, linear)
         with view.scope():
             derived, has = transpose_program(jaxpr, linear, nonzero)
-            ins = _where(ins, has)
+            ins = chosen(ins, has)
             if not view.check:
                 derived = _sharing_out(derived, [len(operands) - sum(linear), len(cts)], outs, ins, view)
-        known = [not lin for lin in linear]
-        given = [*_where(operands, known), *cts]
-        out = iter(bind(derived, given, [*_where(in_specs, known), *outs], ins, view))
-        present = iter(has)
-        return tuple((next(out) if next(present) else None) if lin else None for lin in linear)
+        out = bind(derived, [*others(operands, linear), *cts], [*others(in_specs, linear), *outs], ins, view)
+        return tuple(filled(linear, filled(has, out)))
 
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any
@@ -294,35 +287,17 @@ class ShardMap(Primitive, name="shard_map", multiple=True):
         ]
         with view.scope():
             derived, out_mapped = batch_program(retyped(jaxpr, wider), inner, mapped)
-        moved = [to_front(x, d, axis.size, kept) if d is not None else x for x, d in zip(args, dims, strict=True)]
+        moved = inner.to_fronts(args, dims)
         ins, outs = (
             [PartitionSpec(split or None, *s) if m else s for s, m in zip(specs, which, strict=True)]
             for specs, which in ((in_specs, mapped), (out_specs, out_mapped))
         )
         for spec in (*ins, *outs):
             _check_split(spec, split)
-        return bind(derived, moved, ins, outs, view), [0 if m else None for m in out_mapped]
-
-    @staticmethod
-    def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
-        """The equation without the outputs nobody reads and the inputs that only these needed."""
-        smaller, kept = eliminate_dead_code(eqn.params["jaxpr"], used)
-        if not any(used) and not smaller.effects:
-            return None
-        specs = {"in_specs": _where(eqn.params["in_specs"], kept), "out_specs": _where(eqn.params["out_specs"], used)}
-        return eqn.replace(
-            invars=_where(eqn.invars, kept),
-            outvars=_where(eqn.outvars, used),
-            params=eqn.params | specs | {"jaxpr": smaller},
-            effects=smaller.effects,
-        )
+        return bind(derived, moved, ins, outs, view), front_dims(out_mapped)
 
 
 shard_map_p = ShardMap()
-
-
-def _where(items: Sequence[Any], flags: Sequence[bool]) -> tuple:
-    return tuple(x for x, f in zip(items, flags, strict=True) if f)
 
 
 def _stacking(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) -> Jaxpr:
@@ -372,7 +347,7 @@ class _Halves(NamedTuple):
         """The operands of the waiting part: residuals, then the operands that it reads."""
         fresh = iter(computed)
         residuals = [next(fresh) if f is None else args[f] for f in self.forwarded]
-        return [*residuals, *_where(args, self.parts.unknown_inputs)]
+        return [*residuals, *chosen(args, self.parts.unknown_inputs)]
 
 
 def _split(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
@@ -396,22 +371,18 @@ def _make_halves(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
     fresh = iter(specs)
     all_specs = [(next(fresh), True) if f is None else (ins[f], False) for f in forwarded]
     stacked = [is_new and bool(s.axes) for s, is_new in all_specs]
-    return _Halves(
-        parts,
-        params
-        | {
-            "jaxpr": _stacking(known, count, specs).hoist(),
-            "in_specs": _where(ins, [not u for u in unknown]),
-            "out_specs": _where(outs, parts.known_outputs) + specs,
-        },
-        params
-        | {
-            "jaxpr": _unstacking(parts.unknown, stacked).hoist(),
-            "in_specs": tuple(s for s, _ in all_specs) + _where(ins, parts.unknown_inputs),
-            "out_specs": _where(outs, parts.unknown_outputs),
-        },
-        forwarded,
-    )
+    between = tuple([spec for spec, _ in all_specs])
+    first = {
+        "jaxpr": _stacking(known, count, specs).hoist(),
+        "in_specs": tuple(others(ins, unknown)),
+        "out_specs": (*chosen(outs, parts.known_outputs), *specs),
+    }
+    second = {
+        "jaxpr": _unstacking(parts.unknown, stacked).hoist(),
+        "in_specs": (*between, *chosen(ins, parts.unknown_inputs)),
+        "out_specs": tuple(chosen(outs, parts.unknown_outputs)),
+    }
+    return _Halves(parts, params | first, params | second, forwarded)
 
 
 def _sharing_out(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: Sequence, view: View) -> Jaxpr:

@@ -28,7 +28,7 @@ from phalanx.lax import reshape, transpose, with_sharding_constraint
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
-from phalanx.transforms.batching import Axis, to_front, vmap_flat
+from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 
@@ -271,7 +271,7 @@ class XMap(Jit):
         for names, d in zip(found[1], dims_out, strict=True):
             if d is not None:
                 names.insert(0, axis.name)
-        return [x if d is None else to_front(x, d, axis.size) for x, d in zip(out, dims_out, strict=True)]
+        return [x if d is None else to_dim(x, d, axis.size, 0) for x, d in zip(out, dims_out, strict=True)]
 
     def _arranged(self, out: Sequence[Any], tree: Any, names: Sequence[list], axes: Sequence[Named], mesh: Any) -> Any:
         """The results with their named dimensions where `out_axes` says."""
@@ -286,7 +286,7 @@ class XMap(Jit):
                 if name not in sizes:
                     raise self._undefined("out_axes", name, sizes)
                 if name not in held:
-                    x, held = to_front(x, None, sizes[name]), [name, *held]
+                    x, held = to_dim(x, None, sizes[name], 0), [name, *held]
             for name in held:
                 if name not in wanted:
                     raise self._unplaced(name, keystr(tree_flatten_with_path(numbered)[0][i][0]))
@@ -300,7 +300,7 @@ class XMap(Jit):
         """Map a flat function over the parts of an axis, one after the other."""
         size = axis.size // axis.loop
         split = [
-            None if d is None else reshape(to_front(x, d, axis.size), (axis.loop, size, *np.delete(np.shape(x), d)))
+            None if d is None else reshape(to_dim(x, d, axis.size, 0), (axis.loop, size, *np.delete(np.shape(x), d)))
             for x, d in zip(xs, dims_in, strict=True)
         ]
         found: list = []
@@ -311,7 +311,7 @@ class XMap(Jit):
             ys = [x if d is None else next(given) for x, d in zip(xs, dims_in, strict=True)]
             out, dims = vmap_flat(fun, ys, [None if d is None else 0 for d in dims_in], batch, self._what)
             found[:] = [dims]
-            return [y if d is None else to_front(y, d, size) for y, d in zip(out, dims, strict=True)]
+            return [y if d is None else to_dim(y, d, size, 0) for y, d in zip(out, dims, strict=True)]
 
         try:
             out = serial_map(part, [s for s in split if s is not None])

@@ -17,55 +17,39 @@ from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
-from phalanx.core.jaxpr import run_program
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError, check_function
+from phalanx.core.flags import chosen, merged, others
+from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.core.trace import Tracer, stage
 from phalanx.engine.frames import boundary
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
+from phalanx.transforms.functions import FlatFunction, function_name, leaf_path
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
-from phalanx.tree import Partial, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten
+from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 
 
-class FlatFunction:
-    """A function of a pytree of arguments, as one of flat arguments and flat results.
+class LinearMap:
+    """A linear program with the trees around it; compared by identity so that it can sit in a pytree's structure.
 
     Args:
-      fun: the function.
-      in_tree: the structure of `args`.
-      kwargs: keyword arguments passed as they are.
-      has_aux: whether it returns a pair of results and other values.
+      program: with its constants still to come: tangents of the inputs -> those tangents of the outputs that have one.
+      in_tree, out_tree: the structures of the arguments and the result.
+      nonzero: for each output, whether it has a tangent.
+      ins, outs: the primal arguments and results, or variables of their types.
     """
 
-    __slots__ = ("aux", "fun", "has_aux", "in_tree", "kwargs", "out_tree")
+    __slots__ = ("in_avals", "in_tree", "nonzero", "out_avals", "out_tree", "program")
 
-    def __init__(self, fun: Callable, in_tree: Any, kwargs: dict | None = None, has_aux: bool = False):
-        self.fun = fun
-        self.in_tree = in_tree
-        self.kwargs = kwargs or {}
-        self.has_aux = has_aux
-        self.out_tree: Any = None
-        self.aux: Any = None
-
-    def __call__(self, *leaves: Any) -> list:
-        out = self.fun(*tree_unflatten(self.in_tree, leaves), **self.kwargs)
-        if self.has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentTypeError(
-                    f"the result of {code_position(self.fun)}",
-                    expected="a pair (result, aux), since has_aux=True",
-                    got=f"{type(out).__name__}",
-                    mend="return (result, aux), or drop has_aux",
-                )
-            out, self.aux = out
-        flat, self.out_tree = tree_flatten(out)
-        check_outputs(flat, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
-        return flat
+    def __init__(self, program: Jaxpr, in_tree: Any, out_tree: Any, nonzero: Sequence[bool], ins: Any, outs: Any):
+        self.program, self.nonzero = program.replace(consts=()), nonzero
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.in_avals, self.out_avals = [aval_of(x) for x in ins], [aval_of(x) for x in outs]
 
 
-def _linearize(fun: Callable, primals: Sequence[Any], name: str, aux: Callable[[], Any] | None = None) -> tuple:
+def _linearize(function: FlatFunction, primals: Sequence[Any], name: str) -> tuple:
     """Run a flat function, recording the linear program of its tangents."""
     linear = LinearTrace(state.trace, name)
     trace = JVPTrace(linear, name)
@@ -77,25 +61,26 @@ def _linearize(fun: Callable, primals: Sequence[Any], name: str, aux: Callable[[
     before = state.trace
     state.trace = trace
     try:
-        outputs = fun(*inputs)
+        outputs = function(*inputs)
         pairs = [trace.unpair(x) for x in outputs]
     finally:
         state.trace = before
         trace.alive = False
-    kept = _strip_aux(trace, aux)
+    aux = function.aux
+    if function.has_aux:  # auxiliary values drop their tangents
+        aux = tree_map(lambda x: x.primal if type(x) is JVPTracer and x._trace is trace else x, aux)
     program, nonzero = finish_linear(linear, [t for _, t in pairs])
-    return [p for p, _ in pairs], program, nonzero, kept
+    return [p for p, _ in pairs], program, nonzero, aux
 
 
-def _strip_aux(trace: JVPTrace, aux: Callable[[], Any] | None) -> Any:
-    """The auxiliary values with their tangents dropped."""
-    if aux is None:
-        return None
-    return tree_map(lambda x: x.primal if type(x) is JVPTracer and x._trace is trace else x, aux())
-
-
-def _name(fun: Callable) -> str:
-    return getattr(fun, "__name__", None) or type(fun).__name__
+def _linearized(fun: Callable, primals: tuple, has_aux: bool, apply: Callable) -> tuple:
+    """The result of a function, its linear program as a function that `apply` runs, and `aux` where there is one."""
+    flat, tree = tree_flatten(primals)
+    function = FlatFunction(fun, tree, has_aux=has_aux)
+    out, program, nonzero, aux = _linearize(function, flat, function_name(fun))
+    held = LinearMap(program, tree, function.out_tree, nonzero, flat, out)
+    result = tree_unflatten(function.out_tree, out), Partial(functools.partial(apply, held), list(program.consts))
+    return (*result, aux) if has_aux else result
 
 
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple:
@@ -140,24 +125,15 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         )
     spaces = [aval_of(p).to_tangent() for p in flat]
     for i, (space, t) in enumerate(zip(spaces, flat_dot, strict=True)):
-        _check_type(space, t, lambda i=i: f"jvp, tangents{_path(tuple(primals), i)}")
+        _check_type(space, t, lambda i=i: f"jvp, tangents{leaf_path(tuple(primals), i)}")
     flat_dot = [Zero(a) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat_dot, strict=True)]
     function = FlatFunction(fun, tree, has_aux=has_aux)
-    aux: list = []
-
-    def run(*xs: Any) -> list:
-        out = function(*xs)
-        leaves, aux_tree = tree_flatten(function.aux)
-        aux.append(aux_tree)
-        return [*out, *leaves]
-
-    out, out_dot = jvp_flat(run if has_aux else function, flat, flat_dot, _name(fun))
-    count = function.out_tree.num_leaves
-    result = (
-        tree_unflatten(function.out_tree, out[:count]),
-        tree_unflatten(function.out_tree, _tangents_out(out_dot[:count], [aval_of(y) for y in out[:count]])),
-    )
-    return (*result, tree_unflatten(aux[0], out[count:])) if has_aux else result
+    run = lambda *xs: [*function(*xs), *tree_leaves(function.aux)]
+    out, out_dot = jvp_flat(run, flat, flat_dot, function_name(fun))
+    tree, count = function.out_tree, function.out_tree.num_leaves
+    dots = _tangents_out(out_dot[:count], [aval_of(y) for y in out[:count]])
+    result = tree_unflatten(tree, out[:count]), tree_unflatten(tree, dots)
+    return (*result, tree_unflatten(tree_structure(function.aux), out[count:])) if has_aux else result
 
 
 def _as_tangent(x: Any, want: ShapedArray) -> Any:
@@ -167,10 +143,6 @@ def _as_tangent(x: Any, want: ShapedArray) -> Any:
     if getattr(x, "weak_type", False) and x.dtype != want.dtype:
         return vector_space.convert(x, want.dtype)
     return x
-
-
-def _path(tree: Any, i: int) -> str:
-    return keystr(tree_flatten_with_path(tree)[0][i][0])
 
 
 def _is_float0(x: Any) -> bool:
@@ -224,35 +196,10 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> tuple:
       >>> float(f_jvp(1.0))
       6.0
     """
-    flat, tree = tree_flatten(primals)
-    function = FlatFunction(fun, tree, has_aux=has_aux)
-    out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
-    apply = functools.partial(
-        _apply_linear,
-        _Held(
-            program.replace(consts=()),
-            tree,
-            function.out_tree,
-            nonzero,
-            [aval_of(p) for p in flat],
-            [aval_of(x) for x in out],
-        ),
-    )
-    result = tree_unflatten(function.out_tree, out), Partial(apply, list(program.consts))
-    return (*result, aux) if has_aux else result
+    return _linearized(fun, primals, has_aux, _apply_linear)
 
 
-class _Held:
-    """A linear program with the trees around it; compared by identity so that it can sit in a pytree's structure."""
-
-    __slots__ = ("in_avals", "in_tree", "nonzero", "out_avals", "out_tree", "program")
-
-    def __init__(self, program: Any, in_tree: Any, out_tree: Any, nonzero: list, in_avals: list, out_avals: list):
-        self.program, self.in_tree, self.out_tree = program, in_tree, out_tree
-        self.nonzero, self.in_avals, self.out_avals = nonzero, in_avals, out_avals
-
-
-def _apply_linear(held: _Held, consts: Sequence[Any], *tangents: Any) -> Any:
+def _apply_linear(held: LinearMap, consts: Sequence[Any], *tangents: Any) -> Any:
     flat, tree = tree_flatten(tangents)
     if tree != held.in_tree:
         raise TreeError(
@@ -263,10 +210,10 @@ def _apply_linear(held: _Held, consts: Sequence[Any], *tangents: Any) -> Any:
         )
     spaces = [a.to_tangent() for a in held.in_avals]
     for i, (space, t) in enumerate(zip(spaces, flat, strict=True)):
-        _check_type(space, t, lambda i=i: f"the linear function's arguments{_path(tangents, i)}")
+        _check_type(space, t, lambda i=i: f"the linear function's arguments{leaf_path(tangents, i)}")
     inputs = [instantiate(Zero(a)) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat, strict=True)]
-    computed = iter(run_program(held.program.replace(consts=list(consts)), *inputs))
-    out = [next(computed) if nz else Zero(a.to_tangent()) for nz, a in zip(held.nonzero, held.out_avals, strict=True)]
+    zeros = [Zero(a.to_tangent()) for a in others(held.out_avals, held.nonzero)]
+    out = merged(held.nonzero, run_program(held.program.replace(consts=list(consts)), *inputs), zeros)
     return tree_unflatten(held.out_tree, _tangents_out(out, held.out_avals))
 
 
@@ -292,22 +239,10 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = 
       >>> [float(x) for x in f_vjp(1.0)]
       [3.0, 2.0]
     """
-    flat, tree = tree_flatten(primals)
-    function = FlatFunction(fun, tree, has_aux=has_aux)
-    out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
-    held = _Held(
-        program.replace(consts=()),
-        tree,
-        function.out_tree,
-        nonzero,
-        [aval_of(p) for p in flat],
-        [aval_of(x) for x in out],
-    )
-    result = tree_unflatten(function.out_tree, out), Partial(functools.partial(_apply_vjp, held), list(program.consts))
-    return (*result, aux) if has_aux else result
+    return _linearized(fun, primals, has_aux, _apply_vjp)
 
 
-def _apply_vjp(held: _Held, consts: Sequence[Any], *cotangents: Any) -> tuple:
+def _apply_vjp(held: LinearMap, consts: Sequence[Any], *cotangents: Any) -> tuple:
     if len(cotangents) != 1:
         raise ArgumentTypeError(
             "the vjp function",
@@ -317,11 +252,11 @@ def _apply_vjp(held: _Held, consts: Sequence[Any], *cotangents: Any) -> tuple:
         )
     (cotangent,) = cotangents
     cts = _checked_cotangents(held, cotangent, [a.to_tangent() for a in held.out_avals], "the vjp function's argument")
-    cts = [c for c, nz in zip(cts, held.nonzero, strict=True) if nz]
-    return tree_unflatten(held.in_tree, _tangents_out(transpose_flat(held.program, consts, cts), held.in_avals))
+    bars = transpose_flat(held.program, consts, chosen(cts, held.nonzero))
+    return tree_unflatten(held.in_tree, _tangents_out(bars, held.in_avals))
 
 
-def _checked_cotangents(held: _Held, cotangent: Any, spaces: Sequence[ShapedArray], what: str) -> list:
+def _checked_cotangents(held: LinearMap, cotangent: Any, spaces: Sequence[ShapedArray], what: str) -> list:
     """The leaves of a cotangent that has the structure of the result and leaves of the given types."""
     flat, tree = tree_flatten(cotangent)
     if tree != held.out_tree:
@@ -332,7 +267,7 @@ def _checked_cotangents(held: _Held, cotangent: Any, spaces: Sequence[ShapedArra
             mend="give one cotangent for each leaf of the result",
         )
     for i, (space, c) in enumerate(zip(spaces, flat, strict=True)):
-        _check_type(space, c, lambda i=i: f"{what}{_path(cotangent, i)}")
+        _check_type(space, c, lambda i=i: f"{what}{leaf_path(cotangent, i)}")
     return [_as_tangent(c, a) for c, a in zip(flat, spaces, strict=True)]
 
 
@@ -367,21 +302,19 @@ def value_and_grad(
       >>> float(value), float(gradient)
       (8.0, 12.0)
     """
-    _check_callable(fun, "value_and_grad")
+    check_function("value_and_grad, argument fun", fun)
 
     @boundary
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
-        chosen, rest = _choose(fun, args, argnums)
-        flat, tree = tree_flatten(chosen)
+        wanted, rest = _choose(fun, args, argnums)
+        flat, tree = tree_flatten(wanted)
         for i, x in enumerate(flat):
-            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"grad, argument{_path(chosen, i)}")
+            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"grad, argument{leaf_path(wanted, i)}")
         function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux)
-        out, program, nonzero, aux = _linearize(function, flat, _name(fun), (lambda: function.aux) if has_aux else None)
+        out, program, nonzero, aux = _linearize(function, flat, function_name(fun))
         _check_grad_output(fun, out, function.out_tree, holomorphic)
-        aval = aval_of(out[0])
-        seed = np.ones((), aval.dtype)[()]
-        cts = [seed] if nonzero[0] else []
+        cts = [np.ones((), aval_of(out[0]).dtype)[()]] if nonzero[0] else []
         bars = _tangents_out(transpose_flat(program, program.consts, cts), [aval_of(x) for x in flat])
         grads = tree_unflatten(tree, bars)
         gradient = tuple(grads) if _is_sequence(argnums) else grads[0]
@@ -425,16 +358,6 @@ def grad(
     return gradient
 
 
-def _check_callable(fun: Any, what: str) -> None:
-    if not callable(fun):
-        raise ArgumentTypeError(
-            f"{what}, argument fun",
-            expected="a function",
-            got=f"{fun!r} of type {type(fun).__name__}",
-            mend="pass the function itself",
-        )
-
-
 def _is_sequence(argnums: Any) -> bool:
     return hasattr(argnums, "__iter__")
 
@@ -466,26 +389,10 @@ def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[t
 def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callable[[], str]) -> None:
     aval = aval_at(x, where)
     if holomorphic:
-        if not dtypes.issubdtype(aval.dtype, np.complexfloating):
-            raise DTypeError(
-                where(),
-                expected="a complex dtype, since holomorphic=True",
-                got=aval.str_short(),
-                mend="convert the argument to complex64, or drop holomorphic",
-            )
-        return
-    if (
-        dtypes.issubdtype(aval.dtype, dtypes.extended)
-        or dtypes.issubdtype(aval.dtype, np.integer)
-        or aval.dtype == np.bool_
-    ):
-        if not allow_int:
-            raise DTypeError(
-                where(),
-                expected="a real or complex floating-point dtype",
-                got=aval.str_short(),
-                mend="convert the argument to float32, choose others by argnums, or pass allow_int=True",
-            )
+        _check_kind(aval, np.complexfloating, where(), "convert the argument to complex64, or drop holomorphic")
+    elif not allow_int:
+        mend = "convert the argument to float32, choose others by argnums, or pass allow_int=True"
+        _check_kind(aval, np.inexact, where(), mend)
 
 
 def _check_forward_input(x: Any, holomorphic: bool, where: Callable[[], str]) -> None:
@@ -510,35 +417,33 @@ def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -
         )
     aval = aval_of(out[0])
     if aval.shape != ():
-        raise _not_scalar(where, aval)
-    if holomorphic:
-        if not dtypes.issubdtype(aval.dtype, np.complexfloating):
-            raise DTypeError(
-                where,
-                expected="a complex dtype, since holomorphic=True",
-                got=aval.str_short(),
-                mend="drop holomorphic, or return a complex value",
-            )
-    elif not dtypes.issubdtype(aval.dtype, np.floating):
-        raise DTypeError(
+        raise _NotScalarError(
             where,
-            expected="a real floating-point dtype",
+            expected="a scalar",
             got=aval.str_short(),
-            mend="return a real value (for complex functions use holomorphic=True, vjp or jvp)",
+            mend="reduce it with .sum() or .mean(), or use jacrev, jacfwd or vjp for array results",
         )
+    if holomorphic:
+        _check_kind(aval, np.complexfloating, where, "drop holomorphic, or return a complex value")
+    else:
+        mend = "return a real value (for complex functions use holomorphic=True, vjp or jvp)"
+        _check_kind(aval, np.floating, where, mend)
+
+
+_KINDS = {
+    np.complexfloating: "a complex dtype, since holomorphic=True",
+    np.floating: "a real floating-point dtype",
+    np.inexact: "a real or complex floating-point dtype",
+}
+
+
+def _check_kind(aval: ShapedArray, kind: Any, where: str, mend: str) -> None:
+    if dtypes.is_extended(aval.dtype) or not dtypes.issubdtype(aval.dtype, kind):
+        raise DTypeError(where, expected=_KINDS[kind], got=aval.str_short(), mend=mend)
 
 
 class _NotScalarError(ArgumentError, TypeError):
     """The result of a differentiated function is no scalar."""
-
-
-def _not_scalar(where: str, aval: ShapedArray) -> ArgumentError:
-    return _NotScalarError(
-        where,
-        expected="a scalar",
-        got=aval.str_short(),
-        mend="reduce it with .sum() or .mean(), or use jacrev, jacfwd or vjp for array results",
-    )
 
 
 def jacfwd(
@@ -559,18 +464,23 @@ def jacfwd(
       >>> phalanx.jacfwd(lambda x: x**2)(jnp.arange(2.0)).tolist()
       [[0.0, 0.0], [0.0, 2.0]]
     """
-    _check_callable(fun, "jacfwd")
+    check_function("jacfwd, argument fun", fun)
 
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        chosen, fill = _choose(fun, args, argnums)
-        flat, tree = tree_flatten(chosen)
+        wanted, fill = _choose(fun, args, argnums)
+        flat, tree = tree_flatten(wanted)
         for i, x in enumerate(flat):
-            _check_forward_input(x, holomorphic, lambda i=i: f"jacfwd, argument{_path(chosen, i)}")
-        result, push, *aux = linearize(lambda *c: fun(*fill(c), **kwargs), *chosen, has_aux=has_aux)
-        columns = batching_vmap(lambda *t: push(*tree_unflatten(tree, t)), _basis(flat), -1)
-        jac = tree_map(lambda y, c: _split_last(c, aval_of(y).shape, flat, tree, argnums), result, columns)
+            _check_forward_input(x, holomorphic, lambda i=i: f"jacfwd, argument{leaf_path(wanted, i)}")
+        result, push, *aux = linearize(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
+        columns = _map_basis(lambda *t: push(*tree_unflatten(tree, t)), flat, -1)
+
+        def split(column: Any) -> Any:
+            whole = tree_unflatten(tree, _pieces(column, flat, -1))
+            return tuple(whole) if _is_sequence(argnums) else whole[0]
+
+        jac = tree_map(split, columns)
         return (jac, *aux) if has_aux else jac
 
     return jacobian
@@ -598,22 +508,21 @@ def jacrev(
       >>> phalanx.jacrev(lambda x: x**2)(jnp.arange(2.0)).tolist()
       [[0.0, 0.0], [0.0, 2.0]]
     """
-    _check_callable(fun, "jacrev")
+    check_function("jacrev, argument fun", fun)
 
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        chosen, fill = _choose(fun, args, argnums)
-        for i, x in enumerate(tree_flatten(chosen)[0]):
-            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"jacrev, argument{_path(chosen, i)}")
-        result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *chosen, has_aux=has_aux)
+        wanted, fill = _choose(fun, args, argnums)
+        for i, x in enumerate(tree_leaves(wanted)):
+            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"jacrev, argument{leaf_path(wanted, i)}")
+        result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
-        rows = batching_vmap(lambda *c: pull(tree_unflatten(tree, c)), _basis(flat), 0)
-        rows = rows if _is_sequence(argnums) else rows[0]
-        pieces = tree_map(lambda r: _split_first(r, flat), rows)
-        order = tree_flatten(rows)[1]
-        jac = [tree_unflatten(order, [p[i] for p in order.flatten_up_to(pieces)]) for i in range(len(flat))]
-        jac = tree_unflatten(tree, jac)
+        rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)
+        leaves, order = tree_flatten(rows if _is_sequence(argnums) else rows[0])
+        # From the pieces of each argument's leaf to a tree of arguments for each leaf of the result.
+        jac = [tree_unflatten(order, row) for row in zip(*(_pieces(r, flat, 0) for r in leaves), strict=True)]
+        jac = tree_unflatten(tree, jac if leaves else [tree_unflatten(order, [])] * len(flat))
         return (jac, *aux) if has_aux else jac
 
     return jacobian
@@ -639,8 +548,9 @@ def hessian(
     return jacfwd(inner, argnums, has_aux=has_aux, holomorphic=holomorphic)
 
 
-def batching_vmap(fun: Callable, basis: list, out_dim: int) -> Any:
-    """Map a function over a stacked basis, with the mapped dimension of each result at `out_dim`."""
+def _map_basis(fun: Callable, leaves: Sequence[Any], out_dim: int) -> Any:
+    """Map a function of arrays like these over the standard basis; the mapped dimension of results is at `out_dim`."""
+    basis = _basis(leaves)
     trees: list = []
 
     def flat_fun(*xs: Any) -> list:
@@ -657,32 +567,25 @@ def batching_vmap(fun: Callable, basis: list, out_dim: int) -> Any:
 def _basis(leaves: Sequence[Any]) -> list:
     """The standard basis of a list of arrays, stacked: for each leaf an array [total, *leaf.shape]."""
     avals = [aval_of(x) for x in leaves]
-    sizes = [a.size for a in avals]
-    total = sum(sizes)
+    total = sum(a.size for a in avals)
     basis, start = [], 0
-    for aval, size in zip(avals, sizes, strict=True):
-        block = np.zeros((total, size), dtypes.to_inexact_dtype(aval.dtype))
-        block[np.arange(start, start + size), np.arange(size)] = 1
+    for aval in avals:
+        block = np.zeros((total, aval.size), dtypes.to_inexact_dtype(aval.dtype))
+        block[np.arange(start, start + aval.size), np.arange(aval.size)] = 1
         basis.append(block.reshape((total, *aval.shape)))
-        start += size
+        start += aval.size
     return basis
 
 
-def _split_last(columns: Any, shape: tuple, flat: Sequence[Any], tree: Any, argnums: Any) -> Any:
+def _pieces(x: Any, leaves: Sequence[Any], dim: int) -> list:
+    """An array cut along its first (0) or last (-1) dimension, which becomes the dimensions of each leaf."""
     pieces, start = [], 0
-    for x in flat:
-        aval = aval_of(x)
-        pieces.append(columns[..., start : start + aval.size].reshape((*shape, *aval.shape)))
-        start += aval.size
-    whole = tree_unflatten(tree, pieces)
-    return tuple(whole) if _is_sequence(argnums) else whole[0]
-
-
-def _split_first(rows: Any, flat: Sequence[Any]) -> list:
-    pieces, start = [], 0
-    for y in flat:
-        aval = aval_of(y)
-        pieces.append(rows[start : start + aval.size].reshape((*aval.shape, *rows.shape[1:])))
+    for aval in map(aval_of, leaves):
+        part = slice(start, start + aval.size)
+        if dim == 0:
+            pieces.append(x[part].reshape((*aval.shape, *x.shape[1:])))
+        else:
+            pieces.append(x[..., part].reshape((*x.shape[:-1], *aval.shape)))
         start += aval.size
     return pieces
 
@@ -704,12 +607,12 @@ def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Any = ()) -> Cal
     """
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree)
-    program = stage(function, [aval_of(x) for x in flat], _name(fun))
-    held = _Held(program.replace(consts=()), tree, function.out_tree, [], program.in_avals, program.out_avals)
+    program = stage(function, [aval_of(x) for x in flat], function_name(fun))
+    held = LinearMap(program, tree, function.out_tree, [], flat, program.outvars)
     return Partial(functools.partial(_apply_transpose, held), list(program.consts))
 
 
-def _apply_transpose(held: _Held, consts: Sequence[Any], cotangent: Any) -> tuple:
+def _apply_transpose(held: LinearMap, consts: Sequence[Any], cotangent: Any) -> tuple:
     cts = _checked_cotangents(held, cotangent, held.out_avals, "the transposed function's argument")
     x_bars = [
         np.zeros(a.shape, a.dtype) if type(x) is Zero else x
@@ -736,8 +639,8 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool =
         raise ArgumentError("fwd_and_bwd, argument jitted", expected="False", got="True", mend="wrap the two in jit")
 
     def forward(*args: Any) -> tuple:
-        chosen, fill = _choose(fun, args, argnums)
-        return vjp(lambda *c: fun(*fill(c)), *chosen, has_aux=has_aux)
+        wanted, fill = _choose(fun, args, argnums)
+        return vjp(lambda *c: fun(*fill(c)), *wanted, has_aux=has_aux)
 
     def backward_half(residuals: Callable, cotangent: Any) -> Any:
         cts = residuals(cotangent)

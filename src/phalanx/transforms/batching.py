@@ -19,9 +19,10 @@ from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
-from phalanx.core.trace import Trace, Tracer, check_leaks, check_outputs, stage
+from phalanx.core.trace import Trace, Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
+from phalanx.transforms.functions import FlatFunction, function_name, leaf_path
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 # move(x, from, to), broadcast(x, size, dim) and split(x, dim, axes): taken by lax, which has the operations.
@@ -49,6 +50,14 @@ class Axis:
     def key(self) -> tuple:
         """What a program derived for this axis depends on."""
         return (self.size, self.name, self.spmd_name, self.split)
+
+    def to_front(self, x: Any, dim: int | None) -> Any:
+        """`x` with its mapped dimension in front, repeated there if it has none."""
+        return to_dim(x, dim, self.size, 0, self.split)
+
+    def to_fronts(self, xs: Sequence[Any], dims: Sequence[int | None]) -> list:
+        """The values, with their mapped dimension in front where they have one."""
+        return [x if d is None else self.to_front(x, d) for x, d in zip(xs, dims, strict=True)]
 
 
 class BatchTracer(Tracer):
@@ -171,9 +180,9 @@ def named_axis(name: Any, size: Any) -> Any:
     return state_extra(axes=(*axes, (name, size, False)))
 
 
-def to_front(x: Any, dim: int | None, size: Any, split: tuple = ()) -> Any:
-    """`x` with its mapped dimension in front, repeated there if it has none."""
-    return to_dim(x, dim, size, 0, split)
+def front_dims(mapped: Sequence[bool]) -> list[int | None]:
+    """The mapped dimensions of values that have them in front, or not at all."""
+    return [0 if m else None for m in mapped]
 
 
 def to_dim(x: Any, dim: int | None, size: Any, target: int, split: tuple = ()) -> Any:
@@ -215,12 +224,10 @@ def _batch_program(
     ]
 
     def fun(*args: Any) -> list:
-        dims_in = [0 if m else None for m in in_mapped]
-        out, out_dims = vmap_flat(lambda *xs: run_program(program, *xs), args, dims_in, axis, program.debug_name)
+        run = functools.partial(run_program, program)
+        out, out_dims = vmap_flat(run, args, front_dims(in_mapped), axis, program.debug_name)
         is_mapped[:] = [bool(w) or d is not None for d, w in zip(out_dims, want, strict=True)]
-        return [
-            to_front(x, d, axis.size, axis.split) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)
-        ]
+        return [axis.to_front(x, d) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)]
 
     derived = stage(fun, avals, f"vmap({program.debug_name})")
     return derived, is_mapped
@@ -266,34 +273,23 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
         in_dims, size = mapped_inputs("vmap", in_axes, args, kwargs, axis_size)
-        trees: list = []
-
-        def flat_fun(*xs: Any) -> list:
-            new_args, new_kwargs = tree_unflatten(tree, xs)
-            out, out_tree = tree_flatten(fun(*new_args, **new_kwargs))
-            check_outputs(out, lambda i: keystr(tree_flatten_with_path(tree_unflatten(out_tree, out))[0][i][0]))
-            trees.append(out_tree)
-            return out
-
+        function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
         axis = Axis(size, axis_name, spmd_axis_name, _explicit_split(leaves, in_dims) or spmd_axis_name or ())
-        out, dims_out = vmap_flat(flat_fun, leaves, in_dims, axis, f"vmap of {getattr(fun, '__name__', 'function')}")
-        out_dims = _output_dims(out_axes, tree_unflatten(trees[0], out))
+        out, dims_out = vmap_flat(function, leaves, in_dims, axis, f"vmap of {function_name(fun)}")
+        result = tree_unflatten(function.out_tree, out)
+        wanted = broadcast_prefix(out_axes, result, what="vmap, out_axes", is_leaf=lambda x: x is None)
         placed = [
-            _place(
-                x, d, want, size, lambda i=i: f"vmap, out_axes for result{_leaf_path(tree_unflatten(trees[0], out), i)}"
-            )
-            for i, (x, d, want) in enumerate(zip(out, dims_out, out_dims, strict=True))
+            _place(x, d, want, size, lambda i=i: f"vmap, out_axes for result{leaf_path(result, i)}")
+            for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
         ]
-        return tree_unflatten(trees[0], placed)
+        return tree_unflatten(function.out_tree, placed)
 
     return mapped
 
 
-def _leaf_path(tree: Any, i: int) -> str:
-    path = tree_flatten_with_path(tree)[0][i][0]
-    if isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], dict) and path[:1]:
-        return keystr(path[1:])  # (args, kwargs): the first key only says which
-    return keystr(path)
+def _argument_path(tree: tuple, i: int) -> str:
+    """The path of leaf `i` of (args, kwargs), without the first key, which only says which."""
+    return keystr(tree_flatten_with_path(tree)[0][i][0][1:])
 
 
 def mapped_inputs(
@@ -318,14 +314,10 @@ def mapped_inputs(
     given = [*given, *([0] * len(tree_flatten(kwargs)[0]))]
     size = _mapped_size(where, leaves, given, axis_size, whole)
     in_dims = [
-        _canonical_dim(d, np.ndim(x), lambda i=i: f"{where}, in_axes for argument{_leaf_path(whole, i)}")
+        _canonical_dim(d, np.ndim(x), lambda i=i: f"{where}, in_axes for argument{_argument_path(whole, i)}")
         for i, (d, x) in enumerate(zip(given, leaves, strict=True))
     ]
     return in_dims, size
-
-
-def _output_dims(out_axes: Any, out: Any) -> list:
-    return broadcast_prefix(out_axes, out, what="vmap, out_axes", is_leaf=lambda x: x is None)
 
 
 def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
@@ -354,7 +346,7 @@ def _mapped_size(where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis
         sizes.setdefault(axis_size, -1)
     if len(sizes) > 1:
         shown = ", ".join(
-            f"{size} ({'axis_size' if i < 0 else 'argument' + _leaf_path(tree, i)})" for size, i in sizes.items()
+            f"{size} ({'axis_size' if i < 0 else 'argument' + _argument_path(tree, i)})" for size, i in sizes.items()
         )
         raise ArgumentError(
             where,
@@ -364,7 +356,9 @@ def _mapped_size(where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis
         )
     if not sizes and any(isinstance(d, int) for d in in_dims):
         i = next(i for i, d in enumerate(in_dims) if isinstance(d, int))
-        _canonical_dim(in_dims[i], np.ndim(leaves[i]), lambda: f"{where}, in_axes for argument{_leaf_path(tree, i)}")
+        _canonical_dim(
+            in_dims[i], np.ndim(leaves[i]), lambda: f"{where}, in_axes for argument{_argument_path(tree, i)}"
+        )
     if not sizes:
         raise ArgumentError(
             where,

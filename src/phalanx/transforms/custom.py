@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.effects import Effects
 from phalanx.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,32 +25,27 @@ from phalanx.core.errors import (
     TreeError,
     check_function,
 )
+from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import Primitive, Roles, Undefined
-from phalanx.core.roles import program_roles
+from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
-from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries, boundary
-from phalanx.transforms.batching import Axis, batch_program, to_front, vmap_flat
+from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
+from phalanx.transforms.calls import ProgramCall
+from phalanx.transforms.functions import FlatFunction, function_name, pair_of
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
 
 
-class SymbolicZero:
+class SymbolicZero(Zero):
     """A tangent that is known to be zero, as rules with `symbolic_zeros=True` see it.
 
     Args:
       aval: the type of the tangent.
     """
 
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: ShapedArray):
-        self.aval = aval
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"SymbolicZero({self.aval.str_short()})"
@@ -62,34 +57,13 @@ def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
     return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
 
 
-def run_flat(fun: Any, *args: Any) -> list:
-    """Call a flat function, which may be a program."""
-    return run_program(fun, *args) if type(fun) is Jaxpr else list(fun(*args))
-
-
-class _CustomCall(Primitive):
+class _CustomCall(ProgramCall):
     """What the calls of `custom_jvp` and `custom_vjp` share: `fun` is a flat function, or its program once staged."""
 
-    multiple = True
-    holds_program = True
-    says_shardings = True
-    settle = settled_call("fun")
-    batch = None
-
-    def roles(self, *avals: Any, fun: Jaxpr, **rules: Any) -> Roles:
-        return program_roles(fun)
-
-    def result(self, *avals: Any, fun: Any, **rules: Any) -> list:
-        return fun.out_avals
-
-    def effects(self, *avals: Any, fun: Any, **rules: Any) -> Effects:
-        return fun.effects
+    program = "fun"
 
     def run(self, *args: Any, fun: Any, **rules: Any) -> list:
-        return run_flat(fun, *args)
-
-    def lower(self, ctx: Any, *operands: Any, fun: Jaxpr, **rules: Any) -> list:
-        return ctx.emit(fun, operands)
+        return run_program(fun, *args) if type(fun) is Jaxpr else list(fun(*args))
 
     def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
         """Record the call with the function's program, constants in front."""
@@ -112,41 +86,24 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
         return rule(primals[num_consts:], tangents[num_consts:])
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, fun: Any, rule: Callable, num_consts: int) -> tuple:
-        moved, mapped, batched, out_mapped = _batch_call(axis, args, dims, fun)
+        moved, mapped, batched = _batch_call(axis, args, dims, fun)
+        ins = front_dims(mapped[num_consts:])
 
         def batched_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
             count = len(primals)
-            nonzero = [type(t) is not Zero for t in tangents]
-            flat = [*primals, *(t for t in tangents if type(t) is not Zero)]
-            ins = mapped[num_consts:]
-            dims_in = [0 if m else None for m in (*ins, *(m for m, nz in zip(ins, nonzero, strict=True) if nz))]
-            shown: list[bool] = []
 
             def one(*xs: Any) -> list:
-                given = iter(xs[count:])
-                dots = [next(given) if nz else Zero.like(p) for p, nz in zip(xs, nonzero, strict=False)]
-                out, out_dot = rule(list(xs[:count]), dots)
-                shown[:] = [type(t) is not Zero for t in out_dot]
-                return [*out, *(t for t in out_dot if type(t) is not Zero)]
+                out, out_dot = rule(list(xs[:count]), list(xs[count:]))
+                return [*out, *out_dot]
 
-            out, out_dims = vmap_flat(one, flat, dims_in, axis, "custom_jvp")
-            results = len(shown)
-            ys = [
-                to_front(x, d, axis.size, axis.split) if m else x
-                for x, d, m in zip(out, out_dims, out_mapped, strict=False)
-            ]
-            dots = iter(zip(out[results:], out_dims[results:], strict=True))
-            y_dots: list[Any] = []
-            for y, m, has in zip(ys, out_mapped, shown, strict=True):
-                if not has:
-                    y_dots.append(Zero.like(y))
-                else:
-                    t, d = next(dots)
-                    y_dots.append(to_front(t, d, axis.size, axis.split) if m else t)
-            return ys, y_dots
+            pairs = _vmap(one, [*primals, *tangents], [*ins, *ins], axis, "custom_jvp")
+            results = len(pairs) // 2
+            ys = list(itertools.starmap(axis.to_front, pairs[:results]))
+            dots = zip(ys, pairs[results:], strict=True)
+            return ys, [Zero.like(y) if type(t) is Zero else axis.to_front(t, d) for y, (t, d) in dots]
 
         out = self(*moved, fun=batched, rule=batched_rule, num_consts=num_consts)
-        return out, [0 if m else None for m in out_mapped]
+        return out, [0] * len(out)
 
 
 def _closed_over(kind: str) -> TraceError:
@@ -159,34 +116,40 @@ def _closed_over(kind: str) -> TraceError:
 
 
 def _batch_call(axis: Axis, args: Any, dims: Any, fun: Any) -> tuple:
-    """Arguments with mapped dimensions in front, which are mapped, the batched function, which results are mapped."""
-    moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims, strict=True)]
-    mapped = [d is not None for d in dims]
+    """Arguments with mapped dimensions in front, which of them are mapped, and the function of many examples."""
+    moved, mapped = axis.to_fronts(args, dims), [d is not None for d in dims]
+    if type(fun) is not Jaxpr and all(not isinstance(x, Tracer) or x.concrete is not None for x in moved):
+        # A function that may look at its arguments is not staged, by which it would lose sight of them.
+        return moved, mapped, _mapped_function(fun, mapped, axis)
     if type(fun) is not Jaxpr:
-        avals = [aval_of(x) for x in moved]
-        inner = [a.with_shape(a.shape[1:]) if m else a for a, m in zip(avals, mapped, strict=True)]
-        if _may_look(moved):
-            return moved, mapped, _mapped_function(fun, mapped, axis), [True] * _count_results(fun, inner)
-        fun = stage(fun, inner, getattr(fun, "__name__", "fn"))
-    batched, out_mapped = batch_program(fun, axis, mapped, True)
-    return moved, mapped, batched, out_mapped
-
-
-def _may_look(args: Sequence[Any]) -> bool:
-    """Whether a function run on these values may look at them, so that staging it would lose something."""
-    return all(not isinstance(x, Tracer) or x.concrete is not None for x in args)
-
-
-def _count_results(fun: Callable, avals: Sequence[ShapedArray]) -> int:
-    return len(stage(fun, avals, "shape").outvars)
+        avals = [aval_of(x) if d is None else aval_of(x).without_dim(d) for x, d in zip(args, dims, strict=True)]
+        fun = stage(fun, avals, function_name(fun))
+    return moved, mapped, batch_program(fun, axis, mapped, True)[0]
 
 
 def _mapped_function(fun: Callable, mapped: Sequence[bool], axis: Axis) -> Callable:
     def batched(*xs: Any) -> list:
-        out, out_dims = vmap_flat(fun, xs, [0 if m else None for m in mapped], axis)
-        return [to_front(x, d, axis.size, axis.split) for x, d in zip(out, out_dims, strict=True)]
+        out, out_dims = vmap_flat(fun, xs, front_dims(mapped), axis)
+        return list(map(axis.to_front, out, out_dims))
 
     return batched
+
+
+def _vmap(fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: Axis, name: str) -> list[tuple[Any, Any]]:
+    """Map a flat function that takes and gives symbolic zeros among its values: the results with their dimensions."""
+    has = [type(x) is not Zero for x in args]
+    zeros = [
+        Zero(x.aval if d is None else x.aval.without_dim(d))
+        for x, d in zip(others(args, has), others(dims, has), strict=True)
+    ]
+    found: list = []
+
+    def dense(*xs: Any) -> list:
+        found[:] = fun(*merged(has, xs, zeros))
+        return [x for x in found if type(x) is not Zero]
+
+    pairs = zip(*vmap_flat(dense, chosen(args, has), chosen(dims, has), axis, name), strict=True)
+    return merged([type(x) is not Zero for x in found], pairs, [(x, None) for x in found if type(x) is Zero])
 
 
 custom_jvp_call_p = CustomJVPCall()
@@ -201,11 +164,10 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
         primals, tangents = primals[num_consts:], tangents[num_consts:]
         perturbed = tuple(type(t) is not Zero for t in tangents)
         out, residuals = fwd(primals, perturbed)
-        given = [t for t in tangents if type(t) is not Zero]
         out_avals = tuple(aval_of(x).to_tangent() for x in out)
-        live = [i for i, a in enumerate(out_avals) if a.dtype != dtypes.float0]
-        if not live:
+        if all(a.dtype == dtypes.float0 for a in out_avals):
             return out, [Zero(a) for a in out_avals]
+        given = chosen(tangents, perturbed)
         out_dot = custom_linear_p(
             *residuals, *given, bwd=bwd, num_residuals=len(residuals), perturbed=perturbed, out_avals=out_avals
         )
@@ -214,9 +176,9 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, fun: Any, fwd: Callable, bwd: Callable, num_consts: int
     ) -> tuple:
-        moved, mapped, batched, out_mapped = _batch_call(axis, args, dims, fun)
+        moved, mapped, batched = _batch_call(axis, args, dims, fun)
         ins = mapped[num_consts:]
-        residual_mapped: list[bool] = []
+        residual_dims: list[int | None] = []
 
         def batched_fwd(primals: Sequence[Any], perturbed: tuple) -> tuple:
             counts: list[int] = []
@@ -226,21 +188,16 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
                 counts.append(len(out))
                 return [*out, *residuals]
 
-            flat, flat_dims = vmap_flat(one, primals, [0 if m else None for m in ins], axis, "custom_vjp")
+            flat, found = vmap_flat(one, primals, front_dims(ins), axis, "custom_vjp")
             n = counts[0]
-            out = [to_front(x, d, axis.size, axis.split) for x, d in zip(flat[:n], flat_dims[:n], strict=True)]
-            residual_mapped[:] = [d is not None for d in flat_dims[n:]]
-            residuals = [
-                x if d is None else to_front(x, d, axis.size, axis.split)
-                for x, d in zip(flat[n:], flat_dims[n:], strict=True)
-            ]
-            return out, residuals
+            residual_dims[:] = front_dims([d is not None for d in found[n:]])
+            return list(map(axis.to_front, flat[:n], found[:n])), axis.to_fronts(flat[n:], found[n:])
 
         def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
-            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_mapped, ins)
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
 
         out = self(*moved, fun=batched, fwd=batched_fwd, bwd=batched_bwd, num_consts=num_consts)
-        return out, [0 if m else None for m in out_mapped]
+        return out, [0] * len(out)
 
 
 def _batch_bwd(
@@ -249,35 +206,20 @@ def _batch_bwd(
     residuals: Sequence[Any],
     cts: Sequence[Any],
     perturbed: tuple,
-    residual_mapped: Sequence[bool],
+    residual_dims: Sequence[int | None],
     in_mapped: Sequence[bool],
 ) -> list:
     """Map a backward rule; cotangents of inputs that are not mapped are summed over the examples."""
     count = len(residuals)
-    present = [type(c) is not Zero for c in cts]
-    shapes = [c.aval.with_shape(c.aval.shape[1:]) if type(c) is Zero else None for c in cts]
-    shown: list[bool] = []
-
-    def one(*xs: Any) -> list:
-        given = iter(xs[count:])
-        full = [next(given) if a is None else Zero(a) for a in shapes]
-        out = bwd(list(xs[:count]), full, perturbed)
-        shown[:] = [type(x) is not Zero for x in out]
-        return [x for x in out if type(x) is not Zero]
-
-    flat = [*residuals, *(c for c in cts if type(c) is not Zero)]
-    dims_in = [0 if m else None for m in residual_mapped] + [0] * sum(present)
-    out, out_dims = vmap_flat(one, flat, dims_in, axis, "custom_vjp")
-    pairs = iter(zip(out, out_dims, strict=True))
-    result: list[Any] = []
-    for has, m in zip(shown, in_mapped, strict=True):
-        if not has:
-            result.append(Zero(ShapedArray((), dtypes.float0)))
-            continue
-        x, d = next(pairs)
-        x = to_front(x, d, axis.size, axis.split)
-        result.append(x if m else vector_space.sum(x, 0))
-    return result
+    pairs = _vmap(
+        lambda *xs: bwd(list(xs[:count]), list(xs[count:]), perturbed),
+        [*residuals, *cts],
+        [*residual_dims, *[0] * len(cts)],
+        axis,
+        "custom_vjp",
+    )
+    x_bars = [x if type(x) is Zero else axis.to_front(x, d) for x, d in pairs]
+    return [x if m or type(x) is Zero else vector_space.sum(x, 0) for x, m in zip(x_bars, in_mapped, strict=True)]
 
 
 custom_vjp_call_p = CustomVJPCall()
@@ -313,21 +255,18 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
                 mend="this is a fault of a transformation; report it",
             )
         x_bars = bwd(list(residuals), list(cts), perturbed)
-        chosen = [x for x, p in zip(x_bars, perturbed, strict=True) if p]
-        return (*([None] * num_residuals), *chosen)
+        return (*[None] * num_residuals, *chosen(x_bars, perturbed))
 
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
     ) -> tuple:
-        moved = [
-            to_front(x, d, axis.size, axis.split) if i >= num_residuals or d is not None else x
-            for i, (x, d) in enumerate(zip(args, dims, strict=True))
-        ]
-        residual_mapped = [d is not None for d in dims[:num_residuals]]
+        n = num_residuals
+        moved = [*axis.to_fronts(args[:n], dims[:n]), *map(axis.to_front, args[n:], dims[n:])]
+        residual_dims = front_dims([d is not None for d in dims[:n]])
         ins = [True] * len(perturbed)
 
         def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
-            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_mapped, ins)
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
 
         wide = tuple(a.with_shape((axis.size, *a.shape)) for a in out_avals)
         out = self(*moved, bwd=batched_bwd, num_residuals=num_residuals, perturbed=perturbed, out_avals=wide)
@@ -373,9 +312,9 @@ def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
 
 
 class _CustomFunction:
-    """What `custom_jvp` and `custom_vjp` objects share: the function and its arguments without derivatives."""
+    """What `custom_jvp` and `custom_vjp` objects share: the function, its arguments without derivatives, the call."""
 
-    __call__: Callable
+    setters: ClassVar[str]  # what defines the rules, for messages
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
         check_function(f"{type(self).__name__}, argument fun", fun)
@@ -386,6 +325,42 @@ class _CustomFunction:
             names = list(inspect.signature(fun).parameters)
             nondiff = tuple(sorted({*nondiff, *(names.index(n) for n in nondiff_argnames)}))
         self.nondiff_argnums = nondiff
+        self.symbolic_zeros = False
+
+    def _is_complete(self) -> bool:
+        raise NotImplementedError  # each says whether its rules are set
+
+    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
+        """Bind the primitive on flat arguments; `trees` holds the structure of the result once that is known."""
+        raise NotImplementedError  # each binds its own
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = _resolve(self.fun, args, kwargs)
+        if not self._is_complete():
+            raise TraceError(
+                f"call of {code_position(self.fun)}",
+                expected=f"a {type(self).__name__} function with a rule",
+                got="none",
+                mend=f"define it with {self.setters}",
+            )
+        if state.trace is None:
+            return self.fun(*args)
+        static, dynamic, call = self._split(args)
+        leaves, tree = tree_flatten(dynamic)
+        trees: list = []
+
+        def fun(*xs: Any) -> list:
+            out, out_tree = tree_flatten(call(self.fun, tree_unflatten(tree, xs)))
+            trees[:] = [out_tree]
+            return out
+
+        fun.__name__ = function_name(self.fun)
+        out = self._bind(fun, leaves, tree, trees, static, call)
+        return tree_unflatten(trees[0], out)
+
+    def _shown(self, zero: Any) -> Any:
+        """A tangent or cotangent as the user's rules see it."""
+        return SymbolicZero(zero.aval) if self.symbolic_zeros and type(zero) is Zero else instantiate(zero)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -435,7 +410,8 @@ class custom_jvp(_CustomFunction):
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable | None = None
-        self.symbolic_zeros = False
+
+    setters = "defjvp or defjvps"
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (result, tangent)`."""
@@ -459,44 +435,20 @@ class custom_jvp(_CustomFunction):
 
         self.defjvp(jvp)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = _resolve(self.fun, args, kwargs)
-        if self.jvp is None:
-            raise TraceError(
-                f"call of {code_position(self.fun)}",
-                expected="a custom_jvp function with a rule",
-                got="none",
-                mend="define it with defjvp or defjvps",
-            )
-        if state.trace is None:
-            return self.fun(*args)
-        static, dynamic, call = self._split(args)
-        leaves, tree = tree_flatten(dynamic)
-        trees: list = []
+    def _is_complete(self) -> bool:
+        return self.jvp is not None
 
-        def fun(*xs: Any) -> list:
-            out, out_tree = tree_flatten(call(self.fun, tree_unflatten(tree, xs)))
-            trees[:] = [out_tree]
-            return out
-
-        fun.__name__ = self.fun.__name__ if hasattr(self.fun, "__name__") else "custom_jvp"
+    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
         rule = functools.partial(self._apply_rule, static, tree, trees)
-        out = custom_jvp_call_p(*leaves, fun=fun, rule=rule, num_consts=0)
-        return tree_unflatten(trees[0], out)
+        return custom_jvp_call_p(*leaves, fun=fun, rule=rule, num_consts=0)
 
     def _apply_rule(
         self, static: list, tree: Any, trees: list, primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple:
-        if self.symbolic_zeros:
-            shown = [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
-        else:
-            shown = [instantiate(t) for t in tangents]
-        result = self.jvp(*static, tuple(tree_unflatten(tree, primals)), tuple(tree_unflatten(tree, shown)))
+        shown = tree_unflatten(tree, [self._shown(t) for t in tangents])
         where = f"jvp rule of {code_position(self.fun)}"
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise ArgumentTypeError(
-                where, expected="a pair (result, tangent)", got=repr(result), mend="return (result, tangent)"
-            )
+        result = self.jvp(*static, tuple(tree_unflatten(tree, primals)), tuple(shown))
+        result = pair_of(where, result, "(result, tangent)")
         out, out_tree = tree_flatten(result[0])
         trees[:] = [out_tree]
         out_dot = _derivative_leaves(result[1], result[0])
@@ -563,57 +515,32 @@ class custom_vjp(_CustomFunction):
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable | None = None
         self.bwd: Callable | None = None
-        self.symbolic_zeros = False
+
+    setters = "defvjp"
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the rules: `fwd(*args) -> (result, residuals)`, `bwd(*nondiff, residuals, cotangent) -> cotangents`."""
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = _resolve(self.fun, args, kwargs)
-        if self.fwd is None or self.bwd is None:
-            raise TraceError(
-                f"call of {code_position(self.fun)}",
-                expected="a custom_vjp function with rules",
-                got="none",
-                mend="define them with defvjp",
-            )
-        if state.trace is None:
-            return self.fun(*args)
-        static, dynamic, call = self._split(args)
-        leaves, tree = tree_flatten(dynamic)
-        trees: list = []
-        residual_trees: list = []
+    def _is_complete(self) -> bool:
+        return self.fwd is not None and self.bwd is not None
 
-        def fun(*xs: Any) -> list:
-            out, out_tree = tree_flatten(call(self.fun, tree_unflatten(tree, xs)))
-            trees[:] = [out_tree]
-            return out
+    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
+        residual_trees: list = []
+        leaf_avals = [aval_of(x) for x in leaves]
 
         def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
             if self.symbolic_zeros:
                 xs = [_CustomPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
-            result = call(self.fwd, tree_unflatten(tree, xs))
-            if not isinstance(result, tuple | list) or len(result) != 2:
-                raise ArgumentTypeError(
-                    f"fwd rule of {code_position(self.fun)}",
-                    expected="a pair (result, residuals)",
-                    got=repr(result),
-                    mend="return (result, residuals)",
-                )
-            out, out_tree = tree_flatten(result[0])
-            residuals, residual_tree = tree_flatten(result[1])
-            trees[:] = [out_tree]
-            residual_trees[:] = [residual_tree]
+            where = f"fwd rule of {code_position(self.fun)}"
+            result = pair_of(where, call(self.fwd, tree_unflatten(tree, xs)), "(result, residuals)")
+            (out, *trees[:]), (residuals, *residual_trees[:]) = map(tree_flatten, result)
             return out, residuals
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
             return self._apply_bwd(static, tree, trees[0], residual_trees[0], leaf_avals, residuals, cts)
 
-        leaf_avals = [aval_of(x) for x in leaves]
-        fun.__name__ = self.fun.__name__ if hasattr(self.fun, "__name__") else "custom_vjp"
-        out = custom_vjp_call_p(*leaves, fun=fun, fwd=fwd, bwd=bwd, num_consts=0)
-        return tree_unflatten(trees[0], out)
+        return custom_vjp_call_p(*leaves, fun=fun, fwd=fwd, bwd=bwd, num_consts=0)
 
     def _apply_bwd(
         self,
@@ -625,8 +552,8 @@ class custom_vjp(_CustomFunction):
         residuals: Sequence[Any],
         cts: Sequence[Any],
     ) -> list:
-        shown = [SymbolicZero(c.aval) if self.symbolic_zeros and type(c) is Zero else instantiate(c) for c in cts]
-        result = self.bwd(*static, tree_unflatten(residual_tree, residuals), tree_unflatten(out_tree, shown))
+        shown = tree_unflatten(out_tree, [self._shown(c) for c in cts])
+        result = self.bwd(*static, tree_unflatten(residual_tree, residuals), shown)
         where = f"bwd rule of {code_position(self.fun)}"
         arguments = tree_unflatten(tree, avals)
         if isinstance(result, list):
@@ -749,22 +676,15 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list]:
       6.0
     """
     leaves, tree = tree_flatten(example_args)
-    trees: list = []
-
-    def flat(*xs: Any) -> list:
-        out, out_tree = tree_flatten(fun(*tree_unflatten(tree, xs)))
-        trees.append(out_tree)
-        return out
-
-    program = stage(flat, [aval_of(x) for x in leaves], getattr(fun, "__name__", "fn"))
+    function = FlatFunction(fun, tree)
+    program = stage(function, [aval_of(x) for x in leaves], function_name(fun))
     hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, dtypes.inexact) for c in program.consts]
-    consts = [c for c, h in zip(program.consts, hoistable, strict=True) if h]
+    consts = chosen(program.consts, hoistable)
 
     def converted(*args: Any) -> Any:
         count = len(args) - len(consts)
-        given = iter(args[count:])
-        values = [next(given) if h else c for c, h in zip(program.consts, hoistable, strict=True)]
+        values = merged(hoistable, args[count:], others(program.consts, hoistable))
         flat_args, _ = tree_flatten(args[:count])
-        return tree_unflatten(trees[0], run_program(program.replace(consts=values), *flat_args))
+        return tree_unflatten(function.out_tree, run_program(program.replace(consts=values), *flat_args))
 
     return converted, consts

@@ -12,55 +12,26 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.effects import Effects
-from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
-from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import Primitive, Roles
-from phalanx.core.roles import program_roles
+from phalanx.core.errors import TraceError, TreeError, check_function
+from phalanx.core.flags import chosen, merged, others
+from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
-from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundaries
 from phalanx.engine.seat import Seat
-from phalanx.transforms.autodiff import FlatFunction
-from phalanx.transforms.batching import Axis, to_front
-from phalanx.transforms.forward import jvp_program
-from phalanx.transforms.linearization import join_tangents, split_tangents
+from phalanx.transforms.batching import Axis, front_dims
+from phalanx.transforms.calls import DerivedCall
+from phalanx.transforms.functions import FlatFunction, function_name, pair_of
 from phalanx.tree import tree_broadcast, tree_flatten, tree_unflatten
 
 # map(f, xs): the loop over a leading dimension, which lax has.
 loops = Seat(taken_by="phalanx.lax")
 
 
-class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
+class CustomVmapCall(DerivedCall, name="custom_vmap_call"):
     """A call of a function with its own batching rule: (*constants, *inputs) -> results of `fun`."""
 
-    holds_program = True
-    says_shardings = True
-    settle = settled_call("fun")
-    batch = None
-
-    def roles(self, *avals: Any, fun: Jaxpr, **_: Any) -> Roles:
-        return program_roles(fun)
-
-    def result(self, *avals: Any, fun: Jaxpr, rule: Callable, num_consts: int) -> list:
-        return fun.out_avals
-
-    def effects(self, *avals: Any, fun: Jaxpr, **_: Any) -> Effects:
-        return fun.effects
-
-    def run(self, *args: Any, fun: Jaxpr, **_: Any) -> list:
-        return run_program(fun, *args)
-
-    def lower(self, ctx: Any, *operands: Any, fun: Jaxpr, **_: Any) -> list:
-        return ctx.emit(fun, operands)
-
-    def jvp(self, primals: Any, tangents: Any, *, fun: Jaxpr, rule: Callable, num_consts: int) -> tuple:
-        nonzero, given = split_tangents(tangents)
-        derived, has = jvp_program(fun, nonzero)
-        out = run_program(derived, *primals, *given)
-        count = len(fun.outvars)
-        return out[:count], join_tangents(fun.out_avals, has, out[count:])
+    program = "fun"
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, fun: Jaxpr, rule: Callable, num_consts: int) -> tuple:
         if any(d is not None for d in dims[:num_consts]):
@@ -71,9 +42,8 @@ class CustomVmapCall(Primitive, name="custom_vmap_call", multiple=True):
                 mend="pass the value as an argument",
             )
         mapped = [d is not None for d in dims[num_consts:]]
-        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)][num_consts:]
-        out, out_mapped = rule(axis.size, mapped, moved)
-        return out, [0 if m else None for m in out_mapped]
+        out, out_mapped = rule(axis.size, mapped, axis.to_fronts(args, dims)[num_consts:])
+        return out, front_dims(out_mapped)
 
 
 custom_vmap_call_p = CustomVmapCall()
@@ -99,8 +69,7 @@ class custom_vmap:
     """
 
     def __init__(self, fun: Callable):
-        if not callable(fun):
-            raise ArgumentTypeError("custom_vmap, argument fun", expected="a function", got=repr(fun), mend="pass one")
+        check_function("custom_vmap, argument fun", fun)
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.vmap_rule: Callable | None = None
@@ -122,19 +91,13 @@ class custom_vmap:
             return self.fun(*args, **kwargs)
         leaves, tree = tree_flatten(args)
         function = FlatFunction(self.fun, tree, kwargs)
-        program = stage(function, [aval_of(x) for x in leaves], getattr(self.fun, "__name__", "custom_vmap"))
+        program = stage(function, [aval_of(x) for x in leaves], function_name(self.fun))
         out_tree = function.out_tree
 
         def rule(size: Any, mapped: Sequence[bool], xs: Sequence[Any]) -> tuple[list, list[bool]]:
-            result = self.vmap_rule(size, list(tree_unflatten(tree, mapped)), *tree_unflatten(tree, xs))
             where = f"vmap rule of {code_position(self.fun)}"
-            if not isinstance(result, tuple | list) or len(result) != 2:
-                raise ArgumentTypeError(
-                    where,
-                    expected="a pair (result, out_batched)",
-                    got=repr(result),
-                    mend="return (result, out_batched)",
-                )
+            result = self.vmap_rule(size, list(tree_unflatten(tree, mapped)), *tree_unflatten(tree, xs))
+            result = pair_of(where, result, "(result, out_batched)")
             out, got_tree = tree_flatten(result[0])
             if got_tree != out_tree:
                 raise TreeError(
@@ -167,13 +130,11 @@ def sequential_vmap(fun: Callable) -> custom_vmap:
     def rule(axis_size: Any, in_batched: list, *args: Any) -> tuple:
         leaves, tree = tree_flatten(args)
         flags = tree_flatten(tuple(in_batched))[0]
-        mapped = [x for x, m in zip(leaves, flags) if m]
 
         def one(xs: Sequence[Any]) -> Any:
-            given = iter(xs)
-            return fun(*tree_unflatten(tree, [next(given) if m else x for x, m in zip(leaves, flags)]))
+            return fun(*tree_unflatten(tree, merged(flags, xs, others(leaves, flags))))
 
-        out = loops.map(one, mapped)
+        out = loops.map(one, chosen(leaves, flags))
         return out, tree_unflatten(tree_flatten(out)[1], [True] * len(tree_flatten(out)[0]))
 
     return function

@@ -12,6 +12,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
+from phalanx.core.flags import chosen, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 from phalanx.core.primitive import Primitive
 from phalanx.core.tangent import Linear, Zero, conform, instantiate, vector_space
@@ -187,10 +188,8 @@ def transpose_program(
 def _transpose_program(
     program: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], want: Sequence[bool]
 ) -> tuple[Jaxpr, list[bool]]:
-    known_vars = [v for v, lin in zip(program.invars, linear, strict=True) if not lin]
-    linear_vars = [v for v, lin in zip(program.invars, linear, strict=True) if lin]
+    known_vars, linear_vars = others(program.invars, linear), chosen(program.invars, linear)
     out_avals = [a.to_tangent() for a in program.out_avals]
-    ct_avals = [a for a, nz in zip(out_avals, nonzero, strict=True) if nz]
     present: list[bool] = []
 
     def fun(*args: Any) -> list:
@@ -202,7 +201,9 @@ def _transpose_program(
         present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, want, strict=True)]
         return [instantiate(x) for x, p in zip(x_bars, present, strict=True) if p]
 
-    derived = stage(fun, [*(v.aval for v in known_vars), *ct_avals], f"transpose({program.debug_name})")
+    derived = stage(
+        fun, [*(v.aval for v in known_vars), *chosen(out_avals, nonzero)], f"transpose({program.debug_name})"
+    )
     return derived, present
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.config import state
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, Var, run_program
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
@@ -93,7 +94,7 @@ def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
 def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
     """Which tangents are not zero, and those."""
     nonzero = [type(t) is not Zero for t in tangents]
-    return nonzero, [t for t, nz in zip(tangents, nonzero, strict=True) if nz]
+    return nonzero, chosen(tangents, nonzero)
 
 
 def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.effects import no_effects
+from phalanx.core.flags import chosen, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 
 # A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool.
@@ -114,19 +115,18 @@ class _Splitter:
             for v, w in zip(program.outvars, self.want_unknown, strict=True)
         ]
         out_instantiated = [u or w for u, w in zip(out_unknown, self.want_instantiated, strict=True)]
-        unknown_outvars = [v for v, inst in zip(program.outvars, out_instantiated, strict=True) if inst]
+        unknown_outvars = chosen(program.outvars, out_instantiated)
         for v in unknown_outvars:
             self.make_available(v)
         unknown = self._unknown_part(unknown_outvars)
         residuals = [v for v in self.residuals if v in set(unknown.invars)]
         known_outputs = [not u for u in out_unknown]
-        known_outvars = [v for v, k in zip(program.outvars, known_outputs, strict=True) if k]
-        known_in = [v for v, u in zip(program.invars, self.unknown_in, strict=True) if not u]
-        known = Jaxpr(known_in, self.known_eqns, [*known_outvars, *residuals], debug_name=program.debug_name)
+        known_in, known_out = others(program.invars, self.unknown_in), chosen(program.outvars, known_outputs)
+        known = Jaxpr(known_in, self.known_eqns, [*known_out, *residuals], debug_name=program.debug_name)
         known, _ = eliminate_dead_code(known, [True] * len(known.outvars), instantiate=True)
         read = set(unknown.invars) - set(residuals)
         takes = [v in read for v in program.invars]
-        unknown.invars = [*residuals, *(v for v, t in zip(program.invars, takes, strict=True) if t)]
+        unknown.invars = [*residuals, *chosen(program.invars, takes)]
         return Split(known, unknown, out_instantiated, known_outputs, takes, [v.aval for v in residuals])
 
     def _unknown_part(self, outvars: list) -> Jaxpr:
@@ -136,7 +136,7 @@ class _Splitter:
         smaller, used = eliminate_dead_code(part, [True] * len(outvars))
         # Residuals that only dead equations wanted are pruned; unknown inputs stay, since callers pass them.
         keep = [u or v in self.unknown for v, u in zip(inputs, used, strict=True)]
-        return smaller.replace(invars=[v for v, k in zip(inputs, keep, strict=True) if k])
+        return smaller.replace(invars=chosen(inputs, keep))
 
     def deal(self, eqn: Eqn) -> None:
         """Give one equation to the known part, the unknown part, or both."""
@@ -158,7 +158,7 @@ class _Splitter:
 
     def _give_to_unknown(self, eqn: Eqn, skip: set | frozenset = frozenset()) -> None:
         for atom in eqn.invars:
-            if atom not in skip if type(atom) is not Literal else False:
+            if type(atom) is not Literal and atom not in skip:
                 self.make_available(atom)
         self.unknown_eqns.append(eqn)
         self.unknown.update(eqn.outvars)
@@ -171,8 +171,7 @@ class _Splitter:
 
     def _recompute(self, eqn: Eqn) -> None:
         for atom in eqn.invars:
-            if type(atom) is not Literal:
-                self.make_available(atom)
+            self.make_available(atom)
         self.unknown_eqns.append(eqn)
         self.available.update(eqn.outvars)
 
@@ -191,12 +190,3 @@ def has_known_work(jaxpr: Jaxpr, unknown: Sequence[bool]) -> bool:
         else:
             return True
     return any(v not in waiting for v in jaxpr.outvars)
-
-
-def prune_residuals(program: Jaxpr, count: int) -> tuple[Jaxpr, list[int]]:
-    """Drop those of a program's first `count` inputs that it does not read; give the numbers of those kept."""
-    read: set[Var] = {v for v in program.outvars if type(v) is not Literal}
-    for eqn in program.eqns:
-        read.update(a for a in eqn.invars if type(a) is not Literal)
-    kept = [i for i, v in enumerate(program.invars[:count]) if v in read]
-    return program.replace(invars=[*(program.invars[i] for i in kept), *program.invars[count:]]), kept

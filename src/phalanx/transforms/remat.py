@@ -13,21 +13,18 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.effects import Effects
 from phalanx.core.errors import TraceError, check_function
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
+from phalanx.core.flags import chosen, others
+from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles
-from phalanx.core.roles import program_roles
 from phalanx.core.source import code_position
-from phalanx.core.tangent import Zero, is_linear
 from phalanx.core.trace import stage
-from phalanx.core.varying import settled_call
 from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import hlo
-from phalanx.transforms.autodiff import FlatFunction
-from phalanx.transforms.batching import batch_program, to_front
+from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
-from phalanx.transforms.linear import LinearTrace, transpose_program
+from phalanx.transforms.functions import FlatFunction
+from phalanx.transforms.linear import LinearTrace
 from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -145,25 +142,8 @@ class CheckpointPolicies:
 checkpoint_policies = CheckpointPolicies()
 
 
-class Remat(Primitive, name="checkpoint", multiple=True):
+class Remat(DivisibleCall, name="checkpoint"):
     """A call of a program whose inner values are computed again when it is differentiated: inputs -> outputs."""
-
-    holds_program = True
-    says_shardings = True
-    settle = settled_call("jaxpr")
-    batch = None
-
-    def roles(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Roles:
-        return program_roles(jaxpr)
-
-    def result(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> list:
-        return jaxpr.out_avals
-
-    def effects(self, *avals: Any, jaxpr: Jaxpr, **_: Any) -> Effects:
-        return jaxpr.effects
-
-    def run(self, *args: Any, jaxpr: Jaxpr, **_: Any) -> list:
-        return run_program(jaxpr, *args)
 
     def lower(
         self, ctx: Any, *operands: Any, jaxpr: Jaxpr, policy: Policy, prevent_cse: bool, differentiated: bool
@@ -172,102 +152,33 @@ class Remat(Primitive, name="checkpoint", multiple=True):
             operands = tuple(hlo.OptimizationBarrierOp(list(operands)).results)
         return ctx.emit(jaxpr, operands)
 
-    def jvp(self, primals: Any, tangents: Any, *, jaxpr: Jaxpr, **options: Any) -> tuple:
-        nonzero, given = split_tangents(tangents)
-        derived, has = jvp_program(jaxpr, nonzero)
-        out = _bind(derived, [*primals, *given], options)
-        count = len(jaxpr.outvars)
-        return out[:count], join_tangents(jaxpr.out_avals, has, out[count:])
+    def parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Split:
+        return split_program(params["jaxpr"], unknown, instantiated_inputs=True, policy=params["policy"])
+
+    def derived(self, params: dict, program: Jaxpr, ins: Any, outs: Any, change: str) -> dict:
+        return params | {"jaxpr": program, "differentiated": params["differentiated"] or change == "unknown"}
 
     def linearize(self, trace: LinearTrace, primals: Any, tangents: Any, params: dict) -> tuple:
         jaxpr = params["jaxpr"]
         nonzero, given = split_tangents(tangents)
         derived, has = jvp_program(jaxpr, nonzero)
+        args = [*derived.consts, *primals, *given]
+        unknown = [False] * (len(args) - len(given)) + [True] * len(given)
         count = len(jaxpr.outvars)
         parts = split_program(
-            derived.hoist(),
-            [False] * (len(derived.consts) + len(primals)) + [True] * len(given),
+            derived.derive("hoisted", derived.hoist),
+            unknown,
             instantiated_inputs=True,
             policy=params["policy"],
             unknown_outputs=[False] * count + [True] * sum(has),
         )
-        args = [*derived.consts, *primals, *given]
-        known = run_program(parts.known, *args[: len(derived.consts) + len(primals)])
-        out_dot = self._record(trace, parts, known[count:], args, params)
+        known = run_program(parts.known, *others(args, unknown))
+        waiting = [*known[count:], *chosen(args, parts.unknown_inputs)]
+        out_dot = self.record(trace, waiting, self.derived(params, parts.unknown, (), (), "unknown"))
         return known[:count], join_tangents(jaxpr.out_avals, has, out_dot)
-
-    def _record(
-        self, trace: LinearTrace, parts: Split, residuals: Sequence[Any], args: Sequence[Any], params: dict
-    ) -> list:
-        """Record the part that waits, with what it needs from the part that ran."""
-        unknown_args = [x for x, t in zip(args, parts.unknown_inputs) if t]
-        atoms = [trace.atom(x) for x in (*residuals, *unknown_args)]
-        options = params | {"jaxpr": parts.unknown, "differentiated": True}
-        return trace.record(self, atoms, tuple(a.aval for a in atoms), options)
-
-    def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
-        parts = split_program(
-            params["jaxpr"], [trace.is_unknown(x) for x in args], instantiated_inputs=True, policy=params["policy"]
-        )
-        known = run_program(parts.known, *(x for x in args if not trace.is_unknown(x)))
-        count = sum(parts.known_outputs)
-        waiting = iter(self._record(trace, parts, known[count:], args, params))
-        ready = iter(known[:count])
-        return [next(ready) if k else next(waiting) for k in parts.known_outputs]
-
-    def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
-        """The two halves of an equation inside a program that is split, and the residuals between them."""
-        params = eqn.params
-        parts = split_program(params["jaxpr"], unknown, instantiated_inputs=True, policy=params["policy"])
-        residuals = [Var(a) for a in parts.residuals]
-        known = eqn.replace(
-            invars=[a for a, u in zip(eqn.invars, unknown) if not u],
-            outvars=[*(v for v, k in zip(eqn.outvars, parts.known_outputs) if k), *residuals],
-            params=params | {"jaxpr": parts.known},
-            effects=parts.known.effects,
-        )
-        waiting = eqn.replace(
-            invars=[*residuals, *(a for a, t in zip(eqn.invars, parts.unknown_inputs) if t)],
-            outvars=[v for v, u in zip(eqn.outvars, parts.unknown_outputs) if u],
-            params=params | {"jaxpr": parts.unknown, "differentiated": True},
-            effects=parts.unknown.effects,
-        )
-        return known if known.outvars or known.effects else None, waiting, residuals
-
-    def transpose(self, y_bars: Any, *operands: Any, jaxpr: Jaxpr, **options: Any) -> tuple:
-        linear = [is_linear(x) for x in operands]
-        nonzero = [type(c) is not Zero for c in y_bars]
-        derived, has = transpose_program(jaxpr, linear, nonzero)
-        given = [x for x, lin in zip(operands, linear) if not lin]
-        out = iter(_bind(derived, [*given, *(c for c in y_bars if type(c) is not Zero)], options))
-        present = iter(has)
-        return tuple((next(out) if next(present) else None) if lin else None for lin in linear)
-
-    def batch_axis(self, axis: Any, args: Any, dims: Any, *, jaxpr: Jaxpr, **options: Any) -> tuple:
-        derived, mapped = batch_program(jaxpr, axis, [d is not None for d in dims])
-        moved = [to_front(x, d, axis.size, axis.split) if d is not None else x for x, d in zip(args, dims)]
-        return _bind(derived, moved, options), [0 if m else None for m in mapped]
-
-    @staticmethod
-    def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
-        """The call without the outputs nobody reads."""
-        smaller, kept = eliminate_dead_code(eqn.params["jaxpr"], used)
-        if not any(used) and not smaller.effects:
-            return None
-        return eqn.replace(
-            invars=[a for a, k in zip(eqn.invars, kept) if k],
-            outvars=[v for v, u in zip(eqn.outvars, used) if u],
-            params=eqn.params | {"jaxpr": smaller},
-            effects=smaller.effects,
-        )
 
 
 remat_p = Remat()
-
-
-def _bind(program: Jaxpr, args: Sequence[Any], options: dict) -> list:
-    """Call a program as a checkpointed one, its constants as leading inputs."""
-    return remat_p(*program.consts, *args, jaxpr=program.derive("hoisted", program.hoist), **options)
 
 
 def checkpoint(
@@ -332,7 +243,7 @@ def checkpoint(
         program = stage(function, [aval_of(x) for x in leaves], f"checkpoint of {code_position(fun)}")
         program.debug_name = getattr(fun, "__name__", "checkpoint")
         options = {"policy": chosen, "prevent_cse": prevent_cse, "differentiated": False}
-        return tree_unflatten(function.out_tree, _bind(program, leaves, options))
+        return tree_unflatten(function.out_tree, remat_p.call(leaves, options | {"jaxpr": program}))
 
     return checkpointed
 

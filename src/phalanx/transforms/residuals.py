@@ -13,8 +13,9 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal
 from phalanx.core.source import code_position, summary
 from phalanx.core.trace import stage
+from phalanx.transforms.functions import FlatFunction
 from phalanx.transforms.linearization import linearize_program
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path
 
 
 def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
@@ -28,12 +29,8 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
       The type of each value, and where it is from.
     """
     leaves, tree = tree_flatten((args, kwargs))
-
-    def flat(*xs: Any) -> list:
-        call_args, call_kwargs = tree_unflatten(tree, xs)
-        return tree_flatten(fun(*call_args, **call_kwargs))[0]
-
-    program = stage(flat, [aval_of(x) for x in leaves], code_position(fun))
+    function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
+    program = stage(function, [aval_of(x) for x in leaves], code_position(fun))
     halves = linearize_program(program, [True] * len(leaves))
     primal = halves.primal
     paths = [keystr(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]

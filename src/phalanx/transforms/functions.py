@@ -1,0 +1,80 @@
+"""Functions as transformations take them: of flat arguments and results, with the trees kept beside.
+
+Builds on `core.trace`; `vmap`, the derivatives, `checkpoint` and the custom rules all flatten what users write with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.source import code_position
+from phalanx.core.trace import check_outputs
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+class FlatFunction:
+    """A function of a pytree of arguments, as one of flat arguments and flat results.
+
+    Args:
+      fun: the function.
+      in_tree: the structure of `args`.
+      kwargs: keyword arguments passed as they are.
+      has_aux: whether it returns a pair of results and other values.
+    """
+
+    __slots__ = ("aux", "fun", "has_aux", "in_tree", "kwargs", "out_tree")
+
+    def __init__(self, fun: Callable, in_tree: Any, kwargs: dict | None = None, has_aux: bool = False):
+        self.fun = fun
+        self.in_tree = in_tree
+        self.kwargs = kwargs or {}
+        self.has_aux = has_aux
+        self.out_tree: Any = None
+        self.aux: Any = None
+
+    @property
+    def __name__(self) -> str:
+        return function_name(self.fun)
+
+    def __call__(self, *leaves: Any) -> list:
+        out = self.fun(*tree_unflatten(self.in_tree, leaves), **self.kwargs)
+        if self.has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise ArgumentTypeError(
+                    f"the result of {code_position(self.fun)}",
+                    expected="a pair (result, aux), since has_aux=True",
+                    got=f"{type(out).__name__}",
+                    mend="return (result, aux), or drop has_aux",
+                )
+            out, self.aux = out
+        flat, self.out_tree = tree_flatten(out)
+        check_outputs(flat, lambda i: leaf_path(out, i))
+        return flat
+
+
+def function_name(fun: Any) -> str:
+    """What a function is called in messages and programs."""
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def leaf_path(tree: Any, i: int) -> str:
+    """The path of leaf `i` of a tree, as text."""
+    return keystr(tree_flatten_with_path(tree)[0][i][0])
+
+
+def pair_of(where: str, result: Any, names: str) -> Any:
+    """What a user's rule returned, refused unless it is a pair.
+
+    Args:
+      where: the rule, in words.
+      result: what it returned.
+      names: what the pair is, such as `(result, tangent)`.
+
+    Raises:
+      ArgumentTypeError: it is no pair.
+    """
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise ArgumentTypeError(where, expected=f"a pair {names}", got=repr(result), mend=f"return {names}")
+    return result
