@@ -335,3 +335,29 @@ def test_an_eager_choice_compiles_once(monkeypatch):
         if n == 0:
             compiled.clear()
     assert compiled == []
+
+
+def test_an_operand_may_be_none_and_stand_before_each_function():
+    assert float(lax.cond(True, lambda _: 1.0, lambda _: 2.0, operand=None)) == 1.0
+    assert float(lax.switch(1, [lambda _: 1.0, lambda _: 2.0], operand=None)) == 2.0
+    assert float(lax.cond(False, 1.0, lambda x: x, 2.0, lambda x: -x)) == -2.0
+
+
+def test_branches_never_lose_the_kind_of_a_weak_result():
+    for first, second in ((lambda: 1.5, lambda: jnp.int32(2)), (lambda: 2, lambda: jnp.bool_(True))):
+        for pair in ((first, second), (second, first)):
+            with pytest.raises(ArgumentTypeError, match=r"cond, the result of false_fun: expected"):
+                lax.cond(True, *pair)
+    for pair in ((lambda: 2, lambda: 1.5), (lambda: 1.5, lambda: 2)):
+        out = lax.cond(True, *pair), lax.cond(False, *pair)
+        assert {float(x) for x in out} == {1.5, 2.0} and all(x.dtype == "float32" and x.weak_type for x in out)
+    assert lax.cond(True, lambda: 1.5, lambda: jnp.bfloat16(2)).dtype == "bfloat16"
+
+
+def test_a_condition_in_a_tuple_is_refused():
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.while_loop(lambda c: (c < 1,), lambda c: c, 1.0)
+    assert str(e.value) == (
+        "while_loop, the result of cond_fun: expected a boolean scalar, got a tree, PyTreeDef((*,)), of bool[].\n"
+        "  To mend: compare, or reduce with .any() or .all()."
+    )

@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, AxisError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, TreeError
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -66,3 +66,21 @@ def test_errors_name_the_argument():
     assert "the same for all examples, since out_axes is None" in str(e.value)
     with pytest.raises(TreeError):
         phalanx.vmap(lambda x: x, ({"a": 0},))((A, A))
+
+
+def test_what_cannot_be_mapped_is_named():
+    for call, text in (
+        (lambda: phalanx.vmap(3), "vmap, argument fun: expected a function, got 3."),
+        (
+            lambda: phalanx.vmap(lambda x: x)("a"),
+            "vmap, argument[0]: expected an array or a scalar, got 'a' of type str.",
+        ),
+        (
+            lambda: phalanx.vmap(lambda x: x, in_axes="a")(jnp.ones(3)),
+            "vmap, in_axes for argument[0]: expected an int or None, got 'a'.",
+        ),
+    ):
+        with pytest.raises(ArgumentTypeError) as e:
+            call()
+        assert str(e.value).startswith(text)
+    assert phalanx.vmap(lambda x: x, in_axes=np.int64(1))(jnp.ones((2, 3))).shape == (3, 2)

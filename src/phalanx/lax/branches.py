@@ -8,10 +8,11 @@ element by element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from phalanx.core import dtypes
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of, token_aval
 from phalanx.core.effects import Effects, no_effects
@@ -28,6 +29,7 @@ from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.comparison import clamp, eq
 from phalanx.lax.convert import convert_element_type
+from phalanx.lax.family import kind_of
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.select import select_n
 from phalanx.lax.unrolled import runs_in_python
@@ -284,13 +286,18 @@ def _split_cond(branches: tuple, unknown: Sequence[bool], policy: Policy) -> tup
     return known, tuple(waiting), waits, sum(map(len, residuals))
 
 
-def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = None) -> Any:
+# What tells `operand=None`, an argument, from none given.
+NO_OPERAND: Final = object()
+
+
+def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = NO_OPERAND) -> Any:
     """Call one of several functions, chosen when the program runs.
 
     Args:
       index: an integer scalar, clamped to the number of branches.
       branches: functions of the operands with results of the same structure and types.
       operands: their arguments.
+      operand: the one argument, in the older spelling.
 
     Returns:
       The result of `branches[index](*operands)`.
@@ -304,7 +311,7 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
       >>> int(phalanx.lax.switch(1, [lambda x: x, lambda x: 2 * x], 5))
       10
     """
-    if operand is not None:
+    if operand is not NO_OPERAND:
         operands = (operand,)
     branches = list(branches)
     if not branches or not all(map(callable, branches)):
@@ -322,15 +329,14 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     return choose("switch", number, branches, operands, names=[f"branches[{i}]" for i in range(len(branches))])
 
 
-def cond(
-    pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = None, linear: Any = None
-) -> Any:
+def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = NO_OPERAND) -> Any:
     """Call one of two functions, chosen when the program runs.
 
     Args:
       pred: a boolean or numeric scalar.
       true_fun, false_fun: functions of the operands with results of the same structure and types.
       operands: their arguments.
+      operand: the one argument, in the older spelling.
 
     Returns:
       The result of the chosen function.
@@ -344,8 +350,12 @@ def cond(
       >>> int(phalanx.lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5))
       6
     """
-    if operand is not None:
+    if operand is not NO_OPERAND:
         operands = (operand,)
+    if len(operands) == 2 and callable(operands[1]) and callable(false_fun) and not callable(true_fun):
+        # The oldest spelling, with an operand before each function.
+        x, f, y, g = true_fun, false_fun, *operands
+        return cond(pred, lambda x, y: f(x), lambda x, y: g(y), x, y)
     if not (callable(true_fun) and callable(false_fun)):
         raise ArgumentTypeError(
             "cond, arguments true_fun and false_fun",
@@ -430,25 +440,35 @@ def _opened(program: Jaxpr, number: int, types: tuple) -> Jaxpr:
 
 
 def _unweakened(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
-    """Programs whose results agree where they differ in weak types only: the weak ones are converted."""
+    """Programs whose results agree where promotion makes weak ones those of the others: the weak ones are converted."""
     if len({len(p.outvars) for p in programs}) != 1:
         return list(programs)
-    wanted = []
-    for column in zip(*(p.out_avals for p in programs)):
-        strong = next((a for a in column if not a.weak_type), column[0])
-        wanted.append(strong)
+    wanted = [_common_type(column) for column in zip(*(p.out_avals for p in programs))]
     out = []
     for p in programs:
-        if all(a.matches(w) or not a.weak_type for a, w in zip(p.out_avals, wanted)):
+        moved = [w if w is not None and a.weak_type and not a.matches(w) else None for a, w in zip(p.out_avals, wanted)]
+        if not any(moved):
             out.append(p)
             continue
 
-        def fun(*args: Any, p: Jaxpr = p) -> list:
-            return [
-                vector_space.convert(x, w.dtype) if a.weak_type else x
-                for x, a, w in zip(run_program(p, *args), p.out_avals, wanted)
-            ]
+        def fun(*args: Any, p: Jaxpr = p, moved: list = moved) -> list:
+            results = zip(run_program(p, *args), moved)
+            return [x if w is None else vector_space.as_type(x, w.dtype, w.weak_type) for x, w in results]
 
         key = ("unweakened", tuple(wanted))
         out.append(p.derive(key, lambda p=p, fun=fun: stage(fun, p.in_avals, p.debug_name).hoist()))
     return out
+
+
+def _common_type(avals: Sequence[ShapedArray]) -> ShapedArray | None:
+    """The type of a result in all branches, if weak types explain how they differ."""
+    strong = [a for a in avals if not a.weak_type]
+    first = avals[0]
+    if len(strong) == len(avals) or any(a.shape != first.shape or kind_of(a.dtype) == "extended" for a in avals):
+        return None
+    dtype, weak = first.dtype, first.weak_type
+    for a in avals[1:]:
+        dtype, weak = dtypes.promote_pair(dtype, weak, a.dtype, a.weak_type)
+    if any(a.dtype != dtype for a in strong):
+        return None
+    return strong[0] if strong else first.update(dtype=dtype, weak_type=weak)

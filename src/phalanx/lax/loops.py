@@ -33,7 +33,7 @@ from phalanx.lax.while_primitive import while_p
 from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import vmap
 from phalanx.transforms.custom_batching import loops
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
 
 
 def scan(
@@ -236,7 +236,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     flat, avals, (body, after) = promote_carry(flat, make)
     check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")
     cond = stage_body(cond_fun, in_tree, avals, "while_loop condition")
-    check_predicate("while_loop, the result of cond_fun", cond.program.out_avals)
+    check_predicate("while_loop, the result of cond_fun", cond.program.out_avals, cond.out_tree)
     out = while_p(
         *cond.consts,
         *body.consts,
@@ -249,13 +249,14 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     return tree_unflatten(tree, out)
 
 
-def check_predicate(what: str, avals: Sequence[ShapedArray]) -> None:
+def check_predicate(what: str, avals: Sequence[ShapedArray], tree: Any) -> None:
     """Refuse a condition that is not one boolean scalar."""
-    if len(avals) != 1 or avals[0].shape != () or avals[0].dtype != np.bool_:
+    if not treedef_is_leaf(tree) or avals[0].shape != () or avals[0].dtype != np.bool_:
+        shown = ", ".join(a.str_short() for a in avals) or "nothing"
         raise ArgumentTypeError(
             what,
             expected="a boolean scalar",
-            got=", ".join(a.str_short() for a in avals) or "nothing",
+            got=shown if treedef_is_leaf(tree) else f"a tree, {tree}, of {shown}",
             mend="compare, or reduce with .any() or .all()",
         )
 

@@ -8,15 +8,16 @@ environment of `state.context`, where collectives find it.
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state, state_extra
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
 from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.trace import Trace, Tracer, check_leaks, stage
@@ -264,6 +265,7 @@ def vmap(
       >>> phalanx.vmap(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.arange(2.0)).tolist()
       [0.0, 1.0]
     """
+    check_function("vmap, argument fun", fun)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     spmd_axis_name = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
@@ -312,21 +314,26 @@ def mapped_inputs(
     leaves = tree_flatten(whole)[0]
     given = broadcast_prefix(in_axes, args, what=f"{where}, in_axes", is_leaf=lambda x: x is None)
     given = [*given, *([0] * len(tree_flatten(kwargs)[0]))]
-    size = _mapped_size(where, leaves, given, axis_size, whole)
-    in_dims = [
-        _canonical_dim(d, np.ndim(x), lambda i=i: f"{where}, in_axes for argument{_argument_path(whole, i)}")
-        for i, (d, x) in enumerate(zip(given, leaves, strict=True))
+    shapes = [
+        aval_at(x, lambda i=i: f"{where}, argument{_argument_path(whole, i)}").shape for i, x in enumerate(leaves)
     ]
-    return in_dims, size
+    in_dims = [
+        _canonical_dim(d, len(shape), lambda i=i: f"{where}, in_axes for argument{_argument_path(whole, i)}")
+        for i, (d, shape) in enumerate(zip(given, shapes, strict=True))
+    ]
+    return in_dims, _mapped_size(where, shapes, in_dims, axis_size, whole)
 
 
 def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
     if d is None:
         return None
     if not isinstance(d, int):
-        raise ArgumentTypeError(
-            where(), expected="an int or None", got=f"{d!r}", mend="give the number of the dimension to map over"
-        )
+        try:
+            d = operator.index(d)
+        except TypeError:
+            raise ArgumentTypeError(
+                where(), expected="an int or None", got=f"{d!r}", mend="give the number of the dimension to map over"
+            ) from None
     if not -ndim <= d < ndim:
         raise AxisError(
             where(),
@@ -337,11 +344,13 @@ def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
     return d % ndim
 
 
-def _mapped_size(where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis_size: int | None, tree: Any) -> Any:
+def _mapped_size(
+    where: str, shapes: Sequence[tuple], in_dims: Sequence[int | None], axis_size: int | None, tree: Any
+) -> Any:
     sizes: dict[Any, int] = {}
-    for i, (x, d) in enumerate(zip(leaves, in_dims, strict=True)):
-        if isinstance(d, int) and -np.ndim(x) <= d < np.ndim(x):
-            sizes.setdefault(np.shape(x)[d], i)
+    for i, (shape, d) in enumerate(zip(shapes, in_dims, strict=True)):
+        if d is not None:
+            sizes.setdefault(shape[d], i)
     if axis_size is not None:
         sizes.setdefault(axis_size, -1)
     if len(sizes) > 1:
@@ -353,11 +362,6 @@ def _mapped_size(where: str, leaves: Sequence[Any], in_dims: Sequence[Any], axis
             expected="mapped dimensions of one size",
             got=shown,
             mend="make the sizes agree, or give None in in_axes for arguments that are not mapped",
-        )
-    if not sizes and any(isinstance(d, int) for d in in_dims):
-        i = next(i for i, d in enumerate(in_dims) if isinstance(d, int))
-        _canonical_dim(
-            in_dims[i], np.ndim(leaves[i]), lambda: f"{where}, in_axes for argument{_argument_path(tree, i)}"
         )
     if not sizes:
         raise ArgumentError(
