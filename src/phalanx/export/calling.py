@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import effects
-from phalanx.core.aval import ShapedArray
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.dtypes import is_extended
 from phalanx.core.effects import Effect, Effects
 from phalanx.core.errors import ArgumentTypeError, RuleError, ShapeError, ShardingError, TreeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
@@ -23,8 +24,9 @@ from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck, PlatformError
 from phalanx.export.exported import Exported, cotangent_type, has_derivative
 from phalanx.export.verification import check_main
-from phalanx.lax import full
+from phalanx.lax import full, reshard_p
 from phalanx.lax.constraint import constrain
+from phalanx.lax.explicit import open_type
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
@@ -63,27 +65,68 @@ def caller(exported: Exported) -> Callable[[tuple, dict], Any]:
         leaves, tree = tree_flatten((args, kwargs))
         if tree != exported.in_tree:
             raise _other_tree(exported, args, kwargs)
-        return tree_unflatten(exported.out_tree, function(*leaves))
+        try:
+            mesh = next((s.mesh for x in leaves if (s := aval_of(x).sharding) is not None), None)
+        except ArgumentTypeError:
+            raise _no_array(exported, leaves) from None
+        if mesh is None:
+            results = function(*leaves)
+        else:  # How the program splits its arguments is its own affair; how its results lie is known where it says so.
+            results = _split_as_exported(exported, function(*map(open_type, leaves)), mesh)
+        return tree_unflatten(exported.out_tree, results)
 
     return call
+
+
+def _split_as_exported(exported: Exported, results: Sequence[Any], mesh: Any) -> list:
+    """Results whose types say how they lie over the Explicit axes of `mesh`, if it has the axes of the export."""
+    out = []
+    for y, stored in zip(results, exported.out_shardings, strict=True):
+        if isinstance(stored, NamedSharding) and stored.mesh.shape == mesh.shape:
+            if set(stored.spec.axes) <= set(mesh.explicit_axes):
+                y = reshard_p(y, sharding=NamedSharding(mesh, stored.spec))
+        out.append(y)
+    return out
+
+
+_AS_ARRAY = "convert it with phalanx.numpy.asarray"
+
+
+def _no_array(exported: Exported, leaves: Sequence[Any]) -> ArgumentTypeError:
+    """The error for the first argument that is no array."""
+    for name, x in zip(argument_names(exported), leaves, strict=True):
+        try:
+            aval_of(x)
+        except ArgumentTypeError as error:
+            where = f"call of exported {exported.fun_name}, argument {name}"
+            return ArgumentTypeError(where, expected=error.expected, got=error.got, mend=_AS_ARRAY)
+    raise AssertionError("one of them is none")
 
 
 def _other_tree(exported: Exported, args: tuple, kwargs: dict) -> TreeError:
     """The error for arguments of another structure: the first place where they differ, by its path."""
     where = f"call of exported {exported.fun_name}"
     positional, named = exported.in_tree.children()
-    wanted = positional.children()
+    wanted, keys = positional.children(), named.node_data()[1]
     if len(args) != len(wanted):
         return TreeError(
             where,
-            expected=f"{len(wanted)} positional arguments ({', '.join(exported.parameters)})",
+            expected=f"{len(wanted)} positional argument{'' if len(wanted) == 1 else 's'} "
+            f"({', '.join(_parameter(exported, i) for i in range(len(wanted)))})",
             got=str(len(args)),
-            mend="pass the arguments that it was exported for; defaults are not part of an artifact",
+            mend="pass the arguments that it was exported for; defaults and static ones are not part of an artifact",
         )
-    for i, (structure, arg) in enumerate(zip(wanted, args, strict=True)):
-        for error in equality_errors(structure, arg, what=f"{where}, argument {_parameter(exported, i)}"):
-            return error
-    return next(equality_errors(named, kwargs, what=f"{where}, keyword arguments"))
+    if set(kwargs) != set(keys):
+        return TreeError(
+            where,
+            expected=f"the keyword arguments {', '.join(keys)}" if keys else "no keyword arguments",
+            got=", ".join(sorted(kwargs)) or "none",
+            mend="pass the arguments that it was exported for; defaults and static ones are not part of an artifact",
+        )
+    names = [_parameter(exported, i) for i in range(len(wanted))]
+    parts = [*zip(names, wanted, args), *((key, s, kwargs[key]) for key, s in zip(keys, named.children()))]
+    found = (e for name, s, arg in parts for e in equality_errors(s, arg, what=f"{where}, argument {name}"))
+    return next(found)
 
 
 def _parameter(exported: Exported, i: int) -> str:
@@ -118,7 +161,9 @@ def _result_types(exported: Exported, avals: Sequence[ShapedArray]) -> list[Shap
                 f"{where}, argument {argument_names(exported)[i]}",
                 expected=f"an array of type {wanted.str_short()}",
                 got=got.str_short(),
-                mend="convert it with astype",
+                mend="make keys with random.key(seed, impl=...) or random.wrap_key_data"
+                if is_extended(wanted.dtype)
+                else "convert it with astype",
             )
         if got.ndim != wanted.ndim or not all(
             is_symbolic(m) or same_dim(n, m) for n, m in zip(got.shape, wanted.shape, strict=True)

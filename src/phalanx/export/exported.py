@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from phalanx.core import dtypes, effects
+from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, run_program
@@ -224,11 +225,11 @@ def export(
             got=f"{fun_jit!r} of type {type(fun_jit).__name__}",
             mend="export(phalanx.jit(f))(...)",
         )
-    chosen = _checked_platforms(platforms)
+    chosen, disabled = _checked_platforms(platforms), _checked_disabled(disabled_checks)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
         traced = maker.trace(*args, **kwargs)
-        return _export(traced, chosen, tuple(disabled_checks))
+        return _export(traced, chosen, disabled)
 
     return exporter
 
@@ -242,6 +243,13 @@ def default_export_platform() -> str:
 def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
     if platforms is None:
         return (default_export_platform(),)
+    if isinstance(platforms, str):
+        raise ArgumentTypeError(
+            "export, argument platforms",
+            expected="a list of names",
+            got=f"the name {platforms!r}",
+            mend=f"give platforms=[{platforms!r}]",
+        )
     chosen = tuple("cuda" if p == "gpu" else p for p in platforms)
     for platform in chosen:
         if platform not in PLATFORMS or chosen.count(platform) > 1:
@@ -256,7 +264,21 @@ def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSafetyCheck, ...]) -> Exported:
+def _checked_disabled(checks: Any) -> tuple[DisabledSafetyCheck, ...]:
+    if isinstance(checks, list | tuple) and all(isinstance(check, DisabledSafetyCheck) for check in checks):
+        return tuple(checks)
+    raise ArgumentTypeError(
+        "export, argument disabled_checks",
+        expected="a list of checks",
+        got=checks,
+        mend="give disabled_checks=[DisabledSafetyCheck.custom_call(name)], or [DisabledSafetyCheck.platform()]",
+    )
+
+
+def _export(
+    traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSafetyCheck, ...], parameters: Sequence[str] = ()
+) -> Exported:
+    """Lower a traced function; `parameters` are what its positional parameters are called, where it does not say."""
     name = traced.fun_name
     if traced.is_open:
         raise TraceError(
@@ -266,11 +288,13 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
             mend="pass that value as an argument",
         )
     program, options, call = traced.program, traced.options, traced._call
+    held = [ArrayType(t.aval, types.on_stand_ins(t.sharding), t.committed) for t in traced.argument_types()]
+    declared, out_declared = (list(map(types.on_stand_ins, s)) for s in (options.in_shardings, options.out_shardings))
     devices, in_shardings, _ = resolve(
         program,
-        traced.argument_types(),
-        options.in_shardings,
-        options.out_shardings,
+        held,
+        declared,
+        out_declared,
         lambda i: f"export of {name}, argument {call.path(i)}",
         lambda i: f"export of {name}, result {i}",
     )
@@ -280,14 +304,21 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         name=name,
         devices=devices,
         in_shardings=in_shardings,
-        out_shardings=options.out_shardings,
+        out_shardings=out_declared,
         keep_unused=options.keep_unused,
         disabled=disabled,
         names=call.path,
     )
     count = len(devices)
-    in_avals, out_avals = tuple(program.in_avals), tuple(program.out_avals)
-    names = tuple(call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0])))
+    # What types say of results over Explicit axes is part of the export as much as what the user says.
+    out_shardings = [
+        types.on_devices(a.sharding, devices) if s is None else s
+        for s, a in zip(out_declared, program.out_avals, strict=True)
+    ]
+    in_avals, out_avals = (tuple(a.unsharded() for a in avals) for avals in (program.in_avals, program.out_avals))
+    called = [call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0]))]
+    paths = parameters or [call.path(i) for i in range(len(in_avals))]
+    results = [f"cotangent of result{traced.result_path(i)}" for i in range(len(out_avals))]
     ordered = effects.ordered(program.effects)
     return Exported(
         fun_name=name,
@@ -296,7 +327,7 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         out_tree=traced.out_tree,
         out_avals=out_avals,
         in_shardings=tuple(types.stored(s, count, a) for s, a in zip(in_shardings, in_avals, strict=True)),
-        out_shardings=tuple(types.stored(s, count, a) for s, a in zip(options.out_shardings, out_avals, strict=True)),
+        out_shardings=tuple(types.stored(s, count, a) for s, a in zip(out_shardings, out_avals, strict=True)),
         nr_devices=count,
         platforms=platforms,
         ordered_effects=tuple(e.name for e in ordered),
@@ -305,10 +336,10 @@ def _export(traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSaf
         mlir_module_serialized=portable.artifact,
         calling_convention_version=maximum_supported_calling_convention_version,
         module_kept_var_idx=portable.kept,
-        parameters=names,
+        parameters=tuple(parameters or called),
         constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
         _get_vjp=functools.cache(
-            lambda: _export_vjp(name, program, in_shardings, options.out_shardings, platforms, disabled)
+            lambda: _export_vjp(name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *results])
         ),
     )
 
@@ -332,6 +363,7 @@ def _export_vjp(
     out_shardings: Sequence[Any],
     platforms: tuple[str, ...],
     disabled: tuple[DisabledSafetyCheck, ...],
+    parameters: Sequence[str],
 ) -> Exported:
     count = len(program.invars)
 
@@ -356,6 +388,5 @@ def _export_vjp(
         ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
         for a, s in zip([*program.in_avals, *cotangents], [*in_shardings, *out_shardings], strict=True)
     ]
-    return export(jit(backward, out_shardings=tuple(in_shardings)), platforms=platforms, disabled_checks=disabled)(
-        *shapes
-    )
+    traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
+    return _export(traced, platforms, disabled, parameters)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from phalanx.core.errors import ArgumentError, PhalanxError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, PhalanxError
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export import types
 from phalanx.export.checks import DisabledSafetyCheck
@@ -36,14 +36,36 @@ _DIGEST = hashlib.sha256().digest_size
 
 def write(exported: Exported, vjp_order: int = 0) -> bytearray:
     """Write an artifact; see `Exported.serialize`."""
-    if vjp_order < 0 or int(vjp_order) != vjp_order:
+    if type(vjp_order) is not int or vjp_order < 0:
         raise ArgumentError(
             f"serialize of exported {exported.fun_name}, argument vjp_order",
             expected="a number of orders, 0 or more",
             got=vjp_order,
             mend="give 1 for the gradient",
         )
-    derivative = write(exported.vjp(), vjp_order - 1) if vjp_order else b""
+    orders = _orders(exported, vjp_order)
+    if len(orders) <= vjp_order:
+        raise ArgumentError(
+            f"serialize of exported {exported.fun_name}, argument vjp_order",
+            expected=f"at most {len(orders) - 1}, as many derivatives as this artifact was read with",
+            got=vjp_order,
+            mend="export the function again: a derivative cannot be made from an artifact",
+        )
+    out = bytearray()
+    for each in reversed(orders):
+        out = _write_one(each, out)
+    return out
+
+
+def _orders(exported: Exported, most: int) -> list[Exported]:
+    """The program and its derivatives, up to `most` of them or as many as there are."""
+    found = [exported]
+    while len(found) <= most and found[-1].has_vjp():
+        found.append(found[-1].vjp())
+    return found
+
+
+def _write_one(exported: Exported, derivative: bytearray) -> bytearray:
     header = json.dumps(_header(exported), separators=(",", ":"), ensure_ascii=False).encode()
     program = exported.mlir_module_serialized
     head = _HEAD.pack(MAGIC, VERSION, len(header), len(program), len(derivative))
@@ -93,7 +115,15 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
 
     Raises:
       ArtifactError: the bytes are no artifact, are of a later version, were cut off or altered.
+      ArgumentTypeError: `blob` is not bytes.
     """
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise ArgumentTypeError(
+            "deserialize, argument blob",
+            expected="bytes",
+            got=f"a {type(blob).__name__}",
+            mend="give what serialize gave, or path.read_bytes()",
+        )
     data = memoryview(blob).cast("B")
     header, program, derivative = split(data)
     if not derivative:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from phalanx.engine.runtime import HloSharding
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.random.generators import generator_of
 from phalanx.random.keys import key_dtype
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import hlo_of_tiling, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
 
@@ -87,13 +88,38 @@ def _read_dtype(name: str) -> Any:
     raise wrong("a dtype of this version of phalanx", name)
 
 
+@dataclass(frozen=True, order=True)
+class StandIn:
+    """A device that nobody has to have: an export over an `AbstractMesh` is for as many of them as it says."""
+
+    id: int
+    process_index: int = 0
+    platform: str = "stand-in"
+    device_kind: str = "stand-in"
+
+
+def on_stand_ins(sharding: Sharding | None) -> Sharding | None:
+    """A sharding that names no devices over ones that stand for them; any other as it is."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        return on_devices(sharding, [StandIn(i) for i in range(sharding.mesh.size)])
+    return sharding
+
+
+def on_devices(sharding: Sharding | None, devices: Sequence[Any]) -> Sharding | None:
+    """A sharding that names no devices over these, in partition order; any other as it is."""
+    if not isinstance(sharding, NamedSharding) or not isinstance(mesh := sharding.mesh, AbstractMesh):
+        return sharding
+    laid_out = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
+    return NamedSharding(Mesh(laid_out, mesh.axis_names, mesh.axis_types), sharding.spec)
+
+
 def stored(sharding: Sharding | None, num_devices: int, aval: ShapedArray) -> StoredSharding:
     """A sharding without its devices."""
     if sharding is None or num_devices == 1:
         return None
     if isinstance(sharding, NamedSharding):
         mesh = sharding.mesh
-        return NamedSharding(AbstractMesh(mesh.axis_sizes, mesh.axis_names, mesh.axis_types), sharding.spec)
+        return NamedSharding(AbstractMesh(mesh.axis_sizes, mesh.axis_names), sharding.spec)
     return sharding._to_xla_hlo_sharding(physical_aval(aval).ndim)
 
 
