@@ -121,7 +121,7 @@ def test_a_sharding_knows_its_devices(mesh):
     single = SingleDeviceSharding(mesh.flat_devices[1])
     assert single.device_set == {mesh.flat_devices[1]} and single.is_fully_replicated and single.num_devices == 1
     assert single.shard_shape((3, 5)) == (3, 5)
-    assert sharding.with_leading_dim("y").spec == P("y", "x") and sharding.with_spec(P("y")).spec == P("y")
+    assert sharding.with_dim(0, "y").spec == P("y", "x") and sharding.with_spec(P("y")).spec == P("y")
     assert sharding.replicated.spec == P()
 
 
@@ -159,7 +159,7 @@ def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
         "NamedSharding: expected a Mesh or AbstractMesh and a PartitionSpec, got Mesh and tuple.\n"
         "  To mend: call NamedSharding(mesh, PartitionSpec(...))."
     )
-    assert message(lambda: NamedSharding(mesh, P("x")).with_leading_dim("x")) == (
+    assert message(lambda: NamedSharding(mesh, P("x")).with_dim(0, "x")) == (
         "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
         "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
     )

@@ -176,7 +176,7 @@ def test_reshard_refuses_what_is_not_explicit(put, mesh):
             "of which no axis is Explicit.\n  To mend: use with_sharding_constraint, or make the mesh with "
             "axis_types=AxisType.Explicit."
         )
-    assert "call after set_mesh(mesh)" in refusal(reshard, X, P("x"))
+    assert "or after set_mesh(mesh)" in refusal(reshard, X, P("x"))
     assert "to be a multiple of 4, since PartitionSpec('y') cuts it over 'y' (4)" in refusal(
         reshard, np.zeros(6), NamedSharding(mesh, P("y"))
     )

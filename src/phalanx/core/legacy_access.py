@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.core.errors import ShardingError
+from phalanx.engine.seat import Seat
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.sharding_spec import ShardingSpec
+
+# of(sharding, ndim): how an array is cut over a box of devices without names.
+specs = Seat(taken_by="phalanx.interpreters.sharding_spec")
 
 
 class LegacyAccess:
@@ -24,9 +27,9 @@ class LegacyAccess:
     addressable_shards: list[Any]
 
     @property
-    def sharding_spec(self) -> ShardingSpec:
-        """How the array is cut over a box of devices without names."""
-        return ShardingSpec.of(self.sharding, self.ndim)
+    def sharding_spec(self) -> Any:
+        """How the array is cut over a box of devices without names, a `ShardingSpec`."""
+        return specs.of(self.sharding, self.ndim)
 
     @property
     def indices(self) -> tuple[Any, ...]:

@@ -1,21 +1,21 @@
 """Sharding specs and the sharded arrays of older programs, under the module name that they import.
 
-Builds on `sharding.sharding_spec`; every array class of old is the one `Array`.
+Builds on `sharding_spec`; every array class of old is the one `Array`.
 """
 
 from __future__ import annotations
 
 from phalanx.core.array import Array as Array
 from phalanx.engine.frames import guard as _guard
+from phalanx.interpreters.sharding_spec import Chunked as Chunked
+from phalanx.interpreters.sharding_spec import NoSharding as NoSharding
+from phalanx.interpreters.sharding_spec import Replicated as Replicated
+from phalanx.interpreters.sharding_spec import ShardedAxis as ShardedAxis
+from phalanx.interpreters.sharding_spec import ShardingSpec as ShardingSpec
+from phalanx.interpreters.sharding_spec import Unstacked as Unstacked
+from phalanx.interpreters.sharding_spec import spec_to_indices as spec_to_indices
 from phalanx.sharding import Mesh as Mesh
 from phalanx.sharding import get_mesh
-from phalanx.sharding.sharding_spec import Chunked as Chunked
-from phalanx.sharding.sharding_spec import NoSharding as NoSharding
-from phalanx.sharding.sharding_spec import Replicated as Replicated
-from phalanx.sharding.sharding_spec import ShardedAxis as ShardedAxis
-from phalanx.sharding.sharding_spec import ShardingSpec as ShardingSpec
-from phalanx.sharding.sharding_spec import Unstacked as Unstacked
-from phalanx.sharding.sharding_spec import spec_to_indices as spec_to_indices
 
 ShardedDeviceArray = Array
 

@@ -13,13 +13,6 @@ from phalanx.sharding.mesh import AbstractMesh as AbstractMesh
 from phalanx.sharding.mesh import AxisType as AxisType
 from phalanx.sharding.mesh import Mesh as Mesh
 from phalanx.sharding.mesh_utils import make_mesh as make_mesh
-from phalanx.sharding.sharding_spec import Chunked as Chunked
-from phalanx.sharding.sharding_spec import NoSharding as NoSharding
-from phalanx.sharding.sharding_spec import Replicated as Replicated
-from phalanx.sharding.sharding_spec import ShardedAxis as ShardedAxis
-from phalanx.sharding.sharding_spec import ShardingSpec as ShardingSpec
-from phalanx.sharding.sharding_spec import Unstacked as Unstacked
-from phalanx.sharding.sharding_spec import spec_to_indices as spec_to_indices
 from phalanx.sharding.shardings import GSPMDSharding as GSPMDSharding
 from phalanx.sharding.shardings import NamedSharding as NamedSharding
 from phalanx.sharding.shardings import ShardIndex as ShardIndex

@@ -99,14 +99,7 @@ use_abstract_mesh = use_mesh  # its name where a mesh without devices is put in 
 
 
 def to_sharding(spec: Any, *, where: str) -> Sharding:
-    """Read a sharding or a bare spec, which is over the mesh in force.
-
-    Args:
-      spec: a sharding or a spec.
-      where: the argument by its path, for the error.
-
-    Returns:
-      The sharding.
+    """Read a sharding, or a bare spec over the mesh in force; `where` is the argument by its path, for the error.
 
     Raises:
       ShardingError: there is no mesh in force, or the spec does not fit it.
@@ -121,7 +114,11 @@ def to_sharding(spec: Any, *, where: str) -> Sharding:
             got=f"{spec!r} of type {type(spec).__name__}",
             mend="give NamedSharding(mesh, PartitionSpec(...))",
         )
-    mesh = state.context.mesh
+    return over_mesh(spec, state.context.mesh, where)
+
+
+def over_mesh(spec: PartitionSpec, mesh: Mesh | AbstractMesh | None, where: str) -> NamedSharding:
+    """A bare spec as a sharding over a mesh, which there must be."""
     if mesh is None or mesh.empty:
         raise ShardingError(
             where,

@@ -16,6 +16,7 @@ from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
+from phalanx.sharding.context import over_mesh
 from phalanx.sharding.mesh import AxisType
 from phalanx.sharding.shardings import NamedSharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, PartitionSpec
@@ -102,16 +103,13 @@ def _mesh_of(x: Any, aval: ShapedArray) -> Any:
 
 
 def explicit_target(spec: Any, aval: ShapedArray, where: str, mesh: Any = None) -> NamedSharding | None:
-    """Read what a user says of how an array is to be split over Explicit axes.
+    """Read what a user says of how an array is to be split; None where the mesh has no Explicit axis.
 
     Args:
       spec: a sharding, or a spec, which is over `mesh` or the mesh in force.
       aval: the type of the array.
       where: the argument by its path, for messages.
       mesh: the mesh of a bare spec, where the array itself tells it.
-
-    Returns:
-      The sharding; None where its mesh has no Explicit axis.
 
     Raises:
       ShardingError: the spec has no mesh, does not fit the array, or names an axis that is not Explicit.
@@ -125,15 +123,7 @@ def explicit_target(spec: Any, aval: ShapedArray, where: str, mesh: Any = None) 
             mend="give PartitionSpec(...), or NamedSharding(mesh, PartitionSpec(...))",
         )
     if isinstance(spec, PartitionSpec):
-        mesh = mesh or state.context.mesh
-        if mesh is None or mesh.empty:
-            raise ShardingError(
-                where,
-                expected="a sharding, or a mesh in force for a bare spec",
-                got=spec,
-                mend="give NamedSharding(mesh, spec), or call after set_mesh(mesh)",
-            )
-        spec = NamedSharding(mesh, spec, where=where)
+        spec = over_mesh(spec, mesh or state.context.mesh, where)
     kinds = dict(zip(spec.mesh.axis_names, spec.mesh.axis_types, strict=True))
     if not spec.mesh.explicit_axes:
         return None

@@ -20,14 +20,10 @@ from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors
 
 
 def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -> HloSharding:
-    """XLA's form of an array cut over mesh axes.
+    """XLA's form of an array whose dimensions are each cut by some mesh axes, from major to minor.
 
-    Args:
-      mesh: the mesh, whose devices in row-major order are the partitions of the program.
-      dims: for each dimension, the axes that cut it, from major to minor.
-
-    Returns:
-      The tile assignment; axes that cut nothing are replicated, or manual where the mesh says so.
+    The devices of the mesh in row-major order are the partitions. Axes that cut nothing are replicated, or manual where
+    the mesh says so.
     """
     shape = mesh.shape
     used = [axis for axes in dims for axis in axes]
@@ -49,15 +45,7 @@ def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -
 
 
 def tiling_of_hlo(hlo: HloSharding, num_devices: int, ndim: int) -> Tiling:
-    """Which part each partition holds.
-
-    Args:
-      hlo: a replicated or tiled sharding.
-      num_devices: number of partitions.
-      ndim: number of dimensions of the array.
-
-    Returns:
-      The tiling, in the order of the partitions.
+    """Which part of an array of `ndim` dimensions each partition holds, by a replicated or tiled sharding of XLA's.
 
     Raises:
       ShardingError: the sharding has another rank, or places no array (it is manual or unknown).
@@ -92,14 +80,9 @@ def manual_place(hlo: HloSharding, num_devices: int) -> np.ndarray | None:
 
 
 def hlo_of_tiling(tiling: Tiling, manual: np.ndarray | None = None) -> HloSharding:
-    """XLA's form of any tiling.
+    """XLA's form of any tiling each part of which is held equally often.
 
-    Args:
-      tiling: which part each partition holds; each part must be held as often as any other.
-      manual: where each partition stands along axes that the program handles itself, if there are any.
-
-    Returns:
-      The tile assignment.
+    `manual` is where each partition stands along axes that the program handles itself, if there are any.
     """
     count = len(tiling.coordinates)
     if manual is not None:
@@ -124,7 +107,7 @@ def hlo_of_tiling(tiling: Tiling, manual: np.ndarray | None = None) -> HloShardi
 
 
 def spec_of_tiling(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: Sequence[int]) -> PartitionSpec | None:
-    """Recover the spec that cuts an array this way over a mesh.
+    """Recover the shortest spec that cuts an array this way over a mesh; None where no spec over this mesh says it.
 
     The part a device holds must be a sum over axes of its position times a stride. One step along an axis from the
     first device shows which dimension the axis cuts, and its stride there; axes sorted by falling stride must be the
@@ -132,11 +115,7 @@ def spec_of_tiling(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: S
 
     Args:
       tiling: which part each device of the mesh holds, devices in row-major order.
-      axis_names: names of the mesh axes.
-      axis_sizes: sizes of the mesh axes.
-
-    Returns:
-      The shortest such spec, or None where no spec over this mesh says it.
+      axis_names, axis_sizes: of the mesh.
     """
     ndim = len(tiling.parts)
     held = tiling.coordinates.reshape(*axis_sizes, ndim)

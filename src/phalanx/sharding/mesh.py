@@ -155,14 +155,7 @@ class AbstractMesh(_Axes):
         return self
 
     def with_axis_types(self, types: dict[AxisName, AxisType]) -> AbstractMesh:
-        """The same axes, some of them with another type.
-
-        Args:
-          types: the new type of each axis that changes.
-
-        Returns:
-          A mesh like this one.
-        """
+        """The same axes, some of them with another type."""
         return AbstractMesh(self.axis_sizes, self.axis_names, _changed_types(self, types))
 
     def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
@@ -179,14 +172,7 @@ class AbstractMesh(_Axes):
         return AbstractMesh(sizes, names, self.axis_types if axis_types is None else axis_types)
 
     def on(self, devices: Sequence[Device]) -> Mesh:
-        """The mesh of these axes over devices.
-
-        Args:
-          devices: as many as the mesh has, in row-major order.
-
-        Returns:
-          A mesh.
-        """
+        """The mesh of these axes over as many devices, in row-major order."""
         return Mesh(np.array(devices, dtype=object).reshape(self.axis_sizes), self.axis_names, self.axis_types)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -314,14 +300,7 @@ class Mesh(_Axes):
         return mesh
 
     def with_axis_types(self, types: dict[AxisName, AxisType]) -> Mesh:
-        """The same devices and axes, some axes with another type.
-
-        Args:
-          types: the new type of each axis that changes.
-
-        Returns:
-          A mesh like this one.
-        """
+        """The same devices and axes, some axes with another type."""
         return Mesh(self.devices, self.axis_names, _changed_types(self, types))
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:

@@ -48,16 +48,7 @@ class Route(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def route(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> Route | None:
-    """Plan the way from one sharding to another over the same devices.
-
-    Args:
-      held: how the array lies.
-      wanted: how it is to lie.
-      shape: shape of the array.
-
-    Returns:
-      The route; None where an end cuts a dimension unevenly.
-    """
+    """Plan the way from one sharding to another over the same devices; None where an end cuts a dimension unevenly."""
     devices = wanted._device_assignment
     tilings = [s._tiling_in_order(devices, len(shape)) for s in (held, wanted)]
     if any(size % n for t in tilings for size, n in zip(shape, t.parts, strict=True)):

@@ -7,10 +7,11 @@ placement share their `canonical` sharding.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,9 +42,8 @@ class Sharding(ShardingBase):
     `is` and `==` mean the same, and a sharding is a cheap dictionary key; `is_equivalent_to` compares placements.
     """
 
-    __slots__ = ("__weakref__", "_canonical", "_memo", "memory_kind")
+    __slots__ = ("__weakref__", "_memo", "memory_kind")
     _memo: dict[Any, Any]
-    _canonical: Self | None
     memory_kind: str | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,7 +84,7 @@ class Sharding(ShardingBase):
     @property
     def canonical(self) -> Sharding:
         """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
-        return self._canonical or self
+        return self
 
     @property
     def device_set(self) -> frozenset[Device]:
@@ -171,17 +171,7 @@ class Sharding(ShardingBase):
         return {shard.device: shard.index for shard in self.shards(global_shape)}
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
-        """As `devices_indices_map`, for the devices of this process.
-
-        Args:
-          global_shape: shape of the whole array.
-
-        Returns:
-          A tuple of slices for every device of this process.
-
-        Raises:
-          ShardingError: as `shard_shape`.
-        """
+        """As `devices_indices_map`, for the devices of this process."""
         local = self.addressable_devices
         return {shard.device: shard.index for shard in self.shards(global_shape) if shard.device in local}
 
@@ -202,15 +192,7 @@ class Sharding(ShardingBase):
         return self.tiling(ndim).is_equal(other.tiling(ndim))
 
     def in_order(self, devices: Sequence[Device], ndim: int) -> Sharding:
-        """The same placement with the devices listed in another order, as a program numbers its partitions.
-
-        Args:
-          devices: the devices of this sharding in any order.
-          ndim: number of dimensions of the array.
-
-        Returns:
-          A sharding; this one where the order is its own.
-        """
+        """The same placement with its devices in another order, as a program numbers its partitions."""
         order = tuple(devices)
         if self._device_assignment == order:
             return self
@@ -222,15 +204,7 @@ class Sharding(ShardingBase):
         return Tiling(tiling.parts, tiling.coordinates[[place[device] for device in devices]])
 
     def check_compatible(self, global_shape: Sequence[int], where: str) -> None:
-        """Reject an array that this sharding cannot place.
-
-        Args:
-          global_shape: shape of the whole array.
-          where: the argument by its path.
-
-        Raises:
-          ShardingError: as `shard_shape`.
-        """
+        """Reject an array that this sharding cannot place; raises what `shard_shape` raises."""
         self.shard_shape(global_shape, where=where)
 
     def with_dim(self, position: int, axes: Any = None) -> Sharding:
@@ -240,9 +214,6 @@ class Sharding(ShardingBase):
           position: where the new dimension stands.
           axes: the mesh axis or tuple of axes that cut it; None leaves it whole, UNCONSTRAINED to the compiler. Only a
             `NamedSharding` can say anything but None.
-
-        Returns:
-          A sharding.
 
         Raises:
           ShardingError: an axis is not of the mesh, or cuts another dimension already.
@@ -257,13 +228,9 @@ class Sharding(ShardingBase):
         return self
 
     def as_type(self, ndim: int) -> NamedSharding | None:
-        """The part of a sharding that belongs to the type of an array: what is split over the Explicit axes of a mesh.
+        """What belongs to the type of an array: what is split over the Explicit axes of a mesh, one entry a dimension.
 
-        Args:
-          ndim: number of dimensions of the array.
-
-        Returns:
-          A sharding over the abstract mesh with one entry for each dimension; None where no axis is Explicit.
+        None where no axis is Explicit.
         """
         return None
 
@@ -272,9 +239,9 @@ class Sharding(ShardingBase):
         """The same placement over a mesh whose axes are all Auto, which says nothing of types."""
         return self
 
-    def with_leading_dim(self, axes: Any = None) -> Sharding:
-        """As `with_dim`, in front."""
-        return self.with_dim(0, axes)
+    def _printed(self, what: str) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"{type(self).__name__}({what}{memory})"
 
     def _cut_by(self, dim: int) -> str:
         """How a dimension is cut, in words."""
@@ -356,16 +323,14 @@ class NamedSharding(Sharding):
 
     @property
     def canonical(self) -> NamedSharding:
-        """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
-        if self._canonical is None:
-            kind = self.memory_kind
-            if kind is not None and isinstance(self.mesh, Mesh) and kind == _default_memory(self):
-                kind = None
-            spec = self.spec.canonical
-            if spec is self.spec and kind == self.memory_kind:
-                return self
-            self._canonical = NamedSharding(self.mesh, spec, kind)
-        return self._canonical
+        """As `Sharding.canonical`."""
+        return self._remembered("canonical", self._make_canonical)
+
+    def _make_canonical(self) -> NamedSharding:
+        kind = self.memory_kind
+        if kind is not None and isinstance(self.mesh, Mesh) and kind == _default_memory(self):
+            kind = None
+        return NamedSharding(self.mesh, self.spec.canonical, kind)
 
     @property
     def _concrete_mesh(self) -> Mesh:
@@ -402,13 +367,7 @@ class NamedSharding(Sharding):
         return self._is_fully_replicated
 
     def axes(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
-        """The axes that cut each dimension of an array.
-
-        Args:
-          ndim: number of dimensions of the array.
-
-        Returns:
-          A tuple of axes per dimension, from major to minor.
+        """The axes that cut each dimension of an array, from major to minor.
 
         Raises:
           ShardingError: the spec is longer than `ndim`, or leaves a dimension to the compiler.
@@ -430,9 +389,7 @@ class NamedSharding(Sharding):
         coordinates = np.zeros((self.mesh.size, ndim), np.int64)
         for dim, axes in enumerate(dims):
             coordinates[:, dim] = mixed_radix([at[axis] for axis in axes], [shape[axis] for axis in axes])
-        return Tiling(
-            tuple([int(np.prod([shape[axis] for axis in axes], dtype=np.int64)) for axes in dims]), coordinates
-        )
+        return Tiling(tuple([math.prod(shape[axis] for axis in axes) for axes in dims]), coordinates)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         key = ("hlo", num_dimensions)
@@ -455,17 +412,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh if mesh is None else mesh, self.spec if spec is None else spec, kind)
 
     def with_spec(self, spec: PartitionSpec) -> NamedSharding:
-        """Another spec over the same mesh, in the same memory.
-
-        Args:
-          spec: the new spec.
-
-        Returns:
-          A sharding.
-
-        Raises:
-          ShardingError: the spec does not fit the mesh.
-        """
+        """Another spec over the same mesh, in the same memory."""
         return NamedSharding(self.mesh, spec, self.memory_kind)
 
     @property
@@ -481,14 +428,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh, spec, self.memory_kind, where="spmd_axis_name")
 
     def without_dim(self, position: int) -> NamedSharding:
-        """The sharding of an array without the dimension at `position`.
-
-        Args:
-          position: which dimension.
-
-        Returns:
-          A sharding.
-        """
+        """The sharding of an array without the dimension at `position`."""
         entries = list(self.spec)
         return NamedSharding(self.mesh, PartitionSpec(*entries[:position], *entries[position + 1 :]), self.memory_kind)
 
@@ -522,8 +462,7 @@ class NamedSharding(Sharding):
         return NamedSharding, (self.mesh, self.spec, self.memory_kind)
 
     def __repr__(self) -> str:
-        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
-        return f"NamedSharding({self.mesh!r}, {self.spec!r}{memory})"
+        return self._printed(f"{self.mesh!r}, {self.spec!r}")
 
 
 @boundaries
@@ -557,7 +496,7 @@ class SingleDeviceSharding(Sharding):
 
     @property
     def canonical(self) -> SingleDeviceSharding:
-        """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
+        """As `Sharding.canonical`."""
         if self.memory_kind is None or self.memory_kind != _default_memory(self):
             return self
         return SingleDeviceSharding(self.device)
@@ -585,8 +524,7 @@ class SingleDeviceSharding(Sharding):
         return _single_on_mesh, (Mesh([self.device], ("device",)), self.memory_kind)
 
     def __repr__(self) -> str:
-        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
-        return f"SingleDeviceSharding({self.device!r}{memory})"
+        return self._printed(repr(self.device))
 
 
 class GSPMDSharding(Sharding):
@@ -620,15 +558,7 @@ class GSPMDSharding(Sharding):
 
     @classmethod
     def replicated(cls, devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
-        """The sharding under which each device holds the whole array.
-
-        Args:
-          devices: the devices in the order in which partitions are numbered.
-          memory_kind: the memory of the devices, the default one if not given.
-
-        Returns:
-          A sharding for arrays of any rank.
-        """
+        """The sharding under which each device holds the whole of an array of any rank."""
         return cls(devices, _REPLICATED, memory_kind)
 
     @property
@@ -658,8 +588,7 @@ class GSPMDSharding(Sharding):
         return GSPMDSharding(self._device_assignment, self.hlo_sharding, kind)
 
     def __repr__(self) -> str:
-        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
-        return f"GSPMDSharding({len(self._device_assignment)} devices, {self.hlo_sharding}{memory})"
+        return self._printed(f"{len(self._device_assignment)} devices, {self.hlo_sharding}")
 
 
 def from_hlo_sharding(
@@ -677,9 +606,6 @@ def from_hlo_sharding(
     Returns:
       A `NamedSharding` over `mesh`; a `SingleDeviceSharding` where there is one device and no mesh; otherwise a
       `GSPMDSharding`, since no spec over this mesh says it.
-
-    Raises:
-      ShardingError: the sharding is for another rank, or is manual.
     """
     devices = tuple(devices)
     if mesh is None or mesh.device_set != frozenset(devices):
@@ -709,7 +635,7 @@ def _new(cls: Any, memory_kind: str | None) -> Any:
     """An instance whose engine half is ready; `__init__` of the classes above has nothing left to do."""
     sharding = ShardingBase.__new__(cls)
     ShardingBase.__init__(sharding)
-    sharding._memo, sharding._canonical, sharding.memory_kind = {}, None, memory_kind
+    sharding._memo, sharding.memory_kind = {}, memory_kind
     return sharding
 
 

@@ -25,12 +25,8 @@ def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Seque
       module: what the functions of the module share: the `module` itself, `meshes` (the symbol of each mesh declared
         so far) and `device_assignment` (the devices in the order in which partitions are numbered; None where the
         order of the mesh will do).
-      sharding: the sharding.
-      ndim: number of dimensions of the array.
+      sharding, ndim: the sharding, and the rank of the array.
       open_dims: dimensions that the compiler may cut further, besides the unconstrained ones.
-
-    Returns:
-      A `TensorShardingAttr`.
 
     Raises:
       ShardingError: the spec is longer than `ndim`, or the mesh is of other devices than the program.
@@ -40,17 +36,7 @@ def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Seque
 
 
 def bring(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding) -> Any:
-    """Emit that a value lies as a sharding says, by way of stops where it is known how it lies before.
-
-    Args:
-      module: as in `sdy_sharding`, with `lies`: how values lie, as far as that is known.
-      x: the IR value.
-      shape: its shape.
-      sharding: how it is to lie; dimensions may be left to the compiler.
-
-    Returns:
-      The IR value that lies so.
-    """
+    """Emit that a value lies as a sharding says, by way of stops where it is known how it lies before."""
     x = bring_near(module, x, shape, sharding)
     x = sdy.ShardingConstraintOp(x, sdy_sharding(module, sharding, len(shape))).result
     if _is_plain(sharding):
@@ -59,16 +45,9 @@ def bring(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding) -> An
 
 
 def bring_near(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding, held: Sharding | None = None) -> Any:
-    """Emit the stops on the way to a sharding, if it is known how a value lies.
+    """Emit the stops on the way to a sharding, if `held` or the module tells how a value lies.
 
     The partitioner moves a value in one step, and by way of a whole replica on each device where it finds none.
-
-    Args:
-      module, x, shape, sharding: as for `bring`.
-      held: how the value lies, where its type says it.
-
-    Returns:
-      The IR value at the last stop.
     """
     held = module.lies.get(x) if held is None else _over_devices(module, held)
     sharding = _over_devices(module, sharding)
@@ -96,16 +75,7 @@ def _is_plain(sharding: Sharding) -> bool:
 
 
 def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
-    """The sharding in an array's type as Shardy has it: the compiler may cut further, but not over Explicit axes.
-
-    Args:
-      module: as in `sdy_sharding`.
-      sharding: the sharding, over Explicit axes of its mesh.
-      ndim: number of dimensions of the array.
-
-    Returns:
-      A `TensorShardingAttr`.
-    """
+    """The sharding in an array's type as Shardy has it: the compiler may cut further, but not over Explicit axes."""
     explicit = sharding.mesh.explicit_axes
     if len(explicit) == len(sharding.mesh.axis_names):
         return sdy_sharding(module, sharding, ndim)
@@ -129,14 +99,7 @@ def _declared_mesh(module: Any, mesh: Mesh | AbstractMesh) -> str:
 
 
 def to_sdy_mesh(mesh: Mesh | AbstractMesh, devices: Sequence[Device] | None = None) -> ir.Attribute:
-    """A mesh as Shardy has it.
-
-    Args:
-      mesh: the mesh.
-      devices: the devices of the program in the order in which partitions are numbered; the mesh's own if not given.
-
-    Returns:
-      The attribute for a `sdy.mesh` operation, with device ids where the order differs from the program's.
+    """A mesh as Shardy has it, with device ids where their order differs from the program's `devices`.
 
     Raises:
       ShardingError: the mesh is of other devices than the program.
@@ -156,20 +119,7 @@ def to_sdy_mesh(mesh: Mesh | AbstractMesh, devices: Sequence[Device] | None = No
 
 
 def to_sdy(sharding: Sharding, ndim: int, mesh_name: str = "mesh", *, open_dims: Sequence[int] = ()) -> ir.Attribute:
-    """A sharding as Shardy has it.
-
-    Args:
-      sharding: the sharding.
-      ndim: number of dimensions of the array.
-      mesh_name: symbol of the `sdy.mesh` operation for the sharding's mesh, as built by `to_sdy_mesh`.
-      open_dims: dimensions that the compiler may cut further, besides the unconstrained ones.
-
-    Returns:
-      A `TensorShardingAttr`. For a `GSPMDSharding` it carries a mesh of its own.
-
-    Raises:
-      ShardingError: the spec is longer than `ndim`.
-    """
+    """A sharding as Shardy has it; as `sdy_sharding`, for a mesh declared as `mesh_name` already."""
     if isinstance(sharding, NamedSharding):
         check_rank(sharding.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
         dims = []

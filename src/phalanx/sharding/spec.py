@@ -85,18 +85,7 @@ class PartitionSpec:
 
     @classmethod
     def of_dims(cls, dims: Iterable[tuple[AxisName, ...]]) -> PartitionSpec:
-        """The spec of dimensions that are each split over a tuple of axes.
-
-        Args:
-          dims: the axes of each dimension, `()` for a whole one.
-
-        Returns:
-          A spec with one entry for each.
-
-        Examples:
-          >>> P.of_dims([("x",), (), ("y", "z")])
-          PartitionSpec('x', None, ('y', 'z'))
-        """
+        """The spec of dimensions that are each split over a tuple of axes, `()` for a whole one."""
         return cls(*map(_entry_of, dims))
 
     @property
@@ -186,9 +175,6 @@ def check_spec(spec: PartitionSpec, mesh_shape: Mapping[AxisName, int], *, where
       spec: the spec as the user wrote it.
       mesh_shape: size of each axis of the mesh.
       where: the argument by its path, such as `in_shardings[0]['w']`.
-
-    Raises:
-      ShardingError: the spec does not fit the mesh.
     """
     seen = set()
     for axis in spec.axes:
@@ -211,17 +197,7 @@ def check_spec(spec: PartitionSpec, mesh_shape: Mapping[AxisName, int], *, where
 
 
 def check_rank(spec: PartitionSpec, ndim: int, what: str, *, where: str) -> None:
-    """Reject a spec with more entries than the array has dimensions.
-
-    Args:
-      spec: the spec as the user wrote it.
-      ndim: number of dimensions of the array.
-      what: the array in words, such as `f32[512,64]`.
-      where: the argument by its path.
-
-    Raises:
-      ShardingError: the spec is too long.
-    """
+    """Reject a spec with more entries than an array, which is `what` in words, has dimensions."""
     if len(spec) <= ndim:
         return
     extra = len(spec) - ndim

@@ -55,14 +55,8 @@ def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
     """Size of one part of a dimension; the one place that says what an uneven dimension means.
 
     Args:
-      size: size of the whole dimension.
-      parts: number of parts.
-      dim: position of the dimension, for the error.
-      by: how it is cut, in words, for the error.
-      where: the argument or operation, for the error.
-
-    Returns:
-      The size of each part.
+      size, parts: of the whole dimension, and the number of parts.
+      dim, by, where: its position, how it is cut, and the argument or operation, for the error.
 
     Raises:
       ShardingError: `parts` does not divide `size`.
@@ -78,16 +72,7 @@ def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
 
 
 def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> tuple[Index, ...]:
-    """The slices of the whole array that each device holds, in device order.
-
-    Args:
-      tiling: where the parts stand.
-      shape: shape of the whole array.
-      part_shape: shape of one part.
-
-    Returns:
-      One tuple of slices per device; a dimension that is not cut has `slice(None)`.
-    """
+    """The slices of the whole array that each device holds; a dimension that is not cut has `slice(None)`."""
     columns = []
     for dim, (size, part) in enumerate(zip(shape, part_shape, strict=True)):
         if tiling.parts[dim] == 1:

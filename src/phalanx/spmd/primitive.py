@@ -76,7 +76,7 @@ class JitCall(DivisibleCall, name="jit"):
 
     def widened(self, wish: Any, axis: Axis) -> Any:
         sharding, donated = wish
-        return sharding and sharding.with_leading_dim(axis.spmd_name), donated
+        return sharding and sharding.with_dim(0, axis.spmd_name), donated
 
     def derived(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
         name, same_buffers = params["name"], change in ("primal", "smaller")

@@ -1,26 +1,27 @@
 """ShardingSpec: how the parts of an array lie on a box of devices that has no names, as programs of 2021 said it.
 
-Builds on `tiling.py` and on the other shardings, into and from which a spec converts. `interpreters.pxla` is where old
-programs import it from, and `Array.sharding_spec` gives the one of an array.
+Builds on tilings and on the shardings of today, into and from which a spec converts. `pxla` is where old programs
+import it from, and `Array.sharding_spec` gives the one of an array.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.legacy_access import specs
 from phalanx.engine.runtime import HloSharding, OpSharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.shardings import NamedSharding, Sharding
 from phalanx.sharding.spec import PartitionSpec
-from phalanx.sharding.tiling import Tiling, mixed_radix, part_size
+from phalanx.sharding.tiling import Tiling, mixed_radix, part_size, prime_factors
 
 Index: TypeAlias = tuple[Any, ...]
 
@@ -259,7 +260,7 @@ class ShardingSpec:
         else:
             count = num_devices or max(sharding.num_devices(), 1)
             tiling = tiling_of_hlo(sharding, count, ndim)
-        for factors in sorted(set(itertools.permutations(_prime_factors(len(tiling.coordinates))))):
+        for factors in sorted(set(itertools.permutations(prime_factors(len(tiling.coordinates))))):
             spec = spec_of_tiling(tiling, range(len(factors)), factors)
             if spec is not None:
                 return _of_axes(*_merged(factors, spec, ndim))
@@ -324,15 +325,6 @@ def _of_axes(axes: Sequence[tuple[Any, int]], dims: Sequence[Sequence[Any]]) -> 
     )
 
 
-def _prime_factors(number: int) -> Iterator[int]:
-    factor = 2
-    while number > 1:
-        while number % factor == 0:
-            yield factor
-            number //= factor
-        factor += 1
-
-
 def _merged(factors: Sequence[int], spec: PartitionSpec, ndim: int) -> tuple[list[tuple[int, int]], list[list[int]]]:
     """Neighbouring axes that cut as one, or not at all, as one: the axes with sizes, and those of each dimension."""
     dims = spec.padded(ndim)
@@ -347,3 +339,6 @@ def _merged(factors: Sequence[int], spec: PartitionSpec, ndim: int) -> tuple[lis
             axes.append((position, size))
     kept = {position for position, _ in axes}
     return axes, [[axis for axis in cut if axis in kept] for cut in dims]
+
+
+specs.take(ShardingSpec)
