@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import lax
 from phalanx.core.errors import NonConcreteBooleanIndexError
 
 SHAPES = [(5,), (3, 4), (2, 3, 4), (2, 1, 3, 2)]
@@ -250,3 +251,27 @@ def test_what_is_wrong_is_said(name):
     with pytest.raises((IndexError, ValueError)) as error:
         function(jnp.zeros((2, 3)))
     assert str(error.value) == text
+
+
+def test_modes_may_be_given_as_those_of_lax():
+    x = jnp.arange(3.0)
+    clip, fill = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
+    for index in (7, jnp.array([7])):
+        assert float(x.at[index].set(9.0, mode=clip)[2]) == 9.0
+        assert float(x.at[index].set(9.0, mode=fill).sum()) == 3.0
+        assert float(x.at[index].get(mode=clip).sum()) == 2.0
+        assert np.isnan(x.at[index].get(mode=fill)).all()
+
+
+def test_negative_indices_that_do_not_wrap_are_out_of_bounds():
+    x = jnp.arange(3.0)
+    for index in (-1, np.int32(-1), jnp.array([-1])):
+        assert x.at[index].set(9.0, wrap_negative_indices=False).tolist() == [0.0, 1.0, 2.0]
+        assert x.at[index].set(9.0, mode="clip", wrap_negative_indices=False).tolist() == [9.0, 1.0, 2.0]
+        assert float(x.at[index].get(mode="clip", wrap_negative_indices=False).sum()) == 0.0
+        assert np.isnan(x.at[index].get(mode="fill", wrap_negative_indices=False)).all()
+
+
+def test_take_with_clip_moves_negative_indices_to_zero_as_numpy_does():
+    x, i = np.arange(3.0), np.array([7, -1, -9, 1])
+    assert jnp.take(x, i, mode="clip").tolist() == np.take(x, i, mode="clip").tolist()

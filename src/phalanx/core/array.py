@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
 from phalanx.core.legacy_access import LegacyAccess
 from phalanx.core.operators import Operators
 from phalanx.core.trace import Tracer
@@ -151,8 +151,11 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
 
     @property
     def global_shards(self) -> list[Shard]:
-        """All pieces, with their place in the whole; data only through `addressable_shards`."""
-        return [Shard(s.device, s.index, s.replica_id, None) for s in self.sharding.shards(self.shape)]
+        """All pieces, with their place in the whole; those on other processes' devices without data."""
+        here = {shard.device: shard for shard in self.addressable_shards}
+        return [
+            here.get(s.device) or Shard(s.device, s.index, s.replica_id, None) for s in self.sharding.shards(self.shape)
+        ]
 
     def addressable_data(self, index: int) -> Array:
         """The piece on this process's device number `index`."""
@@ -242,15 +245,24 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
         first = [(s.index, p) for s, p in zip(sharding.shards(self.shape), pieces, strict=True) if s.replica_id == 0]
         for _, piece in first:
             buffers.copy_to_host_async(piece)
-        whole = np.empty(self.shape, self.dtype)
-        for index, piece in first:
-            whole[index] = buffers.to_host(piece)
+        parts = [(index, buffers.to_host(piece)) for index, piece in first]
+        words = parts[0][1]  # A random key is an array of words.
+        whole = np.empty((*self.shape, *words.shape[self.ndim :]), words.dtype)
+        for index, part in parts:
+            whole[index] = part
         whole.flags.writeable = False
         return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         value = self._value
         if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ArgumentError(
+                    "conversion to a NumPy array, argument copy",
+                    expected=f"None or True, since {value.dtype} becomes {np.dtype(dtype)}",
+                    got="False",
+                    mend="call numpy.asarray, which copies where it must",
+                )
             return value.astype(dtype)
         return value.copy() if copy else value
 
@@ -303,6 +315,8 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
         raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
 
     def __reduce__(self) -> tuple:
+        if isinstance(self.dtype, dtypes.KeyDtype):
+            return placement.from_host, (self._assemble(), False, self.dtype)
         return placement.from_host, (np.asarray(self._value), self.weak_type)
 
     def __copy__(self) -> Array:
@@ -316,11 +330,13 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
             return f"Array({self.aval}, deleted)"
         if sys._getframe(2).f_code in without_values:  # Beyond the boundary below.
             return f"Array({self.aval})"
-        if isinstance(self.dtype, dtypes.KeyDtype) or not (self.is_fully_addressable or self.is_fully_replicated):
+        if not (self.is_fully_addressable or self.is_fully_replicated):
             return f"Array({self.aval}, sharding={self.sharding})"
+        if isinstance(self.dtype, dtypes.KeyDtype):
+            return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._assemble()}"
         weak = ", weak_type=True" if self.weak_type else ""
         body = np.array2string(self._value, prefix="Array(", separator=", ", threshold=1000)
-        shape = "" if self.size or self.ndim == 1 else f", shape={self.shape}"
+        shape = "" if self.size else f", shape={self.shape}"
         return f"Array({body}{shape}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
@@ -336,9 +352,9 @@ for _name in (
     setattr(Array, _name, boundary(getattr(Array, _name)))
 
 
-def deleted_error(array: Array) -> ArgumentError:
+def deleted_error(array: Array) -> DeletedArrayError:
     """The error for the use of an array that was deleted or donated."""
-    return ArgumentError(
+    return DeletedArrayError(
         "use of an array",
         expected="an array with live buffers",
         got=f"{array.aval}, deleted or donated",

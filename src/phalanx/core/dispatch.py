@@ -22,7 +22,7 @@ from phalanx.core.array import Array, ArrayType, deleted_error, raise_callback_e
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.errors import ArgumentTypeError, DeletedArrayError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.key_reuse import use_keys
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
@@ -273,7 +273,7 @@ def _refusing_deleted(run: Callable) -> Callable:
 
     def checked(arguments: list, **options: Any) -> Any:
         if any(map(_is_deleted, arguments)):
-            raise ArgumentError(
+            raise DeletedArrayError(
                 "call of a compiled function",
                 expected="arrays with live buffers",
                 got="one that was deleted or donated",

@@ -79,6 +79,9 @@ class KeyDtype:
     def __hash__(self) -> int:
         return hash((KeyDtype, self.impl))
 
+    def __reduce__(self) -> tuple:
+        return KeyDtype, (self.impl,)
+
     def __repr__(self) -> str:
         return self.name
 

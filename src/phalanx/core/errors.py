@@ -56,6 +56,10 @@ class KeyReuseError(PhalanxError, RuntimeError):
     """A random key was used twice where that is checked."""
 
 
+class DeletedArrayError(ArgumentError, RuntimeError):
+    """An array was used after it was deleted or donated."""
+
+
 class ConcretizationTypeError(PhalanxError, TypeError):
     """A value that exists only when the compiled program runs was asked for while tracing."""
 

@@ -41,6 +41,9 @@ class Operators:
             raise TypeError("len() of an array of rank 0")
         return shape[0]
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return importlib.import_module(_taken_by)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError("arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value")
 

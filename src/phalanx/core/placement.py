@@ -136,10 +136,12 @@ def resharding(x: Array, wanted: ArrayType) -> Array:
     return mover.move(x, wanted)
 
 
-def from_host(value: np.ndarray, weak_type: bool = False) -> Array:
-    """The array that a pickle or a copy of host data stands for."""
-    aval = aval_of(value)
-    return put(value, aval=aval.update(weak_type=weak_type))
+def from_host(value: np.ndarray, weak_type: bool = False, keys: dtypes.KeyDtype | None = None) -> Array:
+    """The array that a pickle or a copy of host data stands for; with `keys`, of random keys with these words."""
+    if keys is not None:
+        shape = value.shape[: value.ndim - len(keys.key_shape)]
+        return put(value, aval=ShapedArray(shape, keys))
+    return put(value, aval=aval_of(value).update(weak_type=weak_type))
 
 
 def copy(x: Array) -> Array:

@@ -101,7 +101,7 @@ class AtIndex:
           >>> jnp.arange(3.0).at[5].get(mode="fill").item()
           nan
         """
-        index = self.index if wrap_negative_indices else _unwrapped_index(self.index)
+        index = self.index if wrap_negative_indices else _unwrapped_index(self.index, mode)
         read = lambda x, index: indexing.get(x, index, mode, fill_value, indices_are_sorted, unique_indices)
         if out_sharding is not None:
             return _laid_out(read, self.array, index, (), out_sharding, "x.at[...].get, out_sharding")
@@ -194,15 +194,20 @@ _SCATTERS = {
 _COMBINE = {"add": lax.add_p, "sub": lax.sub_p, "mul": lax.mul_p, "min": lax.min_p, "max": lax.max_p}
 
 
-def _unwrapped_index(index: Any) -> Any:
-    """Traced integers as they are: negative ones are out of bounds, which unsigned numbers express."""
-    entries = index if type(index) is tuple else (index,)
-    out = []
-    for e in entries:
-        if getattr(e, "dtype", None) is not None and e.dtype.kind == "i":
-            e = lax.convert_element_type(e, np.dtype(np.uint32 if e.dtype.itemsize <= 4 else np.uint64))
-        out.append(e)
-    return tuple(out)
+def _unwrapped_index(index: Any, mode: Any) -> Any:
+    """Integers such that negative ones are out of bounds: the nearest is then the first, and others are huge."""
+    clips = mode in ("clip", _modes.CLIP)
+    return tuple(_unwrapped(e, clips) for e in (index if type(index) is tuple else (index,)))
+
+
+def _unwrapped(e: Any, clips: bool) -> Any:
+    if isinstance(e, int) and not isinstance(e, bool) and e < 0:
+        return 0 if clips else np.iinfo(np.int32).max
+    if getattr(e, "dtype", None) is None or e.dtype.kind != "i":
+        return e
+    if clips:
+        return lax.max(e, np.zeros((), e.dtype)[()])
+    return lax.convert_element_type(e, np.dtype(np.uint32 if e.dtype.itemsize <= 4 else np.uint64))
 
 
 _plans: dict[tuple, Any] = {}
@@ -218,7 +223,8 @@ def update(
       ShapeError: the values do not broadcast to the chosen elements.
     """
     if not wrap_negative_indices:
-        index = _unwrapped_index(index)
+        index = _unwrapped_index(index, mode)
+    mode = indexing.MODE_NAMES.get(mode, mode)
     try:
         y, key, arrays = parse(x, index)
     except NonConcreteBooleanIndexError:

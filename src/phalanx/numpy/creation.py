@@ -664,6 +664,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     if hasattr(x, "aval") and not copy and device is None:
         return x
+    if not hasattr(x, "__dlpack__"):
+        raise ArgumentTypeError(
+            "from_dlpack",
+            expected="an object with __dlpack__ and __dlpack_device__",
+            got=f"{x!r} of type {type(x).__name__}",
+            mend="use phalanx.numpy.asarray",
+        )
     return placing.place(as_array(np.from_dlpack(x)), device)
 
 

@@ -25,6 +25,7 @@ READ_MODES = {
     None: _modes.PROMISE_IN_BOUNDS, "promise_in_bounds": _modes.PROMISE_IN_BOUNDS, "clip": _modes.CLIP,
     "fill": _modes.FILL_OR_DROP, "drop": _modes.FILL_OR_DROP,
 }  # fmt: skip
+MODE_NAMES = {mode: name for name, mode in READ_MODES.items() if name not in (None, "drop")}
 
 
 class View:
@@ -291,6 +292,7 @@ def get(
     unique_indices: bool = False,
 ) -> Any:  # fmt: skip
     """`x.at[index].get(...)`: indexing with the treatment of indices out of bounds that `mode` names."""
+    mode = MODE_NAMES.get(mode, mode)
     if isinstance(mode, str) or mode is None:
         from phalanx.numpy.taking import check_mode
 
@@ -337,7 +339,7 @@ def plan_read(
 ) -> Any:
     """Plan the reading of an array of this shape by an expression with this key."""
     together = are_together(key) if together is None else together
-    fills = mode in ("fill", "drop", _modes.FILL_OR_DROP)
+    fills = mode in ("fill", "drop")
     entries = expanded(key, len(shape), shape)
     if fills:
         entries, known_ints = _ints_as_arrays(entries, shape)

@@ -146,6 +146,8 @@ def methods() -> dict[str, Any]:
         "at": property(At),
         "T": property(shapes.transpose), "mT": property(shapes.matrix_transpose),
         "real": property(ufuncs.real), "imag": property(ufuncs.imag), "flat": property(shapes.ravel),
+        "itemsize": property(lambda self: self.dtype.itemsize),
+        "nbytes": property(lambda self: self.size * self.dtype.itemsize),
     }  # fmt: skip
     return table
 

@@ -58,7 +58,8 @@ def take(
       indices: integers.
       axis: the axis; None to ravel first.
       out: must be None.
-      mode: for indices out of bounds: `"fill"` (the default), `"clip"`, `"wrap"` or `"promise_in_bounds"`.
+      mode: for indices out of bounds: `"fill"` (the default), `"clip"`, which makes negative ones 0, `"wrap"` or
+        `"promise_in_bounds"`.
       unique_indices: a promise that makes the derivative faster.
       indices_are_sorted: a promise that makes it faster.
       fill_value: for `"fill"`: NaN, or the lowest or largest integer, by default.
@@ -98,6 +99,8 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
         from phalanx.numpy.ufuncs import remainder
 
         indices, mode = remainder(indices, n), "promise_in_bounds"
+    elif mode == "clip":  # as in NumPy, negative ones do not count from the end then
+        indices = lax.max(indices, np.zeros((), indices.dtype)[()])
     from phalanx.numpy.indexing import READ_MODES, index_vectors
 
     batch = indices.shape

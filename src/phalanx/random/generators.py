@@ -51,6 +51,9 @@ class Generator(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __reduce__(self) -> tuple:
+        return generator_of, (self.name,)
+
     def __repr__(self) -> str:
         return self.name
 

@@ -1,0 +1,66 @@
+"""The array as an object: its attributes, its life, its text, and how it leaves and comes back."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import random
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_random_keys_are_pickled_and_copied(impl):
+    keys = random.split(random.key(3, impl=impl), 8)
+    mesh = phalanx.make_mesh((8,), ("x",), axis_types=(phalanx.sharding.AxisType.Auto,))
+    spread = phalanx.device_put(keys, phalanx.NamedSharding(mesh, phalanx.P("x")))
+    for x in (keys, keys[0], spread):
+        for back in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+            assert back.dtype == x.dtype and back.shape == x.shape
+            assert random.key_data(back).tolist() == random.key_data(x).tolist()
+
+
+def test_keys_show_their_words():
+    assert repr(random.key(7)) == "Array((), dtype=key<fry>) overlaying:\n[0 7]"
+
+
+def test_empty_arrays_show_their_shape():
+    assert repr(jnp.ones(0)) == "Array([], shape=(0,), dtype=float32)"
+    assert repr(jnp.ones((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
+
+
+def test_a_deleted_array_is_a_value_and_a_runtime_error():
+    x = jnp.arange(3.0)
+    x.delete()
+    for use in (lambda: x + 1, lambda: np.asarray(x), lambda: x.addressable_shards):
+        with pytest.raises(DeletedArrayError) as e:
+            use()
+        assert isinstance(e.value, RuntimeError) and isinstance(e.value, ValueError)
+
+
+def test_all_shards_of_this_process_have_data():
+    mesh = phalanx.make_mesh((8,), ("x",), axis_types=(phalanx.sharding.AxisType.Auto,))
+    x = phalanx.device_put(jnp.arange(8.0), phalanx.NamedSharding(mesh, phalanx.P("x")))
+    assert [float(s.data[0]) for s in x.global_shards] == list(range(8))
+
+
+def test_arrays_and_tracers_name_their_namespace_and_sizes():
+    assert jnp.ones(2).__array_namespace__() is jnp
+    assert phalanx.jit(lambda x: x.__array_namespace__().sum(x) + x.nbytes + x.itemsize)(jnp.ones(3)) == 19
+
+
+def test_a_conversion_that_may_not_copy_is_refused():
+    with pytest.raises(ArgumentError) as e:
+        np.array(jnp.ones(2), dtype="float64", copy=False)
+    assert str(e.value) == (
+        "conversion to a NumPy array, argument copy: expected None or True, since float32 becomes float64, got False.\n"
+        "  To mend: call numpy.asarray, which copies where it must."
+    )
+
+
+def test_from_dlpack_names_what_does_not_speak_it():
+    with pytest.raises(ArgumentTypeError, match="from_dlpack: expected an object with __dlpack__ and __dlpack_device"):
+        jnp.from_dlpack(3)
