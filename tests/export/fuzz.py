@@ -256,8 +256,8 @@ def grow(name, seconds, first_seed):
         for i, data in enumerate(target.seeds):
             (corpus / f"seed{i}").write_bytes(data)
         (Path(folder) / "words").write_text("".join(f'"{w}"\n' for w in WORDS if w.isascii()))
-        options = {"artifact_prefix": f"{crashes}/", "dict": f"{folder}/words", "timeout": 30, "max_len": 8192}
-        options |= {"rss_limit_mb": 4096, "print_final_stats": 1, "verbosity": 0}
+        options = {"artifact_prefix": f"{crashes}/", "dict": f"{folder}/words", "timeout": 60, "max_len": 8192}
+        options |= {"rss_limit_mb": 4096, "report_slow_units": 30, "print_final_stats": 1, "verbosity": 0}
         end = cpu_seconds() + seconds
         while (left := end - cpu_seconds()) > 1:
             options |= {"max_total_time": int(left) + 1, "seed": first_seed % 2**31 + tried + 1}

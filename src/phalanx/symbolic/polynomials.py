@@ -31,6 +31,7 @@ from phalanx.engine.seat import Seat
 _INF: Final = math.inf
 RESERVED: Final = ("floordiv", "mod", "max", "min", "non_negative")
 MAX_TERMS: Final = 1000  # Larger polynomials are refused: no shape has them, and artifacts may not make us build them.
+MAX_TEXT: Final = 20_000  # The text of an operation, which may double with each operation in another: the same holds.
 
 # bounds(dim): the least and the greatest size; compare(dim, symbol, other), inconclusive(where, question, difference);
 # satisfied(scope, values): the values moved to where the facts of the scope hold.
@@ -174,7 +175,10 @@ class Factor:
         self.scope = scope
         self.lower = lower
         self.upper = upper
-        self.order = (len(operands), name, tuple(map(str, operands)))
+        texts = tuple(map(str, operands))
+        if sum(map(len, texts)) > MAX_TEXT:
+            raise _too_large(f"{name} of operands of {sum(map(len, texts))} characters")
+        self.order = (len(operands), name, texts)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.operands))})" if self.operands else self.name
@@ -497,7 +501,8 @@ def _new_dim(terms: frozenset, scope: Scope) -> Any:
 def _too_large(got: str) -> ArgumentError:
     return ArgumentError(
         "arithmetic on symbolic dimensions",
-        expected=f"polynomials of at most {MAX_TERMS} terms and powers up to 64",
+        expected=f"polynomials of at most {MAX_TERMS} terms and powers up to 64, "
+        f"of operations of at most {MAX_TEXT} characters",
         got=got,
         mend="give the intermediate sizes variables of their own",
     )
