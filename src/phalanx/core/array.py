@@ -8,6 +8,7 @@ The host's copy of the value is assembled from one replica only, at most once.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from types import CodeType
 from typing import Any
 
@@ -112,14 +113,15 @@ class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
         self._buffer = buffer
         self._type = type
 
-    aval = property(lambda self: self._type.aval)
-    shape = property(lambda self: self._type.aval.shape)
-    dtype = property(lambda self: self._type.aval.dtype)
-    ndim = property(lambda self: self._type.aval.ndim)
-    size = property(lambda self: self._type.aval.size)
-    weak_type = property(lambda self: self._type.aval.weak_type)
-    sharding = property(lambda self: self._type.sharding)
-    committed = property(lambda self: self._type.committed)
+    # Getters in C: everything asks arrays for these.
+    aval = property(attrgetter("_type.aval"))
+    shape = property(attrgetter("_type.aval.shape"))
+    dtype = property(attrgetter("_type.aval.dtype"))
+    ndim = property(attrgetter("_type.aval.ndim"))
+    size = property(attrgetter("_type.aval.size"))
+    weak_type = property(attrgetter("_type.aval.weak_type"))
+    sharding = property(attrgetter("_type.sharding"))
+    committed = property(attrgetter("_type.committed"))
     itemsize = property(lambda self: self._type.aval.dtype.itemsize)
     nbytes = property(lambda self: self.size * self.dtype.itemsize)
     is_fully_replicated = property(lambda self: self._type.sharding.is_fully_replicated)

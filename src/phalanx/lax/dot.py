@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.config import config
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, add_tangents, is_linear
@@ -139,7 +139,7 @@ def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
       ArgumentError: it is none of these.
     """
     if precision is None:
-        precision = config.default_matmul_precision
+        precision = state.context.default_matmul_precision
         if precision is None:
             return None
     if isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
@@ -384,26 +384,36 @@ def _free(ndim: int, *used: tuple) -> list[int]:
     return [d for d in range(ndim) if not any(d in dims for dims in used)]
 
 
+@functools.lru_cache(maxsize=4096)
+def _cotangent_plan(x_ndim: int, y_ndim: int, dimension_numbers: Any, swap: bool) -> tuple[Any, bool, tuple | None]:
+    """How the cotangent of `x` is a product: its dimension numbers, whether `y` comes first, the transposition then.
+
+    The operands come in the order that needs no transposition, where there is one.
+    """
+    xc, yc, xb, yb, x_free, y_free = _Layout.of(x_ndim, y_ndim, dimension_numbers)
+    num_batch = len(xb)
+    first = num_batch if swap else num_batch + len(x_free)
+    z_free_y = tuple(range(first, first + len(y_free)))
+    z_batch = tuple(range(num_batch))
+    # The dimensions that are left of `y` are those contracted with `x`, in their order there.
+    contracted = [xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__)]
+    if (*xb, *contracted, *x_free) == tuple(range(x_ndim)) and x_free and contracted:
+        return ((y_free, z_free_y), (yb, z_batch)), True, None
+    order = (*xb, *x_free, *contracted)
+    permutation = tuple(order.index(d) for d in range(x_ndim))
+    return ((z_free_y, y_free), (z_batch, yb)), False, None if permutation == tuple(range(x_ndim)) else permutation
+
+
 def _cotangent(z_bar: Any, x: Any, y: Any, dimension_numbers: Any, precision: Any, swap: bool) -> Any:
     """The cotangent of the linear operand `x`; with `swap`, `x` was the right operand."""
-    xc, yc, xb, yb, x_free, y_free = _Layout.of(x.ndim, np.ndim(y), dimension_numbers)
-    num_batch = len(xb)
-    if swap:
-        z_free_y = range(num_batch, num_batch + len(y_free))
-    else:
-        z_free_y = range(num_batch + len(x_free), num_batch + len(x_free) + len(y_free))
+    numbers, y_first, permutation = _cotangent_plan(x.ndim, np.ndim(y), dimension_numbers, swap)
     x_bar = dot_general_p(
-        z_bar,
-        y,
-        dimension_numbers=((tuple(z_free_y), y_free), (tuple(range(num_batch)), yb)),
-        precision=precision,
+        *((y, z_bar) if y_first else (z_bar, y)),
+        dimension_numbers=numbers,
+        precision=swapped(precision) if y_first else precision,
         preferred_element_type=x.dtype,
     )
-    # Its dimensions are now x's batch dims, x's free dims, and x's contracting dims in the order they have in y.
-    contracted = [xc[i] for i in np.argsort(yc)]
-    order = (*xb, *x_free, *contracted)
-    permutation = tuple(order.index(d) for d in range(x.ndim))
-    return x_bar if permutation == tuple(range(x.ndim)) else transpose(x_bar, permutation)
+    return x_bar if permutation is None else transpose(x_bar, permutation)
 
 
 _canonical_numbers: dict[Any, Any] = {}

@@ -21,7 +21,7 @@ from phalanx.nnx.graphs import Graph, GraphDef, NestDef, Walk, build, joint_grap
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, _blank
 from phalanx.nnx.states import Path, path_text
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variables import Variable, _set_source, _set_watched
 from phalanx.tree import register_pytree_node, tree_flatten
 
 ROOTS = (Object, Variable)
@@ -282,7 +282,8 @@ class Inside:
         for d, value, where in zip(defs, self.given, sources, strict=True):
             made = object.__new__(d.type)
             made._set_up(value, {k: v.value for k, v in d.metadata} if d.metadata else {})
-            made._source, made._watched = where, True
+            _set_source(made, where)
+            _set_watched(made, True)
             self.copies.append(made)
         root = build(definition.root, iter(self.copies), iter(self.arrays), self.made, {})
         self.roots = list(root) if definition.is_joint else [root]

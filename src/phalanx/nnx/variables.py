@@ -127,12 +127,13 @@ class Variable:
             self._value = placed(self._value, self.sharding_names, metadata.get("mesh"))
 
     def _set_up(self, value: Any, metadata: dict) -> None:
-        self._value = value
-        self._metadata = metadata
-        self._trace = state.trace
-        self._source = None
-        self._version = 0
-        self._watched = False
+        # Past `__setattr__`, which would take most of the time.
+        _set_value(self, value)
+        _set_metadata(self, metadata)
+        _set_trace(self, state.trace)
+        _set_source(self, None)
+        _set_version(self, 0)
+        _set_watched(self, False)
 
     @classmethod
     def from_metadata(cls, value: Any, attributes: Mapping[str, Any]) -> Variable:
@@ -377,11 +378,14 @@ class Variable:
 
 
 _SETTABLE = frozenset(Variable.__slots__)
+_set_value, _set_metadata, _set_trace, _set_source, _set_version, _set_watched = (
+    vars(Variable)[name].__set__ for name in ("_value", "_metadata", "_trace", "_source", "_version", "_watched")
+)
 
 
 def _is_whole(value: Any, index: Any) -> bool:
     """Whether `variable[index]` is the value itself: `...`, of anything but a dictionary that has such a key."""
-    return index is Ellipsis and not isinstance(value, Mapping)
+    return index is Ellipsis and (type(value) is Array or not isinstance(value, Mapping))
 
 
 def _replaced(value: Any, index: Any, part: Any) -> Any:

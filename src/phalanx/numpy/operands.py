@@ -120,8 +120,15 @@ def promote(where: str, *xs: Any) -> list:
     """Operands brought to one dtype; Python scalars become rank-0 NumPy ones."""
     xs = tuple(operand(x, where) if type(x) not in SCALAR_KINDS else x for x in xs)
     first = getattr(xs[0], "aval", None)
-    if first is not None and all(getattr(x, "aval", None) is first for x in xs):
-        return list(xs)
+    if first is not None:
+        for x in xs:
+            aval = getattr(x, "aval", None)
+            if aval is not first and (
+                aval is None or aval.dtype != first.dtype or aval.weak_type is not first.weak_type
+            ):
+                break
+        else:
+            return list(xs)
     dtype, weak = result_dtype(xs)
     return [to_common(x, dtype, weak) for x in xs]
 

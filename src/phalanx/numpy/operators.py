@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.core.array import Array
+from phalanx.core.config import state
 from phalanx.core.operators import install
+from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.numpy import contraction, creation, indexing, reductions, rounding, shapes, sorting, taking, ufuncs
 from phalanx.numpy.at import At
 from phalanx.numpy.operands import canonical_shape, unwrapped
-from phalanx.numpy.ufunc import is_operand, operators_of
+from phalanx.numpy.ufunc import at_once, is_operand, operators_of
 
 
 def _guarded(function: Any) -> tuple[Any, Any]:
     """The operator and reflected operator of a function that has no plans of its own."""
+    eagerly = at_once(function, function.__name__)
 
     def operator(self: Any, other: Any) -> Any:
-        if hasattr(other, "aval"):
-            return function(self, other)
-        return function(self, unwrapped(other)) if is_operand(other) else NotImplemented
+        try:
+            if type(other) is Array and type(self) is Array and state.trace is None:
+                out = eagerly(self, other)
+                if out is not None:
+                    return out
+            if hasattr(other, "aval"):
+                return function(self, other)
+            return function(self, unwrapped(other)) if is_operand(other) else NotImplemented
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def reflected(self: Any, other: Any) -> Any:
         return function(unwrapped(other), self) if is_operand(other) else NotImplemented
 
-    return operator, reflected
+    return as_boundary(operator), reflected
 
 
 def _power_operators() -> tuple[Any, Any]:

@@ -256,9 +256,9 @@ def is_operand(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or hasattr(x, "__phalanx_array__")
 
 
-def _eagerly(ufunc: Callable, name: str) -> Callable:
-    """A binary ufunc for two arrays that runs at once; it gives None where there is more to do than one execution."""
-    shortcuts = Shortcuts(ufunc, name)
+def at_once(function: Callable, name: str) -> Callable:
+    """A function of two arrays that runs at once; it gives None where there is more to do than one execution."""
+    shortcuts = Shortcuts(function, name)
 
     def run(x: Any, y: Any) -> Any:
         way = shortcuts[x._type, y._type, state.context]
@@ -281,7 +281,7 @@ def operators_of(ufunc: Callable) -> tuple[Callable, Callable]:
 
 def _operator(ufunc: Callable) -> Callable:
     rule, plans = ufunc.rule, ufunc.plans  # type: ignore[attr-defined]
-    eagerly = _eagerly(ufunc, rule.name)
+    eagerly = at_once(ufunc, rule.name)
 
     def operator(self: Any, other: Any) -> Any:
         try:

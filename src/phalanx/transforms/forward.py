@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.jaxpr import Jaxpr, run_program
@@ -30,7 +31,8 @@ class JVPTracer(Tracer):
 
     @property
     def aval(self) -> ShapedArray:
-        return aval_of(self.primal)
+        primal = self.primal
+        return primal._type.aval if type(primal) is Array else aval_of(primal)
 
     @property
     def concrete(self) -> Any:

@@ -59,16 +59,9 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
             y_bar = _arrived(eqn, cotangents)
             if y_bar is None:
                 continue
-            operands = []
-            for atom in eqn.invars:
-                if type(atom) is Literal:
-                    operands.append(atom.value)
-                elif atom in known:
-                    operands.append(known[atom])
-                else:
-                    operands.append(Linear(atom.aval))
+            operands = _operands(eqn, known)
             state.source = eqn.source
-            if any(a.aval.sharding is not None for a in (*eqn.outvars, *eqn.invars)):
+            if _is_split(eqn):
                 y_bar, operands = _opened(eqn, y_bar, operands)
             x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
@@ -80,6 +73,28 @@ def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, A
                 cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, atom.aval)
     finally:
         state.source = before
+
+
+def _operands(eqn: Eqn, known: dict[Var, Any]) -> list:
+    """What a transpose rule gets: the known operands, and placeholders for the linear ones."""
+    operands = []
+    for atom in eqn.invars:
+        if type(atom) is Literal:
+            operands.append(atom.value)
+        elif atom in known:
+            operands.append(known[atom])
+        else:
+            operands.append(Linear(atom.aval))
+    return operands
+
+
+def _is_split(eqn: Eqn) -> bool:
+    """Whether a type in an equation has a sharding."""
+    for atoms in (eqn.outvars, eqn.invars):
+        for atom in atoms:
+            if atom.aval.sharding is not None:
+                return True
+    return False
 
 
 def _opened(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, list]:
@@ -146,12 +161,14 @@ def transpose_flat(program: Jaxpr, consts: Sequence[Any], cotangents: Sequence[A
 def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var]) -> list:
     linear = []
     for eqn in program.eqns:
-        if all(type(a) is Literal or a in known for a in eqn.invars):
+        for a in eqn.invars:
+            if type(a) is not Literal and a not in known:
+                linear.append(eqn)
+                break
+        else:
             values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
             out = eqn.primitive(*values, **eqn.params)
             known.update(zip(eqn.outvars, out if eqn.primitive.multiple else [out], strict=True))
-        else:
-            linear.append(eqn)
     pending: dict[Var, Any] = {}
     for v, c in zip(program.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
