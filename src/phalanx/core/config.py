@@ -192,12 +192,6 @@ class JointOption(Option):
 def state_extra(**extras: Any) -> Iterator[None]:
     """Set the `mesh` and/or the named `axes` of this thread's context inside a `with` block.
 
-    Args:
-      **extras: `mesh=` and `axes=`, hashable values; those not given stay as they are.
-
-    Yields:
-      None; on the way out the former values come back.
-
     Examples:
       >>> with state_extra(mesh="a mesh"):
       ...     state.context.mesh

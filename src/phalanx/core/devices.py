@@ -15,10 +15,9 @@ from phalanx.sharding import AbstractMesh, NamedSharding
 
 
 def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
-    """The devices a call runs on: those of its committed arguments, which must agree.
+    """The devices of the committed arguments of a call, which must agree, in order; and whether any is committed.
 
-    Returns:
-      The devices in order, or None where no argument is committed or spread; and whether any argument is committed.
+    The devices are None where no argument is committed or spread.
 
     Raises:
       ShardingError: two arguments are on different devices.

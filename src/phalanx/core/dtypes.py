@@ -127,13 +127,10 @@ def is_extended(dtype: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def as_dtype(spec: Any) -> Any:
-    """Return the NumPy dtype (or `KeyDtype`) that `spec` means, without narrowing it.
+    """The NumPy dtype (or `KeyDtype`) that `spec` means, in native byte order, without narrowing it.
 
     Args:
       spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
-
-    Returns:
-      The dtype, in native byte order.
 
     Raises:
       DTypeError: XLA has no such element type.
@@ -179,14 +176,11 @@ def _canonical(spec: Any, x64: bool) -> Any:
 
 
 def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
-    """Return the dtype that arrays get when `spec` is asked for: 64 bits become 32 unless `enable_x64` is on.
+    """The dtype that arrays get when `spec` is asked for: 64 bits become 32 unless `enable_x64` is on.
 
     Args:
       spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
       allow_extended_dtype: whether the dtype of random keys may pass.
-
-    Returns:
-      The dtype.
 
     Raises:
       DTypeError: XLA has no such element type.
@@ -202,14 +196,9 @@ def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
 
 
 def requested_dtype(spec: Any, where: str) -> Any:
-    """Return the dtype that a user's `dtype=` argument stands for, with a warning where 64 bits are cut to 32.
+    """The canonical dtype that a user's `dtype=` argument of function `where` stands for; warns where 64 bits are cut.
 
-    Args:
-      spec: the argument; Python's `int`, `float` and `complex` mean the default width, without a warning.
-      where: the function that was called, for the warning.
-
-    Returns:
-      The canonical dtype.
+    Python's `int`, `float` and `complex` mean the default width, without a warning.
 
     Raises:
       DTypeError: XLA has no such element type.
@@ -230,17 +219,12 @@ def requested_dtype(spec: Any, where: str) -> Any:
 
 
 def scalar_dtype(kind: type) -> np.dtype[Any]:
-    """Return the canonical dtype of Python scalars of type `kind` (bool, int, float or complex)."""
+    """The canonical dtype of Python scalars of type `kind` (bool, int, float or complex)."""
     return canonicalize_dtype(kind)
 
 
-def is_python_scalar(x: Any) -> bool:
-    """Whether `x` is a Python number, whose dtype is weak; NumPy's scalars are not."""
-    return type(x) in _python_scalars or (isinstance(x, (int, float, complex)) and not isinstance(x, np.generic))
-
-
 def scalar_type_of(x: Any) -> type:
-    """Return the Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
+    """The Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
 
     Examples:
       >>> scalar_type_of(np.int8(1)), scalar_type_of(2.5)
@@ -254,13 +238,10 @@ def scalar_type_of(x: Any) -> type:
 
 
 def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
-    """Return the canonical dtype of a value, dtype or scalar type, and whether it is weak.
+    """The canonical dtype of a value, dtype or scalar type, and whether it is weak, as numbers that Python wrote are.
 
     Args:
       x: an array of any library, a traced value, an abstract value, a scalar, a dtype or its name.
-
-    Returns:
-      The dtype and the weakness; numbers that Python wrote are weak, booleans are not.
 
     Raises:
       ArgumentTypeError: `x` is none of these.
@@ -299,7 +280,7 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
 
 
 def _lattice() -> dict[Any, frozenset[Any]]:
-    """Return for each node (a dtype, or a Python type for the weak ones) the nodes at or above it."""
+    """For each node (a dtype, or a Python type for the weak ones) the nodes at or above it."""
     above: dict[Any, list[Any]] = {
         _BOOL[0]: [int],
         int: [*_SMALL_SIGNED, *_SMALL_UNSIGNED, _SIGNED[0], _UNSIGNED[0]],
@@ -321,7 +302,7 @@ def _lattice() -> dict[Any, frozenset[Any]]:
 
 
 def _strict_lattice() -> dict[Any, frozenset[Any]]:
-    """Return the lattice in which only Python numbers adapt to arrays of their kind."""
+    """The lattice in which only Python numbers adapt to arrays of their kind."""
     return _closed(
         {
             int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
@@ -343,7 +324,7 @@ _lattices: Final = {"standard": _lattice(), "strict": _strict_lattice()}
 
 
 def _join(nodes: list[Any], mode: str) -> Any:
-    """Return the least node that is at or above all of `nodes`."""
+    """The least node that is at or above all of `nodes`."""
     lattice = _lattices[mode]
     if all(node in lattice for node in nodes):
         common = frozenset.intersection(*(lattice[node] for node in nodes))
@@ -372,16 +353,7 @@ _promoted: Final[dict[tuple[Any, ...], tuple[Any, bool]]] = {}
 
 
 def promote_pair(x: Any, x_weak: bool, y: Any, y_weak: bool) -> tuple[Any, bool]:
-    """Return dtype and weakness of an operation on two canonical dtypes; the memoised heart of promotion.
-
-    Args:
-      x: the first dtype.
-      x_weak: whether it is weak.
-      y: the second dtype.
-      y_weak: whether it is weak.
-
-    Returns:
-      The common dtype and whether it is weak.
+    """Dtype and weakness of an operation on two canonical dtypes; the memoised heart of promotion.
 
     Raises:
       TypePromotionError: there is no common dtype.
@@ -417,14 +389,10 @@ def _weak_node(dtype: Any) -> Any:
 
 
 def promote_types(a: Any, b: Any) -> Any:
-    """Return the dtype of an operation on arrays of two dtypes.
+    """The dtype of an operation on arrays of two dtypes.
 
     Args:
-      a: a dtype, its name, or a Python scalar type, which is weak.
-      b: another one.
-
-    Returns:
-      The common dtype.
+      a, b: dtypes, their names, or Python scalar types, which are weak.
 
     Raises:
       TypePromotionError: there is no common dtype.
@@ -437,14 +405,11 @@ def promote_types(a: Any, b: Any) -> Any:
 
 
 def result_type(*args: Any, return_weak_type: bool = False) -> Any:
-    """Return the dtype of an operation on all of `args`.
+    """The dtype of an operation on all of `args`.
 
     Args:
       *args: values, dtypes, or scalar types.
       return_weak_type: also return whether the result is weak.
-
-    Returns:
-      The dtype, or the dtype and the weakness.
 
     Raises:
       ArgumentTypeError: an argument has no dtype, or there is none.
@@ -481,9 +446,6 @@ def issubdtype(a: Any, b: Any) -> bool:
       a: a dtype, its name or scalar type, or a category.
       b: the same, `extended` or `prng_key`.
 
-    Returns:
-      The answer.
-
     Examples:
       >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.unsignedinteger)
       (True, False)
@@ -510,38 +472,28 @@ _ABSTRACT: Final = frozenset(
 
 
 @functools.lru_cache(maxsize=256)
-def _inexact(dtype: Any) -> Any:
-    if issubdtype(dtype, np.inexact) or is_extended(dtype):
-        return dtype
-    return _FLOATS[3] if dtype in (_SIGNED[3], _UNSIGNED[3]) else _FLOATS[2]
-
-
 def to_inexact_dtype(dtype: Any) -> Any:
-    """Return the floating dtype in which functions like `sin` take numbers of a canonical `dtype`.
+    """The floating dtype in which functions like `sin` take numbers of a canonical `dtype`.
 
     Examples:
       >>> to_inexact_dtype(np.dtype("int8")), to_inexact_dtype(np.dtype("complex64"))
       (dtype('float32'), dtype('complex64'))
     """
-    return _inexact(dtype)
+    if issubdtype(dtype, np.inexact) or is_extended(dtype):
+        return dtype
+    return _FLOATS[3] if dtype in (_SIGNED[3], _UNSIGNED[3]) else _FLOATS[2]
 
 
 @functools.lru_cache(maxsize=256)
 def to_tangent_dtype(dtype: Any) -> Any:
-    """Return the dtype of derivatives with respect to values of `dtype`: itself, or `float0` if it is discrete."""
+    """The dtype of derivatives with respect to values of `dtype`: itself, or `float0` if it is discrete."""
     return dtype if not is_extended(dtype) and issubdtype(dtype, np.inexact) else float0
 
 
 @functools.lru_cache(maxsize=256)
 def to_real_dtype(dtype: Any) -> Any:
-    """Return the dtype of the real part of values of `dtype`."""
+    """The dtype of the real part of values of `dtype`."""
     return {_COMPLEX[0]: _FLOATS[2], _COMPLEX[1]: _FLOATS[3]}.get(dtype, dtype)
-
-
-@functools.lru_cache(maxsize=256)
-def to_complex_dtype(dtype: Any) -> Any:
-    """Return the complex dtype whose parts can hold values of `dtype`."""
-    return _COMPLEX[1] if dtype in (_FLOATS[3], _COMPLEX[1], _SIGNED[3], _UNSIGNED[3]) else _COMPLEX[0]
 
 
 @functools.lru_cache(maxsize=256)

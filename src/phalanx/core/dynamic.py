@@ -8,7 +8,7 @@ symbolic; when shapes are refined at call time, all this becomes static again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -78,51 +78,34 @@ def _floor_of_negative(ctx: Any, x: Any, y: Any) -> Any:
 
 def sizes(ctx: Any, dims: Sequence[Any]) -> Any:
     """Dimensions as an i64 vector."""
-    aval = ShapedArray((len(dims),), SCALAR.dtype)
     if all(type(dim) is not Dim for dim in dims):
-        return ctx.constant(np.array(dims, np.int64), aval)
-    one = ShapedArray((1,), SCALAR.dtype)
+        return ctx.constant(np.array(dims, np.int64), ShapedArray((len(dims),), SCALAR.dtype))
     key = ("sizes", tuple(dims))
     found = ctx.constants.get(key)
     if found is None:
-        parts = [ctx.op(hlo.ReshapeOp, size(ctx, dim), aval=one) for dim in dims]
-        found = parts[0]
-        if len(parts) > 1:
-            found = ir.Operation.create(
-                "stablehlo.concatenate",
-                results=[ctx.type(aval)],
-                operands=parts,
-                attributes={"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)},
-            ).results[0]
-        ctx.constants[key] = found
+        found = ctx.constants[key] = vector(ctx, [size(ctx, dim) for dim in dims])
     return found
 
 
 def vector(ctx: Any, scalars: Sequence[Any]) -> Any:
     """i64 scalars as a vector."""
-    one, aval = ShapedArray((1,), SCALAR.dtype), ShapedArray((len(scalars),), SCALAR.dtype)
-    parts = [ctx.op(hlo.ReshapeOp, x, aval=one) for x in scalars]
-    return hlo.concatenate(parts, 0) if len(parts) > 1 else parts[0] if parts else ctx.constant(np.zeros(0, int), aval)
+    if not scalars:
+        return ctx.constant(np.zeros(0, np.int64), ShapedArray((0,), SCALAR.dtype))
+    parts = [ctx.op(hlo.ReshapeOp, x, aval=ShapedArray((1,), SCALAR.dtype)) for x in scalars]
+    return hlo.concatenate(parts, 0) if len(parts) > 1 else parts[0]
 
 
-def _broadcast(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
-    return _create(ctx, "dynamic_broadcast_in_dim", [*operands, sizes(ctx, aval.shape)], aval, attributes)
-
-
-def _reshape(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
-    return _create(ctx, "dynamic_reshape", [*operands, sizes(ctx, aval.shape)], aval, attributes)
-
-
-def _iota(ctx: Any, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
-    return _create(ctx, "dynamic_iota", [sizes(ctx, aval.shape)], aval, attributes)
-
-
-FORMS: Final[dict[str, Callable[..., Any]]] = {
-    "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.reshape": _reshape,
-    "stablehlo.iota": _iota,
+FORMS: Final[dict[str, str]] = {
+    "stablehlo.broadcast_in_dim": "dynamic_broadcast_in_dim",
+    "stablehlo.reshape": "dynamic_reshape",
+    "stablehlo.iota": "dynamic_iota",
 }
-"""The operations with another form under symbolic shapes: (ctx, operands, result type, attributes) to the result."""
+"""The operations that have another form under symbolic shapes, which takes the shape of the result last."""
+
+
+def resized(ctx: Any, form: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
+    """An operation in its form for a result whose shape is symbolic."""
+    return _create(ctx, form, [*operands, sizes(ctx, aval.shape)], aval, attributes)
 
 
 def _create(ctx: Any, name: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict | None = None) -> Any:

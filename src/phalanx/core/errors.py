@@ -60,11 +60,16 @@ class DeletedArrayError(ArgumentError, RuntimeError):
     """An array was used after it was deleted or donated."""
 
 
-class ConcretizationTypeError(PhalanxError, TypeError):
-    """A value that exists only when the compiled program runs was asked for while tracing."""
+class _TracedValueError(PhalanxError):
+    """Base of the errors for what cannot be done with a traced value; each class says what and how to mend it."""
+
+    _where = "conversion of a traced value to {use}"
+    _use = "a Python value"
+    _expected = "a value that is known while tracing"
+    _mend: str
 
     @classmethod
-    def of(cls, tracer: str, origin: str | None = None, *, use: str = "a Python value") -> Self:
+    def of(cls, tracer: str, origin: str | None = None, *, use: str | None = None) -> Self:
         """Build the error for a traced value.
 
         Args:
@@ -75,72 +80,57 @@ class ConcretizationTypeError(PhalanxError, TypeError):
         Returns:
           The error, to be raised.
         """
-        return cls(
-            f"conversion of a traced value to {use}",
-            expected="a value that is known while tracing",
-            got=_described(tracer, origin),
-            mend="keep the computation in phalanx.numpy, or mark the argument it comes from as static "
-            "(static_argnums or static_argnames)",
-        )
+        where = cls._where.format(use=use or cls._use)
+        return cls(where, expected=cls._expected, got=_described(tracer, origin), mend=cls._mend)
+
+
+class ConcretizationTypeError(_TracedValueError, TypeError):
+    """A value that exists only when the compiled program runs was asked for while tracing."""
+
+    _mend = (
+        "keep the computation in phalanx.numpy, or mark the argument it comes from as static "
+        "(static_argnums or static_argnames)"
+    )
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
     """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`."""
 
-    @classmethod
-    def of(cls, tracer: str, origin: str | None = None, *, use: str = "bool") -> Self:
-        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
-        return cls(
-            f"conversion of a traced value to {use}, by if, while, and, or, not, or bool()",
-            expected="a value that is known while tracing",
-            got=_described(tracer, origin),
-            mend="choose with phalanx.numpy.where, lax.cond or lax.while_loop, "
-            "or mark the argument it comes from as static (static_argnums or static_argnames)",
-        )
+    _where = "conversion of a traced value to {use}, by if, while, and, or, not, or bool()"
+    _use = "bool"
+    _mend = (
+        "choose with phalanx.numpy.where, lax.cond or lax.while_loop, "
+        "or mark the argument it comes from as static (static_argnums or static_argnames)"
+    )
 
 
 class TracerArrayConversionError(ConcretizationTypeError):
     """NumPy asked for the elements of a traced value."""
 
-    @classmethod
-    def of(cls, tracer: str, origin: str | None = None, *, use: str = "a NumPy array") -> Self:
-        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
-        return cls(
-            f"conversion of a traced value to {use}",
-            expected="a value that is known while tracing",
-            got=_described(tracer, origin),
-            mend="call the phalanx.numpy function instead of the numpy one, index a phalanx array instead of a numpy "
-            "one, or go to the host with pure_callback",
-        )
+    _use = "a NumPy array"
+    _mend = (
+        "call the phalanx.numpy function instead of the numpy one, index a phalanx array instead of a numpy "
+        "one, or go to the host with pure_callback"
+    )
 
 
 class TracerIntegerConversionError(ConcretizationTypeError):
     """A traced value was used where Python wants an integer: a size, a range, a list index."""
 
-    @classmethod
-    def of(cls, tracer: str, origin: str | None = None, *, use: str = "an integer") -> Self:
-        """Build the error for a traced value; arguments as in `ConcretizationTypeError.of`."""
-        return cls(
-            f"conversion of a traced value to {use}, by a size, a range or an index into a Python sequence",
-            expected="a value that is known while tracing",
-            got=_described(tracer, origin),
-            mend="mark the argument it comes from as static (static_argnums or static_argnames), "
-            "turn the sequence into an array, or loop with lax.fori_loop",
-        )
+    _where = "conversion of a traced value to {use}, by a size, a range or an index into a Python sequence"
+    _use = "an integer"
+    _mend = (
+        "mark the argument it comes from as static (static_argnums or static_argnames), "
+        "turn the sequence into an array, or loop with lax.fori_loop"
+    )
 
 
-class NonConcreteBooleanIndexError(PhalanxError, IndexError):
+class NonConcreteBooleanIndexError(_TracedValueError, IndexError):
     """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values."""
 
-    @classmethod
-    def of(cls, tracer: str, origin: str | None = None) -> Self:
-        """Build the error for a traced mask; arguments as in `ConcretizationTypeError.of`."""
-        return cls(
-            "indexing with a boolean mask",
-            expected="a mask that is known while tracing, since the result's shape depends on its values",
-            got=_described(tracer, origin),
-            mend="use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)",
-        )
+    _where = "indexing with a boolean mask"
+    _expected = "a mask that is known while tracing, since the result's shape depends on its values"
+    _mend = "use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)"
 
 
 class UnexpectedTracerError(PhalanxError, TypeError):
@@ -148,16 +138,7 @@ class UnexpectedTracerError(PhalanxError, TypeError):
 
     @classmethod
     def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None) -> Self:
-        """Build the error for a leaked tracer.
-
-        Args:
-          tracer: the traced value in words, such as `"f32[3] traced by jit of f"`.
-          origin: the source line that made the value, if it is known.
-          function: the transformed function that it leaked from, if it is known.
-
-        Returns:
-          The error, to be raised.
-        """
+        """Build the error for a leaked tracer, of the transformed function of that name; as in other errors."""
         source = f"the tracing of {function}" if function else "the transformation that made it"
         return cls(
             "use of a leaked tracer",

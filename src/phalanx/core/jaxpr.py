@@ -266,20 +266,34 @@ def eliminate_dead_code(
     Returns:
       The smaller program, with only the wanted outputs and the needed inputs, and for each input whether it was kept.
     """
+    if instantiate and "is_live" in jaxpr.cache and all(used_outputs):
+        return jaxpr, [True] * len(jaxpr.invars)
     key = ("dce", tuple(used_outputs), instantiate)
-    return jaxpr.derive(key, lambda: _eliminate(jaxpr, used_outputs, instantiate))
+    found = jaxpr.cache.get(key)
+    if found is None:
+        found = _eliminate(jaxpr, used_outputs, instantiate)
+        if found[0] is not jaxpr:  # A program that held itself would stay until the garbage collector comes.
+            jaxpr.cache[key] = found
+    return found
+
+
+def without_dead_code(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with the same inputs and results, without what these do not need; itself where nothing is dead."""
+    return eliminate_dead_code(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
 def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) -> tuple[Jaxpr, list[bool]]:
     outvars = chosen(jaxpr.outvars, used_outputs)
     live: set[Var] = {v for v in outvars if type(v) is not Literal}
     kept: list[Eqn] = []
+    is_same = True
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
         if not any(used) and not eqn.effects:
+            is_same = False
             continue
         if (rule := eqn.primitive.dce) is not None and not all(used):
-            eqn = rule(eqn, used)
+            is_same, eqn = False, rule(eqn, used)
             if eqn is None:
                 continue
         kept.append(eqn)
@@ -287,6 +301,9 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
     kept.reverse()
     used_inputs = [instantiate or v in live for v in jaxpr.invars]
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in live]
+    if is_same and all(used_inputs) and all(used_outputs) and len(consts) == len(jaxpr.consts):
+        jaxpr.cache["is_live"] = True
+        return jaxpr, used_inputs
     smaller = jaxpr.replace(
         invars=chosen(jaxpr.invars, used_inputs),
         eqns=kept,
@@ -295,4 +312,5 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
         consts=[c for _, c in consts],
         effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
     )
+    smaller.cache["is_live"] = True
     return smaller, used_inputs

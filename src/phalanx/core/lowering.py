@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.core import dtypes, dynamic, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
 from phalanx.core.errors import RuleError, ShardingError
-from phalanx.core.jaxpr import Jaxpr, Literal, Var
+from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
@@ -230,7 +230,7 @@ class LoweringContext:
                 attributes[name] = ir.DenseI64ArrayAttr.get(value)
         aval = self.aval_out if aval is None else aval
         if aval.is_symbolic and (form := dynamic.FORMS.get(operation.OPERATION_NAME)) is not None:
-            return form(self, operands, aval, attributes)
+            return dynamic.resized(self, form, operands, aval, attributes)
         result = self.type(aval)
         return ir.Operation.create(
             operation.OPERATION_NAME, results=[result], operands=operands, attributes=attributes
@@ -330,14 +330,7 @@ class LoweringContext:
     def inline(self, fun: Callable, *operands: Any, avals: Sequence[ShapedArray] | None = None, **kwargs: Any) -> list:
         """Emit what `fun`, a function made of our own operations, does to the operands.
 
-        Args:
-          fun: takes arrays, gives an array or a sequence of them.
-          operands: IR values.
-          avals: their types; those of the current equation's operands when left out.
-          kwargs: passed to `fun`.
-
-        Returns:
-          The results as IR values.
+        `avals` are the types of the operands, those of the current equation's when left out; `kwargs` go to `fun`.
         """
         avals = [a.unsharded() for a in (self.avals_in if avals is None else avals)]
         program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), avals, "inline")
@@ -490,11 +483,9 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
     """Emit a program's equations in order and give its outputs as IR values."""
     entered = None
     location = ctx.module.location
-    live = needed(program)
+    program = without_dead_code(program)
     try:
         for eqn in program.eqns:
-            if eqn not in live:
-                continue
             where, name = eqn.source, eqn.primitive.name
             if type(where) is Scoped:
                 where, name = where.traceback, "/".join((*where.scope, name))
@@ -511,17 +502,6 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
         if entered is not None:
             entered.__exit__(None, None, None)
     return [ctx.constant(v.value, v.aval) if type(v) is Literal else env[v] for v in program.outvars]
-
-
-def needed(program: Jaxpr) -> set:
-    """The equations that the outputs or an effect depend on."""
-    live: set[Var] = {v for v in program.outvars if type(v) is not Literal}
-    kept = set()
-    for eqn in reversed(program.eqns):
-        if eqn.effects or not live.isdisjoint(eqn.outvars):
-            kept.add(eqn)
-            live.update([v for v in eqn.invars if type(v) is not Literal])
-    return kept
 
 
 def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
@@ -686,7 +666,7 @@ def lower_program(
     """Lower a program without constants to a module whose `main` is it.
 
     Args:
-      program: the program; a program without constants.
+      program: the program.
       platform: where it will run.
       num_partitions: over how many devices it is split.
       name: the module's name, shown by profilers.
@@ -694,9 +674,6 @@ def lower_program(
       donated: numbers of the parameters whose buffers may be reused.
       devices: in the order in which partitions are numbered.
       describe_sharding: the MLIR attribute of a sharding, for a rank.
-
-    Returns:
-      The module with what must be kept alive beside it.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext((platform,), num_partitions)

@@ -83,16 +83,7 @@ _lock = threading.Lock()
 
 
 def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
-    """Emit an operation as a call that is split by pieces.
-
-    Args:
-      ctx: the lowering context of a program over several devices.
-      eqn: the equation.
-      operands: IR values.
-
-    Returns:
-      The results as IR values.
-    """
+    """Emit an operation of a program over several devices as a call that is split by pieces."""
     module = ctx.module
     operation = _Operation(eqn, module.platform)
     text = str(operation.on([aval.shape for aval in operation.avals]))
@@ -124,15 +115,7 @@ class _Cut(NamedTuple):
 
 
 def split(text: str, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
-    """Say how a call is split.
-
-    Args:
-      text: the operation's program, by which it was emitted.
-      operands, results: how they lie, in XLA's form.
-
-    Returns:
-      The program for the pieces, and how operands and results must lie for it.
-    """
+    """Say how a call is split, by the operation's program and by how its operands and results lie for XLA."""
     from phalanx.core.lowering import lower_program
 
     operation = _operations[text]

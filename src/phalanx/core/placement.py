@@ -49,16 +49,13 @@ def single_device_type(aval: ShapedArray, device: Any) -> ArrayType:
 
 
 def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed: bool | None = None) -> Array:
-    """Place a value.
+    """Place a value: an array (itself, where it is there already), NumPy data or a Python scalar.
 
     Args:
-      x: an array, NumPy data or a Python scalar.
+      x: the value.
       sharding: where to; the default device, uncommitted, when left out.
       aval: the type it is to have, when that is not its own.
       committed: whether the placement counts as asked for; by default exactly when `sharding` is given.
-
-    Returns:
-      The array; `x` itself where it is already there.
     """
     if committed is None:
         committed = sharding is not None

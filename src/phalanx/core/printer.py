@@ -61,7 +61,7 @@ def print_jaxpr(program: Jaxpr, *, source: bool = False, indent: int = 0) -> str
 def _lines(program: Jaxpr, names: _Names, source: bool, pad: str) -> list[str]:
     constants = " ".join(names.typed(v) for v in program.constvars)
     inputs = " ".join(names.typed(v) for v in program.invars)
-    lines = [f"{pad}{{ lambda {constants}; {inputs}. let".replace("lambda ;", "lambda ;")]
+    lines = [f"{pad}{{ lambda {constants}; {inputs}. let"]
     for eqn in program.eqns:
         lines.extend(_eqn_lines(eqn, names, source, pad + "    "))
     outputs = ", ".join(names[v] for v in program.outvars)

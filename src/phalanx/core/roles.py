@@ -73,8 +73,7 @@ class Classes:
     def add(self, roles: Roles, operands: Iterable[Hashable], results: Iterable[Hashable]) -> dict:
         """Take in what an operation says of its operands and results; None for one without dimensions.
 
-        Returns:
-          For each of the operation's own names one dimension that it stands for, except for the whole ones.
+        Gives for each of the operation's own names one dimension that it stands for, except for the whole ones.
         """
         named: dict = {}
         told = {*roles.reduced, *(name for names in roles.results for name in names)}

@@ -368,11 +368,7 @@ def stage(
 
 
 def check_leaks(trace: weakref.ref) -> None:
-    """Refuse tracers of a trace that has ended and that nobody else holds any more (with `check_tracer_leaks`).
-
-    Raises:
-      UnexpectedTracerError: there is one.
-    """
+    """With `check_tracer_leaks`, refuse tracers of a trace that has ended that somebody else still holds."""
     gc.collect()
     held = trace()
     # Through a generator, so that no list of ours is among what holds the tracer.
@@ -404,11 +400,7 @@ def _owner(holder: Any) -> str:
 
 
 def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:
-    """Refuse results that are no arrays, naming the first by its path.
-
-    Raises:
-      TraceError: an output is not an array, a tracer or a scalar.
-    """
+    """Refuse results that are no arrays, naming the first by its path."""
     for i, x in enumerate(outputs):
         if not (hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex | bool)):
             raise TraceError(

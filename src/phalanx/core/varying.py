@@ -81,12 +81,10 @@ def returning(program: Jaxpr, avals: Sequence[ShapedArray]) -> Jaxpr:
 
 
 def settled_loop(program: Jaxpr, avals: Sequence[ShapedArray], start: int, count: int) -> Jaxpr:
-    """The body of a loop, typed so that its carry varies alike at entry and exit.
+    """The body of a loop, typed so that its carry (`count` inputs from `start` on) varies alike at entry and exit.
 
-    Args:
-      program: from constants, carry and others to carry and others; a program without constants.
-      avals: types whose axes its inputs vary over at least.
-      start, count: which inputs are the carry.
+    The program, from constants, carry and others to carry and others, has no constants of its own; its inputs vary over
+    the axes of `avals` at least.
     """
     while True:
         program = retyped(program, avals)

@@ -22,16 +22,7 @@ def _is_keys(aval: ShapedArray) -> bool:
 
 
 def lower_on_keys(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> Any:
-    """Emit an equation that has keys among its operands or results.
-
-    Args:
-      ctx: where to emit.
-      eqn: the equation.
-      operands: IR values, keys in their physical form.
-
-    Returns:
-      What the primitive's own `lower` rule would: one IR value, or a list where it has several results.
-    """
+    """Emit an equation that has keys, in their physical form, among its operands or results; as a `lower` rule does."""
     avals = [a.aval for a in eqn.invars]
     size = next(a.dtype.key_shape[0] for a in (*avals, *(v.aval for v in eqn.outvars)) if _is_keys(a))
 

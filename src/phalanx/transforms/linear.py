@@ -46,10 +46,10 @@ class LinearTrace(StagingTrace):
 
 
 def backward(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, Any]) -> None:
-    """Run linear equations backwards.
+    """Run linear equations, given in forward order, backwards.
 
     Args:
-      eqns: the equations, in forward order.
+      eqns: the equations.
       known: the values of variables that are not linear.
       cotangents: for each variable with one, its cotangent; filled in for the inputs of the equations.
     """
@@ -144,16 +144,7 @@ def _cotangent(c: Any, aval: ShapedArray) -> Any:
 
 
 def transpose_flat(program: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
-    """The cotangents of a linear program's inputs.
-
-    Args:
-      program: linear in all its inputs, given its constants.
-      consts: the values of its constants.
-      cotangents: one for each output, arrays or `Zero`s.
-
-    Returns:
-      For each input an array or a `Zero`.
-    """
+    """The cotangents, arrays or `Zero`s, of the inputs of a program that is linear in all of them."""
     known = dict(zip(program.constvars, consts, strict=True))
     return _transpose(program, known, cotangents, program.invars)
 

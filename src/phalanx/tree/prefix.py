@@ -64,30 +64,11 @@ def broadcast_prefix(
 def flatten_axes(
     what: str, treedef: Any, prefix: Any, *, is_leaf: Callable[[Any], bool] | None = None, lists_as_tuples: bool = False
 ) -> list[Any]:
-    """Spread the leaves of a prefix over the leaves of a structure: `broadcast_prefix` where the tree is not at hand.
-
-    Args:
-      what: the name of the prefix in errors, as the user knows it.
-      treedef: the structure.
-      prefix: a tree whose leaves stand where the structure has subtrees.
-      is_leaf: says of a node of the prefix that it is to be taken as a leaf.
-      lists_as_tuples: whether a list in one may stand for a tuple in the other.
-
-    Returns:
-      One value for each leaf of the structure, in order.
-
-    Raises:
-      TreeError: the prefix is none; the error names the first place.
+    """As `broadcast_prefix`, over the leaves of a structure where the tree is not at hand.
 
     Examples:
-      >>> flatten_axes(
-      ...     "in_axes",
-      ...     pytree.flatten(("x", ["y", "z"]), None)[1],
-      ...     [0, None],
-      ...     is_leaf=lambda x: x is None,
-      ...     lists_as_tuples=True,
-      ... )
-      [0, None, None]
+      >>> flatten_axes("in_axes", pytree.flatten(("x", ["y"]), None)[1], [0, 1], lists_as_tuples=True)
+      [0, 1]
     """
     full = treedef.unflatten([LEAF] * treedef.num_leaves)
     return broadcast_prefix(prefix, full, what=what, is_leaf=is_leaf, lists_as_tuples=lists_as_tuples)
@@ -124,17 +105,13 @@ def prefix_errors(
     is_leaf: Callable[[Any], bool] | None = None,
     blame: Literal["prefix", "full"] = "prefix",
 ) -> Iterator[TreeError]:
-    """Find the places where a tree is no prefix of another.
+    """The errors, ready to be raised, for the places where a tree is no prefix of another.
 
     Args:
-      prefix: the tree that should be a prefix.
-      full: the tree that it should be a prefix of.
+      prefix, full: the tree that should be a prefix, and of what.
       what: the name of the tree that is blamed, as the user knows it.
       is_leaf: says of a node of the prefix that it is to be taken as a leaf.
       blame: the tree that is taken to be the wrong one, and which the errors show.
-
-    Returns:
-      An iterator over errors, one for each place, ready to be raised.
 
     Examples:
       >>> print(next(prefix_errors({"a": 0}, {"a": 1, "b": 2}, what="in_axes")))
@@ -146,15 +123,11 @@ def prefix_errors(
 
 
 def equality_errors(expected: Any, got: Any, *, what: str = "tree") -> Iterator[TreeError]:
-    """Find the places where two trees differ in structure.
+    """The errors, ready to be raised, for the places where a tree differs in structure from the one expected.
 
     Args:
-      expected: the tree, or the `PyTreeDef`, with the right structure.
-      got: the tree, or the `PyTreeDef`, that is looked at.
+      expected, got: trees or `PyTreeDef`s.
       what: the name of `got`, as the user knows it.
-
-    Returns:
-      An iterator over errors, one for each place, ready to be raised.
 
     Examples:
       >>> print(next(equality_errors({"w": (1, 2)}, {"w": (1,)}, what="carry")))
@@ -282,12 +255,6 @@ def _with_sequences_of(full: Any, prefix: Any, is_leaf: Callable[[Any], bool] | 
 
 def described(tree: Any) -> str:
     """Name what stands at a place in a tree, for the text of an error.
-
-    Args:
-      tree: a leaf or a node.
-
-    Returns:
-      A noun phrase, such as `a tuple of length 2`.
 
     Examples:
       >>> described({"a": 1}), described([1, 2]), described(3)
