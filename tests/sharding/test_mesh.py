@@ -142,7 +142,11 @@ def test_bad_meshes_are_refused():
     count = len(all_devices())
     assert message(lambda: make_mesh((count + 1,), ("x",))) == (
         f"make_mesh: expected {count + 1} devices for a mesh of shape ({count + 1},), got {count} devices.\n"
-        "  To mend: change the shape, or start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES=8)."
+        f"  To mend: change the shape, or start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES={count + 1})."
+    )
+    assert message(lambda: create_device_mesh((count - 1,))) == (
+        f"create_device_mesh: expected {count - 1} devices for a mesh of shape ({count - 1},), got {count} devices.\n"
+        f"  To mend: change the shape, or pass as many of them, devices=phalanx.devices()[:{count - 1}]."
     )
 
 

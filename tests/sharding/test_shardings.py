@@ -160,8 +160,9 @@ def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
         "  To mend: call NamedSharding(mesh, PartitionSpec(...))."
     )
     assert message(lambda: NamedSharding(mesh, P("x")).with_dim(0, "x")) == (
-        "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
-        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside names, "
+        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "  To mend: split the mapped dimension along another axis, or take this one out of the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(), memory_kind="attic")) == (
         "NamedSharding: expected a memory kind of cpu devices ('device', 'pinned_host', 'unpinned_host'), got "

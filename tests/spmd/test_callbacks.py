@@ -145,6 +145,21 @@ def test_wrong_results_are_refused():
         phalanx.block_until_ready(phalanx.pure_callback(lambda x: x[:2], SHAPE, X))
 
 
+def test_results_of_64_bits_become_those_of_arrays_as_everywhere():
+    def call(result, dtype):
+        shape = phalanx.ShapeDtypeStruct(np.shape(result), dtype)
+        return phalanx.jit(lambda x: phalanx.pure_callback(lambda _: result, shape, x))(1.0)
+
+    assert call(np.float64(2.5), "float32") == 2.5
+    assert call(np.arange(3), "int32").tolist() == [0, 1, 2]
+    assert call(3, "bfloat16") == 3
+    with phalanx.enable_x64(True), pytest.raises(ValueError, match=r"expected float32\[\], got float64\[\]"):
+        call(np.float64(2.5), "float32").block_until_ready()
+    for result in (2.7, np.float64(2.7), np.float32(2.7)):
+        with pytest.raises(ValueError, match=r"expected int32\[\], got float"):
+            call(result, "int32").block_until_ready()
+
+
 def test_debug_print_shows_values(capfd):
     @phalanx.jit
     def f(x):

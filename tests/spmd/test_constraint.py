@@ -132,8 +132,9 @@ def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
     assert specs_of(ph.vmap(put, spmd_axis_name="y"), x) == [P("y", "x")]
     np.testing.assert_array_equal(np.asarray(ph.vmap(f)(x)), x)
     assert message(lambda: ph.vmap(f, spmd_axis_name="x")(x)) == (
-        "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
-        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside names, "
+        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "  To mend: split the mapped dimension along another axis, or take this one out of the spec."
     )
 
 

@@ -110,3 +110,8 @@ def test_the_mesh_in_force_is_found_the_old_way(mesh):
     assert pxla.thread_resources.env.physical_mesh.empty
     with mesh:
         assert pxla.thread_resources.env.physical_mesh is mesh
+
+
+def test_an_array_on_one_device_is_its_own_buffer():
+    x = phalanx.device_put(np.arange(3), phalanx.devices()[2])
+    assert x.device_buffer.devices() == x.devices() and x.device_buffer.tolist() == [0, 1, 2]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from tests.meshes import auto_mesh
 
+import phalanx
+import phalanx.numpy as jnp
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.primitive import registry
@@ -367,3 +369,21 @@ def test_the_placing_primitives_have_all_their_rules():
     for name in ("device_put", "sharding_constraint"):
         assert name in registry
     assert isinstance(device_put(1.0), Array)
+
+
+def test_what_is_no_array_is_named_by_its_path_and_comes_back_as_it_is():
+    with pytest.raises(TypeError) as error:
+        phalanx.device_put({"a": jnp.ones(2), "b": [object, "text"]})
+    assert str(error.value).startswith("device_put, x['b'][0]: expected an array or a scalar, got <class 'object'>")
+    got = phalanx.device_get({"a": jnp.ones(2), "b": 3, "c": "text", "d": np.float32(2)})
+    assert (type(got["a"]), got["b"], got["c"], got["d"]) == (np.ndarray, 3, "text", 2)
+
+
+def test_each_process_gives_its_part_of_a_tree():
+    mesh = Mesh(np.array(phalanx.devices()[:8]), "d")
+    data = {"a": np.ones((8, 2), np.float32), "b": np.arange(8)}
+    got = phalanx.make_array_from_process_local_data(NamedSharding(mesh, P("d")), data)
+    assert [x.sharding.spec for x in got.values()] == [P("d"), P("d")] and got["b"].tolist() == list(range(8))
+    shardings = {"a": NamedSharding(mesh, P(None)), "b": NamedSharding(mesh, P("d"))}
+    got = phalanx.make_array_from_process_local_data(shardings, data, {"a": (8, 2), "b": None})
+    assert [x.sharding.spec for x in got.values()] == [P(None), P("d")]

@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, pmap, soft_pmap
-from phalanx.core.errors import ArgumentError, AxisError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, TreeError
 from phalanx.sharding import Mesh
 from phalanx.sharding import PartitionSpec as P
 from phalanx.testing import collectives
@@ -200,3 +200,19 @@ def _two(x, y):
 
 
 _two.__name__ = "share"
+
+
+def test_no_rows_and_names_that_are_none_are_refused():
+    with pytest.raises(ArgumentError, match="pmap of <lambda>: expected at least one row, got none"):
+        phalanx.pmap(lambda x: x)(np.ones((0, 3)))
+    with pytest.raises(ArgumentTypeError, match=r"pmap of <lambda>, axis_name: expected one name, .* got \['i'\]"):
+        phalanx.pmap(lambda x: x, axis_name=["i"])
+
+
+def test_a_soft_pmap_inside_another_is_vectorised():
+    inner = soft_pmap(lambda x: x - lax.pmean(x, ("i", "j")), "j")
+    x = np.arange(24, dtype=np.float32).reshape(8, 3)
+    y = soft_pmap(inner, "i")(x)
+    np.testing.assert_allclose(y, x - x.mean(), rtol=1e-6)
+    assert len(y.sharding.device_set) == 8
+    np.testing.assert_allclose(soft_pmap(phalanx.pmap(lambda x: 2 * x))(x), 2 * x)

@@ -77,3 +77,14 @@ def test_caches_can_be_cleared_after_a_function_was_refused():
     with pytest.raises(ShardingError):
         sharded_jit(lambda x: x, (P(2, 2), P(4, 2)), None)
     phalanx.clear_caches()
+
+
+def test_pieces_of_different_sizes_are_refused_in_the_counts_that_the_user_wrote():
+    with pytest.raises(ShardingError) as error:
+        sharded_jit(lambda x: x["a"], in_parts=({"a": P(3, 1)},), out_parts=None)({"a": np.ones((8, 2))})
+    assert str(error.value) == (
+        "sharded_jit of <lambda>, in_parts[0]['a']: expected a dimension of a size that 3 divides, got 8 for "
+        "PartitionSpec(3, 1).\n  To mend: pad the array, or cut another dimension."
+    )
+    with pytest.raises(ShardingError, match=r"out_parts: expected a dimension of a size that 4 divides, got 6 for"):
+        sharded_jit(lambda x: x[:6], in_parts=P(4, 1), out_parts=P(4, 1))(np.ones((8, 2)))

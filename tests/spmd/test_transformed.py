@@ -76,8 +76,9 @@ def test_an_axis_cannot_cut_the_new_dimension_too(mesh):
     with pytest.raises(ShardingError) as error:
         phalanx.vmap(f, spmd_axis_name="x")(np.stack([X] * 4))
     assert str(error.value) == (
-        "spmd_axis_name: expected a spec that names each mesh axis at most once, got PartitionSpec('x', 'x').\n"
-        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside names, "
+        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "  To mend: split the mapped dimension along another axis, or take this one out of the spec."
     )
 
 

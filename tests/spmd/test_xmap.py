@@ -157,6 +157,12 @@ def test_a_mesh_axis_used_twice_is_an_error_that_names_both_uses():
     )
 
 
+def test_a_mesh_axis_used_around_and_inside_is_an_error_that_names_both_uses(mesh):
+    inner = xmap(lambda x: x, ["j"], ["j"], axis_resources={"j": "x"})
+    with pytest.raises(ShardingError, match="got 'x' for the mapped dimension and in PartitionSpec\\('x'\\)"):
+        xmap(inner, ["i", ...], ["i", ...], axis_resources={"i": "x"})(X)
+
+
 def test_other_misfits_say_what_is_wrong(mesh):
     with pytest.raises(ShardingError, match="an axis of the mesh in context \\('x', 'y'\\), got 'z'"):
         named(axis_resources={"i": "z"})(X)

@@ -42,6 +42,11 @@ class LegacyAccess:
         return [shard.data for shard in self.addressable_shards]
 
     @property
+    def device_buffer(self) -> Any:
+        """The piece on this process's first device: of an array on one device the array itself."""
+        return self.addressable_shards[0].data
+
+    @property
     def one_replica_buffer_indices(self) -> list[int]:
         """Numbers of those of `device_buffers` that together are the whole array once."""
         return [i for i, shard in enumerate(self.addressable_shards) if shard.replica_id == 0]

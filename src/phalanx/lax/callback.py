@@ -247,6 +247,19 @@ def _partition(devices: tuple, caller: Caller) -> int:
 host_callback_p = HostCall()
 
 
+def _conversion(dtype: Any) -> Callable[[Any], bool]:
+    """Which host values become this dtype: Python's numbers that it can hold, NumPy's 64 bits where arrays have 32."""
+    kinds = (bool, int, float, complex)
+    wide = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128") if dtypes.canonicalize_dtype(d) == dtype]
+
+    def is_taken(x: Any) -> bool:
+        if dtypes.is_python_scalar(x):
+            return kinds.index(dtypes.scalar_type_of(x)) <= kinds.index(dtypes.scalar_type_of(dtype))
+        return getattr(x, "dtype", None) in wide
+
+    return is_taken
+
+
 def host_call(
     what: str,
     callback: Callable,
@@ -289,8 +302,9 @@ def host_call(
                 got=str(tree_out),
                 mend="return what result_shape_dtypes says",
             )
-        return [np.asarray(x, a.dtype) if isinstance(x, int | float | complex) else x for x, a in zip(out, avals)]
+        return [np.asarray(x, a.dtype) if is_taken(x) else x for x, a, is_taken in zip(out, avals, taken)]
 
+    taken = [_conversion(a.dtype) for a in avals]
     flat.__name__ = getattr(callback, "__name__", "callback")
     out = host_callback_p(
         *leaves, function=flat, results=tuple(avals), effect=effect, vmap_method=vmap_method, caller=caller

@@ -78,12 +78,14 @@ def create_device_mesh(
     """
     shape = tuple(mesh_shape)
     chosen = list(all_devices() if devices is None else devices)
-    if math.prod(shape) != len(chosen):
+    if (wanted := math.prod(shape)) != len(chosen):
+        few = f"start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES={wanted})"
+        many = f"pass as many of them, devices=phalanx.devices()[:{wanted}]"
         raise ShardingError(
             _where,
-            expected=f"{math.prod(shape)} devices for a mesh of shape {shape}",
+            expected=f"{wanted} devices for a mesh of shape {shape}",
             got=f"{len(chosen)} device{'s' if len(chosen) != 1 else ''}",
-            mend="change the shape, or start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES=8)",
+            mend=f"change the shape, or {few if wanted > len(chosen) else many}",
         )
     torus = _torus_of(chosen)
     if torus is None:

@@ -422,6 +422,14 @@ class NamedSharding(Sharding):
 
     def with_dim(self, position: int, axes: Any = None) -> NamedSharding:
         """As `Sharding.with_dim`."""
+        for axis in axes if isinstance(axes, tuple) else (axes,):
+            if axis is not None and axis in self.spec.axes:
+                raise ShardingError(
+                    "spmd_axis_name of a vmap, or axis_resources of an xmap",
+                    expected="mesh axes that no sharding inside names",
+                    got=f"{axis!r} for the mapped dimension and in {self.spec}",
+                    mend="split the mapped dimension along another axis, or take this one out of the spec",
+                )
         axes = axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes
         entries = list(self.spec) + [None] * (position - len(self.spec))
         spec = PartitionSpec(*entries[:position], axes, *entries[position:])

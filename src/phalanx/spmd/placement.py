@@ -16,9 +16,9 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core import placement as core_placement
 from phalanx.core.array import Array, ArrayType
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, DTypeError, ShapeError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.engine import buffers, client
 from phalanx.engine.guards import explicit
@@ -80,8 +80,13 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             )
         if s is not None:
             _check_fits(leaf, s, x, i)
-    with explicit():
-        return tree_unflatten(tree, put(leaves, shardings, given_up, aliased))
+    try:
+        with explicit():
+            return tree_unflatten(tree, put(leaves, shardings, given_up, aliased))
+    except ArgumentTypeError:
+        for i, leaf in enumerate(leaves):
+            aval_at(leaf, lambda i=i: f"device_put, x{_path(x, i)}")
+        raise
 
 
 def put(values: Sequence[Any], shardings: Sequence[Any], donate: Any = None, may_alias: Any = None) -> list[Array]:
@@ -255,11 +260,18 @@ def device_get(x: Any) -> Any:
       x: a tree of arrays and host values.
 
     Returns:
-      The tree with NumPy arrays, not writable, in place of the arrays. All transfers run at once.
+      The tree with NumPy arrays, not writable, in place of the arrays; what is no array stays what it is. All transfers
+      run at once.
     """
     with explicit():
         leaves, tree = tree_flatten(copy_to_host_async(x))
-        return tree_unflatten(tree, [leaf._value if type(leaf) is Array else np.asarray(leaf) for leaf in leaves])
+        return tree_unflatten(tree, [_on_host(leaf) for leaf in leaves])
+
+
+def _on_host(x: Any) -> Any:
+    if type(x) is Array:
+        return x._value
+    return np.asarray(x) if hasattr(x, "__array__") else x
 
 
 def copy_to_host_async(x: Any) -> Any:
@@ -426,23 +438,37 @@ def make_array_from_single_device_arrays(
     return _joined(pieces, ArrayType(ShapedArray(shape, wanted), sharding, True))
 
 
-def make_array_from_process_local_data(
-    sharding: Sharding, local_data: Any, global_shape: Sequence[int | None] | None = None
-) -> Array:
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
     """Make an array of which each process gives the part that its devices hold.
 
     Args:
       sharding: how the array is to lie.
-      local_data: this process's part; or the whole array in every process, where `global_shape` is its shape.
-      global_shape: shape of the whole array; sizes that are None, or all, are found from the part.
+      local_data: this process's part; or the whole array in every process, where `global_shape` is its shape. A tree of
+        arrays makes a tree of them.
+      global_shape: shape of the whole array; sizes that are None, or all, are found from the part. For trees, this and
+        `sharding` may be prefix trees.
 
     Returns:
-      The array.
+      The array, or the tree of them.
 
     Raises:
       ShardingError: the parts of this process's devices make no box.
       ShapeError: `local_data` is neither the whole array nor this process's part of it.
+      TreeError: `sharding` or `global_shape` is no prefix of `local_data`.
     """
+    leaves, tree = tree_flatten(local_data)
+    what = "make_array_from_process_local_data, "
+    shardings = broadcast_prefix(sharding, local_data, what=f"{what}sharding")
+    shapes = broadcast_prefix(global_shape, local_data, what=f"{what}global_shape", is_leaf=_is_shape)
+    return tree_unflatten(tree, list(map(_from_local_data, shardings, leaves, shapes)))
+
+
+def _is_shape(x: Any) -> bool:
+    return x is None or (isinstance(x, tuple | list) and all(d is None or isinstance(d, int | np.integer) for d in x))
+
+
+def _from_local_data(sharding: Sharding, local_data: Any, global_shape: Sequence[int | None] | None) -> Array:
+    """One array of which this process gives its part."""
     data = np.asarray(local_data)
     tiling = sharding.tiling(data.ndim)
     local = sharding.addressable_devices

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core.array import ArrayType
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, check_function
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
@@ -60,6 +60,15 @@ def is_per_device() -> bool:
     return mesh is not None and bool(mesh.manual_axes)
 
 
+class _Splitting(threading.local):
+    """Whether a `soft_pmap` is being traced, whose rows have all devices already."""
+
+    by_rows: bool = False
+
+
+_splitting = _Splitting()
+
+
 class Rows(Jit):
     """A compiled function of rows: what `pmap` and `soft_pmap` share.
 
@@ -86,6 +95,10 @@ class Rows(Jit):
     ):
         super().__init__(fun, signature)
         self._what = f"{what} of {self._name}"
+        if not isinstance(axis_name, Hashable):
+            raise ArgumentTypeError(
+                f"{self._what}, axis_name", expected="one name, such as 'batch'", got=repr(axis_name), mend="pass a str"
+            )
         self._axis_name = axis_name
         static = signature.static_argnums
         is_listed = isinstance(in_axes, tuple | list)
@@ -95,7 +108,7 @@ class Rows(Jit):
         self._devices = devices
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
-        if state.context.disable_jit:
+        if state.context.disable_jit or _splitting.by_rows:
             return self._vectorised()(*args, **kwargs)
         return super()._call(args, kwargs)
 
@@ -108,7 +121,12 @@ class Rows(Jit):
 
     def _inputs(self, call: CallArguments) -> tuple[list, int]:
         """The mapped dimension of each leaf, or None, and the number of rows."""
-        return mapped_inputs(self._what, self._in_axes, *call.dynamic(), self._axis_size)
+        dims, size = mapped_inputs(self._what, self._in_axes, *call.dynamic(), self._axis_size)
+        if size == 0:
+            raise ArgumentError(
+                self._what, expected="at least one row", got="none", mend="leave out the call where there is no work"
+            )
+        return dims, size
 
     def _vectorised(self, spmd_axis_name: Any = None) -> Callable:
         """The function as a `vmap`, which means the same on any devices."""
@@ -258,7 +276,15 @@ class SoftPMap(Rows):
         name = "soft_pmap"
         mesh = make_mesh(devices, [(name, len(devices))])
         specs = [_split(d, name) for d in dims]
-        vectorised = self._vectorised(name)
+        by_rows = self._vectorised(name)
+
+        def vectorised(*args: Any, **kwargs: Any) -> Any:
+            _splitting.by_rows = True
+            try:
+                return by_rows(*args, **kwargs)
+            finally:
+                _splitting.by_rows = False
+
         if size % len(devices) == 0:
             return vectorised, self._placed(call, specs, mesh)
 

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError, check_function
 from phalanx.core.source import code_position
@@ -22,7 +24,7 @@ from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.pmap import is_per_device, make_mesh, wanted_axes
-from phalanx.tree import tree_flatten, tree_map
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map
 
 
 class _Enclosing(threading.local):
@@ -103,6 +105,7 @@ class ShardedJit(Jit):
         return 1 if known is None else known[1]
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        self._check_even("in_parts", call.dynamic()[0])
         axes = _axes(self._count)
         inside = is_per_device()
         mesh = wanted_axes(self._what, axes) if inside else make_mesh(_devices(self._what, self._count), axes)
@@ -110,9 +113,11 @@ class ShardedJit(Jit):
         def traced(*args: Any, **kwargs: Any) -> Any:
             before, _enclosing.count = _enclosing.count, self._count
             try:
-                return self._fun(*args, **kwargs)
+                out = self._fun(*args, **kwargs)
             finally:
                 _enclosing.count = before
+            self._check_even("out_parts", out)
+            return out
 
         named = {
             what: tree_map(lambda p: NamedSharding(mesh, _spec(p, axes)), tree, is_leaf=_is_parts)
@@ -120,6 +125,20 @@ class ShardedJit(Jit):
         }
         shardings = {"in_shardings": named["in_parts"], "out_shardings": named["out_parts"]}
         return traced, {**self._options, **shardings}
+
+    def _check_even(self, what: str, values: Any) -> None:
+        """Refuse dimensions that do not fall into as many pieces of one size."""
+        where = f"{self._what}, {what}"
+        prefix = broadcast_prefix(self._parts[what], values, what=where, is_leaf=_is_parts, lists_as_tuples=True)
+        for parts, (path, x) in zip(prefix, tree_flatten_with_path(values)[0], strict=True):
+            for size, n in zip(np.shape(x), parts or (), strict=False):
+                if size % (n or 1):
+                    raise ShardingError(
+                        f"{where}{keystr(path)}",
+                        expected=f"a dimension of a size that {n} divides",
+                        got=f"{size} for {parts}",
+                        mend="pad the array, or cut another dimension",
+                    )
 
     def __repr__(self) -> str:
         return f"<sharded_jit of {code_position(self._fun)}>"

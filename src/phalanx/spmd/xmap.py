@@ -245,7 +245,7 @@ class XMap(Jit):
         if mesh is None:
             return None
         dims = {positions[a.name]: a.mesh_axes for a in axes if a.name in positions and a.mesh_axes and a.loop == 1}
-        return NamedSharding(mesh, PartitionSpec(*[dims.get(d) for d in range(max(dims, default=-1) + 1)]))
+        return NamedSharding(mesh, PartitionSpec.of_dims([dims.get(d, ()) for d in range(max(dims, default=-1) + 1)]))
 
     def _run(
         self, fun: Callable, xs: Sequence[Any], inputs: Sequence[dict], axes: Sequence[Named], found: list
