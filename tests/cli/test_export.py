@@ -5,8 +5,9 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import cli, export
+from phalanx import cli, export, random
 from phalanx.engine import stablehlo
+from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_run_says_what_is_wrong_with_its_inputs(artifact, tmp_path, capsys):
     np.savez(tmp_path / "in.npz", tokens=np.ones((2, 3), "i4"))
     assert "expected arrays named params['w'], tokens, scale, got tokens" in refused(tmp_path / "in.npz")
     np.save(tmp_path / "x.npy", np.ones(3))
-    assert "expected 3 .npy files (params['w'], tokens, scale) or one .npz, got 1 files" in refused(tmp_path / "x.npy")
+    assert "expected 3 .npy files (params['w'], tokens, scale) or one .npz, got 1 file." in refused(tmp_path / "x.npy")
     (tmp_path / "bad.npy").write_bytes(b"nothing")
     assert f"input {tmp_path / 'bad.npy'}: expected an array saved by numpy.save" in refused(
         *[tmp_path / "bad.npy"] * 3
@@ -111,3 +112,40 @@ def test_results_of_narrow_floats_and_single_results(tmp_path):
     words = ["export", "run", str(tmp_path / "double"), str(tmp_path / "x.npy"), "--out", str(tmp_path / "y.npy")]
     assert cli.main(words) == 0
     assert np.load(tmp_path / "y.npy").view(phalanx.numpy.bfloat16.dtype).tolist() == [2.0] * 3
+
+
+def test_run_spreads_arguments_over_the_devices_of_the_export(tmp_path, capsys):
+    def exported_for(count):
+        rows = NamedSharding(AbstractMesh((count,), ("data",)), PartitionSpec("data"))
+        return export.export(phalanx.jit(lambda x, y: x * y, in_shardings=(rows, None)))(
+            np.ones(32, "f4"), np.float32(2)
+        )
+
+    np.save(tmp_path / "x.npy", np.arange(32, dtype="f4"))
+    np.save(tmp_path / "y.npy", np.float32(2))
+    for count in (8, 16):
+        (tmp_path / f"{count}").write_bytes(exported_for(count).serialize())
+    words = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), "--out", str(tmp_path / "out.npy")]
+    assert cli.main(["export", "run", str(tmp_path / "8"), *words]) == 0
+    assert np.load(tmp_path / "out.npy").tolist() == [2.0 * i for i in range(32)]
+    assert cli.main(["export", "run", str(tmp_path / "16"), *words]) == 1
+    assert capsys.readouterr().err == (
+        "phalanx export run: run of <lambda>: expected 16 devices, as it was exported for, got 8.\n"
+        "  To mend: set PHALANX_NUM_CPU_DEVICES=16 to run it on virtual devices of the CPU.\n"
+    )
+
+
+def test_random_keys_are_their_numbers_in_files(tmp_path):
+    fold = phalanx.jit(lambda key, i: random.fold_in(key, i))
+    (tmp_path / "fold").write_bytes(export.export(fold)(random.key(0), np.int32(1)).serialize())
+    np.savez(tmp_path / "in.npz", key=random.key_data(random.key(7)), i=np.int32(5))
+    words = ["export", "run", str(tmp_path / "fold"), str(tmp_path / "in.npz"), "--out", str(tmp_path / "out.npy")]
+    assert cli.main(words) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), random.key_data(random.fold_in(random.key(7), 5)))
+
+
+def test_a_broken_archive_of_inputs_is_an_error(artifact, tmp_path, capsys):
+    np.savez(tmp_path / "in.npz", x=np.ones(3))
+    (tmp_path / "in.npz").write_bytes((tmp_path / "in.npz").read_bytes()[:100])
+    assert cli.main(["export", "run", str(artifact), str(tmp_path / "in.npz")]) == 1
+    assert f"input {tmp_path / 'in.npz'}: expected arrays saved by numpy.savez, got" in capsys.readouterr().err

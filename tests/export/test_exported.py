@@ -152,6 +152,22 @@ def test_containers_of_every_kind_come_back():
     assert got.second[0].label == "label" and list(got.first) == ["b", "a"]
 
 
+@pytest.mark.parametrize("name", ["eig", "eigh", "qr", "svd", "slogdet"])
+def test_the_named_tuples_of_linear_algebra_come_back(name):
+    fun = phalanx.jit(getattr(jnp.linalg, name))
+    a = np.eye(3, dtype="f4") + np.ones((3, 3), "f4")
+    got = deserialize(export.export(fun)(a).serialize()).call(a)
+    assert type(got) is type(fun(a)) and hasattr(got, "_fields")
+    for x, y in zip(got, fun(a), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_the_named_tuples_of_sets_come_back():
+    fun = phalanx.jit(lambda x: jnp.unique_counts(x, size=4))
+    got = deserialize(export.export(fun)(X[0]).serialize()).call(X[0])
+    assert type(got) is type(fun(X[0])) and [v.tolist() for v in got] == [v.tolist() for v in fun(X[0])]
+
+
 class Unregistered(NamedTuple):
     x: object
 

@@ -10,18 +10,25 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from phalanx import random
+from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.engine import stablehlo
+from phalanx.engine.client import devices
 from phalanx.export import Exported, verify
 from phalanx.export.calling import argument_names
 from phalanx.export.verification import examine
-from phalanx.tree import keystr, tree_flatten_with_path, tree_unflatten
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+from phalanx.spmd import device_put
+from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 
 _VERSION = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 
@@ -113,10 +120,10 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     exported = examine(args.artifact.read_bytes())[0].exported
-    leaves = _inputs(exported, args.inputs)
+    leaves = _placed(exported, _inputs(exported, args.inputs))
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
     out = exported.call(*positional, **keywords)
-    names, arrays = result_names(exported), [np.asarray(x) for _, x in tree_flatten_with_path(out)[0]]
+    names, arrays = result_names(exported), [_as_numbers(x) for x in tree_leaves(out)]
     named: dict[str, Any] = dict(zip(names, arrays, strict=True))
     if args.out is None:
         for name, array in named.items():
@@ -139,42 +146,75 @@ def _inputs(exported: Exported, paths: Sequence[Path]) -> list[Any]:
     """The flat arguments from files, each under its name or in order."""
     names = argument_names(exported)
     if len(paths) == 1 and paths[0].suffix == ".npz":
-        with np.load(paths[0], allow_pickle=False) as held:
-            if set(held.files) != set(names):
-                raise ArgumentError(
-                    f"inputs in {paths[0]}",
-                    expected=f"arrays named {', '.join(names)}",
-                    got=", ".join(sorted(held.files)) or "none",
-                    mend="save them with numpy.savez(file, **{name: array, ...})",
-                )
-            arrays = [held[name] for name in names]
+        held = _loaded(paths[0])
+        found = set(held) if isinstance(held, dict) else {"an array without a name"}
+        if found != set(names):
+            raise ArgumentError(
+                f"inputs in {paths[0]}",
+                expected=f"arrays named {', '.join(names)}",
+                got=", ".join(sorted(found)) or "none",
+                mend="save them with numpy.savez(file, **{name: array, ...})",
+            )
+        arrays = [held[name] for name in names]
     else:
         if len(paths) != len(names):
             raise ArgumentError(
                 "inputs",
                 expected=f"{len(names)} .npy files ({', '.join(names)}) or one .npz",
-                got=f"{len(paths)} files",
+                got=f"{len(paths)} file{'' if len(paths) == 1 else 's'}",
                 mend="give one file for each argument, in this order",
             )
-        arrays = [_load(path) for path in paths]
+        arrays = [_single(path) for path in paths]
     return [_as_dtype(x, a.dtype) for x, a in zip(arrays, exported.in_avals, strict=True)]
 
 
-def _load(path: Path) -> np.ndarray:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ArgumentError(
-            f"input {path}", expected="an array saved by numpy.save", got=str(error), mend="save it again"
-        ) from error
-    if not isinstance(found, np.ndarray):
+def _loaded(path: Path) -> Any:
+    """The array in a file, or a dictionary of them."""
+    with path.open("rb") as file:
+        try:
+            found = np.load(file, allow_pickle=False)
+            return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            what = "arrays saved by numpy.savez" if path.suffix == ".npz" else "an array saved by numpy.save"
+            raise ArgumentError(f"input {path}", expected=what, got=str(error), mend="save it again") from error
+
+
+def _single(path: Path) -> np.ndarray:
+    found = _loaded(path)
+    if isinstance(found, dict):
         raise ArgumentError(f"input {path}", expected="a single array", got="an .npz", mend="give it alone, by itself")
     return found
 
 
-def _as_dtype(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """NumPy's files know bfloat16 and its kin as bytes of their size only."""
+def _as_dtype(x: np.ndarray, dtype: Any) -> Any:
+    """An array from a file: these know bfloat16 and its kin as bytes of their size, and random keys as numbers."""
+    if dtypes.is_extended(dtype):
+        return random.wrap_key_data(x, impl=dtype.impl.name)
     return x.view(dtype) if x.dtype.kind == "V" and x.dtype.itemsize == dtype.itemsize else x
+
+
+def _as_numbers(x: Any) -> np.ndarray:
+    """A result as files hold it."""
+    return np.asarray(random.key_data(x) if dtypes.is_extended(x.dtype) else x)
+
+
+def _placed(exported: Exported, leaves: Sequence[Any]) -> Sequence[Any]:
+    """The arguments over as many devices as the program is for."""
+    count = exported.nr_devices
+    if count == 1:
+        return leaves
+    found = devices()
+    if len(found) < count:
+        raise ArgumentError(
+            f"run of {exported.fun_name}",
+            expected=f"{count} devices, as it was exported for",
+            got=str(len(found)),
+            mend=f"set PHALANX_NUM_CPU_DEVICES={count} to run it on virtual devices of the CPU",
+        )
+    mesh = Mesh(np.array(found[:count]), ("devices",))
+    whole = NamedSharding(mesh, PartitionSpec())
+    shardings = exported.in_shardings_jax(mesh)
+    return [device_put(x, whole if s is None else s) for x, s in zip(leaves, shardings, strict=True)]
 
 
 _COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

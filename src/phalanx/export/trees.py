@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.engine.stablehlo import ArtifactError
@@ -142,7 +142,7 @@ def write_tree(structure: Any) -> Any:
             if type(key) not in (str, int, bool):
                 raise _unwritable(f"a dict with the key {key!r}", "use keys that are text or ints")
         return ["dict", list(extra), *children]
-    container = _by_type.get(kind)
+    container = _by_type.get(kind) or _own(_own_name(kind))
     if container is None:
         raise _unwritable(
             f"a {kind.__module__}.{kind.__qualname__}",
@@ -150,6 +150,30 @@ def write_tree(structure: Any) -> Any:
             "register_namedtuple_serialization",
         )
     return ["node", container.name, base64.b64encode(container.write(extra)).decode(), *children]
+
+
+# The named tuples that functions of ours give; their rooms are loaded where one is met.
+_OWN: Final = {
+    **{f"phalanx.numpy.linalg.{r}Result": "linalg" for r in ("Eig", "Eigh", "QR", "SVD", "Slogdet")},
+    **{f"phalanx.numpy.Unique{r}Result": "sets" for r in ("All", "Counts", "Inverse")},
+}
+
+
+def _own_name(kind: type) -> str:
+    """What artifacts call a named tuple of ours."""
+    return f"{kind.__module__.removesuffix('.sets')}.{kind.__qualname__}"
+
+
+def _own(name: str) -> _Container | None:
+    """The registered named tuple of ours that artifacts call so."""
+    if name not in _OWN:
+        return None
+    if name not in _by_name:
+        from phalanx.numpy import linalg, sets
+
+        room = linalg if _OWN[name] == "linalg" else sets
+        register_namedtuple_serialization(getattr(room, name.rpartition(".")[2]), serialized_name=name)
+    return _by_name[name]
 
 
 def _unwritable(got: str, mend: str) -> TreeSerializationError:
@@ -195,7 +219,7 @@ def _read(data: Any) -> Any:
 
 
 def _read_container(name: str, data: str, children: list) -> Any:
-    container = _by_name.get(name)
+    container = _by_name.get(name) or _own(name)
     if container is None:
         raise ArtifactError(
             "deserialize, structure of the arguments or results",
