@@ -253,7 +253,7 @@ def _conversion(dtype: Any) -> Callable[[Any], bool]:
     wide = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128") if dtypes.canonicalize_dtype(d) == dtype]
 
     def is_taken(x: Any) -> bool:
-        if dtypes.is_python_scalar(x):
+        if isinstance(x, int | float | complex) and not isinstance(x, np.generic):
             return kinds.index(dtypes.scalar_type_of(x)) <= kinds.index(dtypes.scalar_type_of(dtype))
         return getattr(x, "dtype", None) in wide
 
