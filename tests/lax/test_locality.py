@@ -175,13 +175,82 @@ def test_convolutions_stay_local_along_the_batch(mesh):
     assert set(c.axes) == {"x", "y"} and c.bytes == 3 * 3 * 8 * 16 * 4
 
 
-def test_random_numbers_are_drawn_where_they_are_wanted(mesh):
-    out = NamedSharding(mesh, P("x", "y"))
-    key = phalanx.random.key(0)
-    for draw in (phalanx.random.bits, phalanx.random.uniform, phalanx.random.normal):
-        assert_collectives(phalanx.jit(lambda k, draw=draw: draw(k, (8, 4)), out_shardings=out), key)
-    keys = phalanx.device_put(phalanx.random.split(key, 8), NamedSharding(mesh, P("x")))
-    assert_collectives(phalanx.vmap(lambda k: phalanx.random.normal(k, (3,))), keys)
+def conv_in_groups(groups):
+    return lambda x, w: lax.conv_general_dilated(
+        x, w, (2, 1), [(1, 0), (0, 2)], dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+    )
+
+
+@pytest.mark.parametrize("groups", [2, 4, 8])
+def test_convolutions_in_groups_stay_local_along_the_groups(mesh, groups):
+    def parts(x, w):
+        f = conv_in_groups(groups)
+        return f(x, w), phalanx.grad(lambda x, w: jnp.sum(f(x, w) ** 2), (0, 1))(x, w)
+
+    numbers = np.random.default_rng(groups)
+    x = numbers.normal(size=(4, 5, 4, 16)).astype(np.float32)
+    w = numbers.normal(size=(2, 3, 16 // groups, 8)).astype(np.float32)
+    placed = [phalanx.device_put(v, NamedSharding(mesh, P(None, None, None, "y"))) for v in (x, w)]
+    assert_collectives(phalanx.jit(parts), *placed)
+    for got, want in zip(
+        phalanx.tree.leaves(phalanx.jit(parts)(*placed)), phalanx.tree.leaves(parts(x, w)), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    both = phalanx.device_put(x, NamedSharding(mesh, P("x", None, None, "y")))
+    assert_collectives(conv_in_groups(groups), both, placed[1])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_of_examples_with_kernels_of_their_own_stay_local(mesh, groups):
+    f = phalanx.vmap(conv_in_groups(groups))
+    x, w = shape(mesh, (8, 2, 5, 4, 4), (("x", "y"),)), shape(mesh, (8, 2, 3, 4 // groups, 6), (("x", "y"),))
+    assert_collectives(f, x, w)
+    assert_collectives(phalanx.grad(lambda x, w: jnp.sum(f(x, w) ** 2), (0, 1)), x, w)
+
+
+SAMPLERS = {
+    "bits": lambda r, k, p: r.bits(k, p.shape),
+    "uniform": lambda r, k, p: r.uniform(k, p.shape),
+    "normal": lambda r, k, p: r.normal(k, p.shape),
+    "randint": lambda r, k, p: r.randint(k, p.shape, 0, 10),
+    "gamma": lambda r, k, p: r.gamma(k, p),
+    "loggamma": lambda r, k, p: r.loggamma(k, p / 100),
+    "beta": lambda r, k, p: r.beta(k, p, 2 * p),
+    "t": lambda r, k, p: r.t(k, p, p.shape),
+    "dirichlet": lambda r, k, p: r.dirichlet(k, jnp.ones(3), p.shape),
+    "generalized_normal": lambda r, k, p: r.generalized_normal(k, 2.0, p.shape),
+    "ball": lambda r, k, p: r.ball(k, 3, 2.0, p.shape),
+    "poisson": lambda r, k, p: r.poisson(k, p),
+    "binomial": lambda r, k, p: r.binomial(k, jnp.round(10 * p), 0.3),
+    "multinomial": lambda r, k, p: r.multinomial(k, 20.0, jnp.stack([p, 2 * p, p], -1)),
+    "geometric": lambda r, k, p: r.geometric(k, p / 100),
+    "categorical": lambda r, k, p: r.categorical(k, jnp.stack([p, 2 * p], -1)),
+    "choice": lambda r, k, p: r.choice(k, 10, p.shape, p=jnp.ones(10) / 10),
+    "truncated_normal": lambda r, k, p: r.truncated_normal(k, -p, p, p.shape),
+    "multivariate_normal": lambda r, k, p: r.multivariate_normal(k, jnp.zeros(3), jnp.eye(3), p.shape),
+    "orthogonal": lambda r, k, p: r.orthogonal(k, 3, p.shape),
+}
+
+
+QUICK = {"bits", "normal", "gamma", "poisson", "binomial"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SAMPLERS])
+def test_random_numbers_are_drawn_where_they_are_wanted(mesh, name):
+    """Also where elements are drawn again and again until they are accepted: no device waits for the others."""
+    draw = functools.partial(SAMPLERS[name], phalanx.random)
+    p = np.linspace(0.5, 40, 32, dtype=np.float32).reshape(8, 4)
+    placed = phalanx.device_put(p, NamedSharding(mesh, P("x", "y")))
+    compiled = phalanx.jit(draw, out_shardings=NamedSharding(mesh, P("x", "y")))
+    key = phalanx.random.key(3)
+    assert_collectives(compiled, key, placed)
+    np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
+
+
+def test_each_key_draws_where_it_is(mesh):
+    keys = phalanx.device_put(phalanx.random.split(phalanx.random.key(0), 8), NamedSharding(mesh, P("x")))
+    for draw in (phalanx.random.normal, lambda k, shape: phalanx.random.gamma(k, 2.0, shape)):
+        assert_collectives(phalanx.vmap(lambda k, draw=draw: draw(k, (3,))), keys)
 
 
 def test_pieces_are_found_inside_programs_and_derivatives(mesh):

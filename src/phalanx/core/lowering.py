@@ -15,6 +15,7 @@ import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects, pieces
 from phalanx.core.aval import ShapedArray, host_scalar, token_aval
+from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
 from phalanx.core.source import Scoped
@@ -333,7 +334,11 @@ class LoweringContext:
         `avals` are the types of the operands, those of the current equation's when left out; `kwargs` go to `fun`.
         """
         avals = [a.unsharded() for a in (self.avals_in if avals is None else avals)]
-        program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), avals, "inline")
+        before, state.source = state.source, self.eqn.source  # The user's line, not that of the lowering.
+        try:
+            program = stage(lambda *xs: _as_list(fun(*xs, **kwargs)), avals, "inline")
+        finally:
+            state.source = before
         return self.emit(program, operands)
 
     def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:

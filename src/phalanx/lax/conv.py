@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.core.tangent import is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import move_dim, transpose
@@ -70,10 +70,6 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             shape[d] = size
         return product_aval("convolution", x, w, tuple(shape), preferred_element_type)
 
-    def by_pieces(self, x, w, *, dimension_numbers, feature_group_count, **params):
-        # XLA splits the batch of plain and of depthwise convolutions itself.
-        return feature_group_count > 1 and w.shape[dimension_numbers[1][1]] > 1
-
     def roles(
         self,
         x,
@@ -103,7 +99,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         if grouped:
             whole |= {"o", i_rhs} | ({"i"} if feature_group_count > 1 else {"n", n_out})
         reduced = {"i": "sum"} if feature_group_count == 1 else {}
-        return Roles(names[:2], names[2:], reduced=reduced, whole=whole)
+        # Groups are the slow part of both features, so that those of a device may be its own groups.
+        resized = {"i": ("o",), "o": ("o",)} if feature_group_count > 1 else {}
+        return Roles(names[:2], names[2:], reduced=reduced, whole=whole, resized=resized)
 
     def lower(
         self,
@@ -122,6 +120,17 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         preferred_element_type,
     ):
         x_aval, w_aval = ctx.avals_in
+        if ctx.module.num_partitions > 1 and not ctx.module.is_portable:
+            # XLA splits plain and depthwise convolutions itself, and would gather all other groups.
+            if (
+                feature_group_count > 1
+                and w_aval.shape[dimension_numbers[1][1]] != 1
+                and is_constant_shape(x_aval.shape)
+            ):
+                given = dict(window_strides=window_strides, padding=padding, lhs_dilation=lhs_dilation,
+                             rhs_dilation=rhs_dilation, dimension_numbers=dimension_numbers, precision=precision,
+                             preferred_element_type=preferred_element_type)  # fmt: skip
+                return ctx.inline(functools.partial(_by_groups, feature_group_count, **given), x, w)
         if x_aval.dtype != w_aval.dtype:
             dtype = ctx.aval_out.dtype
             x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
@@ -188,6 +197,61 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
 
 
 conv_general_dilated_p = ConvGeneralDilated()
+
+
+class GroupedConv(Primitive, name="grouped_conv"):
+    """A convolution whose groups are a dimension: num[n, g, i, *p], num[g, o, i, *k] -> num[n, g, o, *s].
+
+    The dimension stands before those of the features that it was taken from; `dimension_numbers` are those without it.
+    """
+
+    by_pieces = True
+
+    def result(self, x, w, *, dimension_numbers, **params):
+        lhs, rhs, out = dimension_numbers
+        groups = x.shape[lhs[1]]
+        x, w = (a.with_shape(_joined(a.shape, spec)) for a, spec in ((x, lhs[1]), (w, rhs[0])))
+        counts = dict(feature_group_count=groups, batch_group_count=1)
+        y = conv_general_dilated_p.result(x, w, dimension_numbers=dimension_numbers, **counts, **params)
+        features = y.shape[out[1]]
+        return y.with_shape((*y.shape[: out[1]], groups, features // groups, *y.shape[out[1] + 1 :]))
+
+    def roles(self, x, w, *, dimension_numbers, **params):
+        lhs, rhs, out = dimension_numbers
+        names = []
+        for spec, parts, of, at in ((lhs, "ni", "p", lhs[1]), (rhs, "oi", "k", rhs[0]), (out, "no", "s", out[1])):
+            each = [*parts, *((of, s) for s in range(len(spec) - 2))]
+            merged = [name for _, name in sorted(zip(spec, each, strict=True), key=lambda pair: pair[0])]
+            names.append([*merged[:at], "g", *merged[at:]])
+        return Roles(names[:2], names[2:], {"i": "sum"}, {n for ns in names for n in ns if isinstance(n, tuple)})
+
+    def lower(self, ctx, x, w, *, dimension_numbers, **params):
+        lhs, rhs, out = dimension_numbers
+        groups = ctx.avals_in[0].shape[lhs[1]]
+
+        def merged(x, w):
+            counts = dict(feature_group_count=groups, batch_group_count=1)
+            x, w = _merge(x, lhs[1], lhs[1], minor=False), _merge(w, rhs[0], rhs[0], minor=False)
+            y = conv_general_dilated_p(x, w, dimension_numbers=dimension_numbers, **counts, **params)
+            return _split(y, out[1], groups, minor=False)
+
+        return ctx.inline(merged, x, w)
+
+    jvp = transpose = batch = Undefined("it is what a convolution in groups is lowered to, which has this rule")
+
+
+grouped_conv_p = GroupedConv()
+
+
+def _by_groups(count: int, x: Any, w: Any, **params: Any) -> Any:
+    """A convolution of `count` groups, each of which may be on devices of its own."""
+    lhs, rhs, out = params["dimension_numbers"]
+    y = grouped_conv_p(_split(x, lhs[1], count, minor=False), _split(w, rhs[0], count, minor=False), **params)
+    return _merge(y, out[1], out[1], minor=False)
+
+
+def _joined(shape: tuple, dim: int) -> tuple:
+    return (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
 
 
 @per_context

@@ -50,8 +50,8 @@ def ragged_all_to_all(
       axis_index_groups: lists of positions along the axis, of one size; each list exchanges by itself.
 
     Returns:
-      `output` with what arrived. Rows that lie beyond its end, or beyond the end of a sender's operand, are dropped or
-      zero. On the way every slice is padded to the length of `operand`.
+      `output` with what arrived. Rows beyond its end are dropped, those beyond the end of a sender's operand are zero.
+      On the way every slice is padded to the length of `operand`: each member sends and holds `members` times that.
 
     Raises:
       UnboundAxisError: no such axis is in scope.

@@ -21,20 +21,20 @@ def _scalar(x: float, dtype: Any) -> Any:
     return np.asarray(x, dtype)[()]
 
 
-def standard_normal(key: Any, shape: tuple, dtype: Any) -> Any:
-    """Numbers with mean 0 and variance 1 from a typed key."""
+def standard_normal(key: Any, at: Any, dtype: Any) -> Any:
+    """Numbers with mean 0 and variance 1 from a typed key, of a shape or at `Positions`."""
     if dtypes.issubdtype(dtype, np.complexfloating):
         part = dtypes.to_real_dtype(dtype)
-        real, imag = (standard_normal(k, shape, part) for k in new_keys(key, 2))
+        real, imag = (standard_normal(k, at, part) for k in new_keys(key, 2))
         return lax.div(lax.complex(real, imag), _scalar(math.sqrt(2), dtype))
     low = np.nextafter(_scalar(-1, dtype), _scalar(0, dtype))
-    drawn = between(key, shape, dtype, low, _scalar(1, dtype))
+    drawn = between(key, at, dtype, low, _scalar(1, dtype))
     return lax.mul(_scalar(math.sqrt(2), dtype), lax.erf_inv(drawn))
 
 
-def standard_exponential(key: Any, shape: tuple, dtype: Any) -> Any:
-    """Numbers of mean 1 and constant hazard from a typed key."""
-    return lax.neg(lax.log1p(lax.neg(unit(key, shape, dtype))))
+def standard_exponential(key: Any, at: Any, dtype: Any) -> Any:
+    """Numbers of mean 1 and constant hazard from a typed key, of a shape or at `Positions`."""
+    return lax.neg(lax.log1p(lax.neg(unit(key, at, dtype))))
 
 
 def standard_gumbel(key: Any, shape: tuple, dtype: Any, mode: str | None = None) -> Any:

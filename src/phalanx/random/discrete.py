@@ -29,6 +29,7 @@ from phalanx.random.parameters import (
     placed,
 )
 from phalanx.random.primitives import random_fold_in_p
+from phalanx.random.rounds import Rounds
 from phalanx.random.uniform import between, check_mode, unit
 
 _F32 = np.dtype(np.float32)
@@ -62,49 +63,57 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 # Poisson.
 
 
-def _poisson_by_waiting(key: Any, lam: Any, is_done: Any) -> Any:
+class PoissonByWaiting(Rounds, name="random_poisson_by_waiting"):
     """Arrivals within time `lam`, for small ones: Knuth's counting of exponential waiting times."""
-    dims = tuple(range(lam.ndim))
 
-    def step(state: tuple) -> tuple:
-        i, time, count = state
-        time = lax.add(time, standard_exponential(random_fold_in_p(key, i), lam.shape, lam.dtype))
-        return lax.add(i, np.uint32(1)), time, lax.add(count, _where(lax.lt(time, lam), lax.full_like(lam, 1), 0))
+    def draw(self, key: Any, at: Any, lam: Any, is_done: Any) -> Any:
+        dims = tuple(range(lam.ndim))
 
-    def is_open(state: tuple) -> Any:
-        return lax.reduce_or(lax.lt(state[1], lam), dims)
+        def step(state: tuple) -> tuple:
+            i, time, count = state
+            time = lax.add(time, standard_exponential(random_fold_in_p(key, i), at, lam.dtype))
+            return lax.add(i, np.uint32(1)), time, lax.add(count, _where(lax.lt(time, lam), lax.full_like(lam, 1), 0))
 
-    start = _where(is_done, lax.full_like(lam, np.inf), 0.0)
-    return lax.while_loop(is_open, step, (np.uint32(0), start, lax.full_like(lam, 0)))[2]
+        def is_open(state: tuple) -> Any:
+            return lax.reduce_or(lax.lt(state[1], lam), dims)
+
+        start = _where(is_done, lax.full_like(lam, np.inf), 0.0)
+        return lax.while_loop(is_open, step, (np.uint32(0), start, lax.full_like(lam, 0)))[2]
 
 
-def _poisson_by_rejection(key: Any, lam: Any, is_done: Any) -> Any:
+class PoissonByRejection(Rounds, name="random_poisson_by_rejection"):
     """Hormann's PTRS, for lam >= 10: doi:10.1016/0167-6687(93)90997-4."""
-    dtype, shape = lam.dtype, lam.shape
-    log_lam = lax.log(lam)
-    b = lax.add(lax.mul(lax.sqrt(lam), dtype.type(2.53)), dtype.type(0.931))
-    a = lax.add(lax.mul(b, dtype.type(0.02483)), dtype.type(-0.059))
-    inverse_alpha = lax.add(lax.div(dtype.type(1.1328), lax.sub(b, dtype.type(3.4))), dtype.type(1.1239))
-    v_r = lax.sub(dtype.type(0.9277), lax.div(dtype.type(3.6224), lax.sub(b, dtype.type(2))))
 
-    def propose(round_key: Any) -> tuple:
-        key_u, key_v = new_keys(round_key, 2)
-        u = lax.sub(unit(key_u, shape, dtype), dtype.type(0.5))
-        v = between(key_v, shape, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
-        u_shifted = lax.sub(dtype.type(0.5), lax.abs(u))
-        slope = lax.add(lax.div(lax.mul(a, dtype.type(2)), u_shifted), b)
-        k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), dtype.type(0.43)))
-        is_inside = lax.bitwise_and(lax.ge(u_shifted, dtype.type(0.07)), lax.le(v, v_r))
-        is_outside = lax.bitwise_or(
-            lax.lt(k, dtype.type(0)), lax.bitwise_and(lax.lt(u_shifted, dtype.type(0.013)), lax.gt(v, u_shifted))
-        )
-        hat = lax.add(lax.div(a, lax.square(u_shifted)), b)
-        left = lax.log(lax.div(lax.mul(v, inverse_alpha), hat))
-        right = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, dtype.type(1))))
-        is_below = lax.bitwise_and(lax.bitwise_not(is_outside), lax.le(left, right))
-        return lax.bitwise_or(is_inside, is_below), k
+    def draw(self, key: Any, at: Any, lam: Any, is_done: Any) -> Any:
+        dtype = lam.dtype
+        log_lam = lax.log(lam)
+        b = lax.add(lax.mul(lax.sqrt(lam), dtype.type(2.53)), dtype.type(0.931))
+        a = lax.add(lax.mul(b, dtype.type(0.02483)), dtype.type(-0.059))
+        inverse_alpha = lax.add(lax.div(dtype.type(1.1328), lax.sub(b, dtype.type(3.4))), dtype.type(1.1239))
+        v_r = lax.sub(dtype.type(0.9277), lax.div(dtype.type(3.6224), lax.sub(b, dtype.type(2))))
 
-    return _until_accepted(key, propose, lax.full_like(lam, -1), is_done)
+        def propose(round_key: Any) -> tuple:
+            key_u, key_v = new_keys(round_key, 2)
+            u = lax.sub(unit(key_u, at, dtype), dtype.type(0.5))
+            v = between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
+            u_shifted = lax.sub(dtype.type(0.5), lax.abs(u))
+            slope = lax.add(lax.div(lax.mul(a, dtype.type(2)), u_shifted), b)
+            k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), dtype.type(0.43)))
+            is_inside = lax.bitwise_and(lax.ge(u_shifted, dtype.type(0.07)), lax.le(v, v_r))
+            is_outside = lax.bitwise_or(
+                lax.lt(k, dtype.type(0)), lax.bitwise_and(lax.lt(u_shifted, dtype.type(0.013)), lax.gt(v, u_shifted))
+            )
+            hat = lax.add(lax.div(a, lax.square(u_shifted)), b)
+            left = lax.log(lax.div(lax.mul(v, inverse_alpha), hat))
+            right = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, dtype.type(1))))
+            is_below = lax.bitwise_and(lax.bitwise_not(is_outside), lax.le(left, right))
+            return lax.bitwise_or(is_inside, is_below), k
+
+        return _until_accepted(key, propose, lax.full_like(lam, -1), is_done)
+
+
+poisson_by_waiting_p = PoissonByWaiting()
+poisson_by_rejection_p = PoissonByRejection()
 
 
 @distribution()
@@ -138,11 +147,11 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
     is_valid = lax.bitwise_and(lax.ge(lam, lam.dtype.type(0)), lax.lt(lam, lam.dtype.type(np.inf)))
     is_small = lax.lt(lam, lam.dtype.type(10))
     key_small, key_large = new_keys(key, 2)
-    few = _poisson_by_waiting(
+    few = poisson_by_waiting_p.of(
         key_small, _where(is_small, lam, 0.0), lax.bitwise_not(lax.bitwise_and(is_small, is_valid))
     )
     rate = _where(lax.bitwise_or(is_small, lax.bitwise_not(is_valid)), lax.full_like(lam, 10), lam)
-    many = _poisson_by_rejection(key_large, rate, lax.bitwise_or(is_small, lax.bitwise_not(is_valid)))
+    many = poisson_by_rejection_p.of(key_large, rate, lax.bitwise_or(is_small, lax.bitwise_not(is_valid)))
     count = _where(is_valid, lax.select(is_small, few, many), -1.0)
     return placed(lax.convert_element_type(count, dtype), out_sharding)
 
@@ -182,22 +191,24 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
 # Binomial and multinomial.
 
 
-def _binomial_by_waiting(key: Any, n: Any, p: Any, is_done: Any) -> Any:
+class BinomialByWaiting(Rounds, name="random_binomial_by_waiting"):
     """Successes among n trials, for few of them: geometric waiting times are counted until they exceed n."""
-    log_failure = lax.log1p(lax.neg(p))
-    dims = tuple(range(n.ndim))
 
-    def step(state: tuple) -> tuple:
-        i, trials, count = state
-        waited = lax.div(lax.neg(standard_exponential(random_fold_in_p(key, i), n.shape, n.dtype)), log_failure)
-        trials = lax.add(trials, lax.add(lax.floor(waited), n.dtype.type(1)))
-        return lax.add(i, np.uint32(1)), trials, lax.add(count, _where(lax.le(trials, n), lax.full_like(n, 1), 0))
+    def draw(self, key: Any, at: Any, n: Any, p: Any, is_done: Any) -> Any:
+        log_failure = lax.log1p(lax.neg(p))
+        dims = tuple(range(n.ndim))
 
-    def is_open(state: tuple) -> Any:
-        return lax.reduce_or(lax.le(state[1], n), dims)
+        def step(state: tuple) -> tuple:
+            i, trials, count = state
+            waited = lax.div(lax.neg(standard_exponential(random_fold_in_p(key, i), at, n.dtype)), log_failure)
+            trials = lax.add(trials, lax.add(lax.floor(waited), n.dtype.type(1)))
+            return lax.add(i, np.uint32(1)), trials, lax.add(count, _where(lax.le(trials, n), lax.full_like(n, 1), 0))
 
-    start = _where(is_done, lax.full_like(n, np.inf), 0.0)
-    return lax.while_loop(is_open, step, (np.uint32(0), start, lax.full_like(n, 0)))[2]
+        def is_open(state: tuple) -> Any:
+            return lax.reduce_or(lax.le(state[1], n), dims)
+
+        start = _where(is_done, lax.full_like(n, np.inf), 0.0)
+        return lax.while_loop(is_open, step, (np.uint32(0), start, lax.full_like(n, 0)))[2]
 
 
 def _stirling_rest(k: Any) -> Any:
@@ -215,33 +226,39 @@ def _stirling_rest(k: Any) -> Any:
     return rest
 
 
-def _binomial_by_rejection(key: Any, n: Any, p: Any, is_done: Any) -> Any:
+class BinomialByRejection(Rounds, name="random_binomial_by_rejection"):
     """Hormann's BTRS, for n p >= 10 and p <= 1/2: doi:10.1080/00949659308811496."""
-    dtype, shape = n.dtype, n.shape
-    q = lax.sub(dtype.type(1), p)
-    deviation = lax.sqrt(lax.mul(lax.mul(n, p), q))
-    b = lax.add(lax.mul(deviation, dtype.type(2.53)), dtype.type(1.15))
-    a = lax.add(lax.add(lax.mul(b, dtype.type(0.0248)), dtype.type(-0.0873)), lax.mul(p, dtype.type(0.01)))
-    c = lax.add(lax.mul(n, p), dtype.type(0.5))
-    v_r = lax.sub(dtype.type(0.92), lax.div(dtype.type(4.2), b))
-    alpha = lax.mul(lax.add(lax.div(dtype.type(5.1), b), dtype.type(2.83)), deviation)
-    m = lax.floor(lax.mul(lax.add(n, dtype.type(1)), p))
-    odds = lax.div(p, q)
 
-    def propose(round_key: Any) -> tuple:
-        key_u, key_v = new_keys(round_key, 2)
-        u = lax.sub(unit(key_u, shape, dtype), dtype.type(0.5))
-        v = between(key_v, shape, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
-        us = lax.sub(dtype.type(0.5), lax.abs(u))
-        k = lax.floor(lax.add(lax.mul(lax.add(lax.div(lax.mul(a, dtype.type(2)), us), b), u), c))
-        is_possible = lax.bitwise_and(lax.ge(k, dtype.type(0)), lax.le(k, n))
-        is_inside = lax.bitwise_and(lax.ge(us, dtype.type(0.07)), lax.le(v, v_r))
-        k_safe = lax.clamp(lax.full_like(k, 0), k, n)
-        left = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.square(us)), b)))
-        below = lax.le(left, _log_binomial_ratio(n, m, k_safe, odds))
-        return lax.bitwise_and(is_possible, lax.bitwise_or(is_inside, below)), k
+    def draw(self, key: Any, at: Any, n: Any, p: Any, is_done: Any) -> Any:
+        dtype = n.dtype
+        q = lax.sub(dtype.type(1), p)
+        deviation = lax.sqrt(lax.mul(lax.mul(n, p), q))
+        b = lax.add(lax.mul(deviation, dtype.type(2.53)), dtype.type(1.15))
+        a = lax.add(lax.add(lax.mul(b, dtype.type(0.0248)), dtype.type(-0.0873)), lax.mul(p, dtype.type(0.01)))
+        c = lax.add(lax.mul(n, p), dtype.type(0.5))
+        v_r = lax.sub(dtype.type(0.92), lax.div(dtype.type(4.2), b))
+        alpha = lax.mul(lax.add(lax.div(dtype.type(5.1), b), dtype.type(2.83)), deviation)
+        m = lax.floor(lax.mul(lax.add(n, dtype.type(1)), p))
+        odds = lax.div(p, q)
 
-    return _until_accepted(key, propose, lax.full_like(n, 0), is_done)
+        def propose(round_key: Any) -> tuple:
+            key_u, key_v = new_keys(round_key, 2)
+            u = lax.sub(unit(key_u, at, dtype), dtype.type(0.5))
+            v = between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
+            us = lax.sub(dtype.type(0.5), lax.abs(u))
+            k = lax.floor(lax.add(lax.mul(lax.add(lax.div(lax.mul(a, dtype.type(2)), us), b), u), c))
+            is_possible = lax.bitwise_and(lax.ge(k, dtype.type(0)), lax.le(k, n))
+            is_inside = lax.bitwise_and(lax.ge(us, dtype.type(0.07)), lax.le(v, v_r))
+            k_safe = lax.clamp(lax.full_like(k, 0), k, n)
+            left = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.square(us)), b)))
+            below = lax.le(left, _log_binomial_ratio(n, m, k_safe, odds))
+            return lax.bitwise_and(is_possible, lax.bitwise_or(is_inside, below)), k
+
+        return _until_accepted(key, propose, lax.full_like(n, 0), is_done)
+
+
+binomial_by_waiting_p = BinomialByWaiting()
+binomial_by_rejection_p = BinomialByRejection()
 
 
 def _log_binomial_ratio(n: Any, m: Any, k: Any, odds: Any) -> Any:
@@ -278,8 +295,8 @@ def binomial_samples(key: Any, n: Any, p: Any) -> Any:
     is_trivial = lax.bitwise_or(lax.eq(n, dtype.type(0)), lax.eq(rare, dtype.type(0)))
     key_few, key_many = new_keys(key, 2)
     done = lax.bitwise_or(is_trivial, lax.bitwise_not(is_few))
-    few = _binomial_by_waiting(key_few, _where(done, 0.0, n), _where(done, 0.5, rare), done)
-    many = _binomial_by_rejection(key_many, _where(is_few, 100.0, n), _where(is_few, 0.5, rare), is_few)
+    few = binomial_by_waiting_p.of(key_few, _where(done, 0.0, n), _where(done, 0.5, rare), done)
+    many = binomial_by_rejection_p.of(key_many, _where(is_few, 100.0, n), _where(is_few, 0.5, rare), is_few)
     count = lax.select(is_few, few, many)
     count = lax.select(is_flipped, lax.sub(n, count), count)
     return _where(is_valid, count, float("nan"))

@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ShapeError
+from phalanx.core.primitive import Undefined
 from phalanx.random.continuous import standard_exponential, standard_normal
 from phalanx.random.keys import static_shape
 from phalanx.random.parameters import (
@@ -29,22 +30,47 @@ from phalanx.random.parameters import (
     placed,
 )
 from phalanx.random.primitives import random_fold_in_p
+from phalanx.random.rounds import Rounds
 from phalanx.random.uniform import unit
 from phalanx.transforms import custom_jvp
 
 
-def _accepted(key: Any, d: Any, c: Any) -> tuple[Any, Any]:
-    """One round of Marsaglia and Tsang: whether each proposal is accepted, and the logarithm of v."""
+class GammaRounds(Rounds, name="random_gamma_rounds"):
+    """The logarithm of v = (1 + c x)^3 with which d v is a sample: Marsaglia and Tsang (2000).
+
+    Its parameters are d, c, the result where nothing is drawn, and where that is.
+    """
+
+    jvp = Undefined("samples are differentiated with their distribution function held fixed, by `_log_gamma`")
+
+    def draw(self, key: Any, at: Any, d: Any, c: Any, nothing: Any, is_done: Any) -> Any:
+        def is_open(state: tuple) -> Any:
+            return lax.reduce_or(lax.bitwise_not(state[1]), tuple(range(d.ndim)))
+
+        def step(state: tuple) -> tuple:
+            i, done, log_v = state
+            accepted, proposal = _accepted(random_fold_in_p(key, i), at, d, c)
+            log_v = lax.select(done, log_v, proposal)
+            return lax.add(i, np.uint32(1)), lax.bitwise_or(done, accepted), log_v
+
+        return lax.while_loop(is_open, step, (np.uint32(0), is_done, nothing))[2]
+
+
+gamma_rounds_p = GammaRounds()
+
+
+def _accepted(key: Any, at: Any, d: Any, c: Any) -> tuple[Any, Any]:
+    """One round: whether each proposal is accepted, and the logarithm of v."""
     key_x, key_u = new_keys(key, 2)
-    dtype, shape = d.dtype, d.shape
-    x = standard_normal(key_x, shape, dtype)
+    dtype = d.dtype
+    x = standard_normal(key_x, at, dtype)
     base = lax.add(lax.mul(c, x), dtype.type(1))
     is_positive = lax.gt(base, dtype.type(0))
     log_v = lax.mul(lax.log(lax.select(is_positive, base, lax.full_like(base, 1))), dtype.type(3))
     v = lax.exp(log_v)
     # log u < x^2 / 2 + d - d v + d log v, where -log u is exponential.
     bound = lax.add(lax.mul(lax.square(x), dtype.type(0.5)), lax.mul(d, lax.add(lax.sub(dtype.type(1), v), log_v)))
-    is_below = lax.lt(lax.neg(standard_exponential(key_u, shape, dtype)), bound)
+    is_below = lax.lt(lax.neg(standard_exponential(key_u, at, dtype)), bound)
     return lax.bitwise_and(is_positive, is_below), log_v
 
 
@@ -58,22 +84,12 @@ def _log_gamma(key: Any, a: Any) -> Any:
     # A shape below 1 takes a sample of one more, times u^(1 / a).
     d = lax.sub(lax.select(is_small, lax.add(a, one), a), dtype.type(1 / 3))
     c = lax.div(dtype.type(1 / 3), lax.sqrt(d))
-
-    def is_open(state: tuple) -> Any:
-        return lax.reduce_or(lax.bitwise_not(state[1]), tuple(range(len(shape))))
-
-    def step(state: tuple) -> tuple:
-        i, done, log_v = state
-        accepted, proposal = _accepted(random_fold_in_p(key_rounds, i), d, c)
-        log_v = lax.select(done, log_v, proposal)
-        return lax.add(i, np.uint32(1)), lax.bitwise_or(done, accepted), log_v
-
     # A parameter that is not positive gives a NaN, an infinite one infinity, both without a draw.
     is_positive = lax.gt(a, dtype.type(0))
     is_finite = lax.lt(a, dtype.type(np.inf))
     nothing = lax.select(is_positive, lax.full_like(a, 0), lax.full_like(a, np.nan))
-    start = (np.uint32(0), lax.bitwise_not(lax.bitwise_and(is_positive, is_finite)), nothing)
-    log_v = lax.while_loop(is_open, step, start)[2]
+    is_done = lax.bitwise_not(lax.bitwise_and(is_positive, is_finite))
+    log_v = gamma_rounds_p.of(key_rounds, d, c, nothing, is_done)
     log_boost = lax.div(lax.neg(standard_exponential(key_boost, shape, dtype)), a)
     log_boost = lax.select(is_small, log_boost, lax.full_like(a, 0))
     return lax.add(lax.add(lax.log(d), log_v), log_boost)

@@ -35,6 +35,8 @@ class Generator(NamedTuple):
       split: from a key and a shape to an array of keys of that shape.
       bits: from a key, a width in bits (8, 16, 32 or 64) and a shape to unsigned integers.
       fold_in: from a key and two uint32 words to another key.
+      bits_at: from a key, a width and the high and low words of positions to what `bits` gives there, where bits depend
+        on nothing else.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Generator(NamedTuple):
     split: Callable
     bits: Callable
     fold_in: Callable
+    bits_at: Callable | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -108,9 +111,8 @@ def counters(shape: tuple) -> tuple[Any, Any]:
     return lax.convert_element_type(high, _UINT32), lax.convert_element_type(total, _UINT32)
 
 
-def _threefry_words(key: Any, shape: tuple, is_key: bool) -> tuple[Any, Any]:
-    high, low = counters(shape)
-    out0, out1 = threefry2x32_p(_word(key, 0), _word(key, 1), high, low, is_key=is_key)
+def _threefry_words(key: Any, positions: tuple, is_key: bool) -> tuple[Any, Any]:
+    out0, out1 = threefry2x32_p(_word(key, 0), _word(key, 1), *positions, is_key=is_key)
     return out0, out1
 
 
@@ -121,11 +123,15 @@ def _threefry_seed(high: Any, low: Any) -> Any:
 
 
 def _threefry_split(key: Any, shape: tuple) -> Any:
-    return lax.stack(list(_threefry_words(key, shape, True)), len(shape))
+    return lax.stack(list(_threefry_words(key, counters(shape), True)), len(shape))
 
 
 def _threefry_bits(key: Any, width: int, shape: tuple) -> Any:
-    out0, out1 = _threefry_words(key, shape, False)
+    return _threefry_bits_at(key, width, counters(shape))
+
+
+def _threefry_bits_at(key: Any, width: int, positions: tuple) -> Any:
+    out0, out1 = _threefry_words(key, positions, False)
     if width == 64:
         out0, out1 = (lax.convert_element_type(x, _UINT64) for x in (out0, out1))
         return lax.bitwise_or(lax.shift_left(out0, _UINT64.type(32)), out1)
@@ -171,8 +177,11 @@ def _unsafe_rbg_fold_in(key: Any, high: Any, low: Any) -> Any:
 
 
 threefry2x32 = register(
-    Generator("threefry2x32", "fry", (2,), _threefry_seed, _threefry_split, _threefry_bits, _threefry_fold_in)
-)
+    Generator(
+        "threefry2x32", "fry", (2,), _threefry_seed, _threefry_split, _threefry_bits, _threefry_fold_in,
+        _threefry_bits_at,
+    )
+)  # fmt: skip
 rbg = register(Generator("rbg", "rbg", (4,), _rbg_seed, _rbg_split, _rbg_bits, _rbg_fold_in))
 unsafe_rbg = register(
     Generator("unsafe_rbg", "urbg", (4,), _rbg_seed, _unsafe_rbg_split, _rbg_bits, _unsafe_rbg_fold_in)

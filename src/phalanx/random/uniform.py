@@ -26,14 +26,15 @@ from phalanx.random.parameters import (
     placed,
 )
 from phalanx.random.primitives import random_bits_p
+from phalanx.random.rounds import bits_at
 
 
-def unit(key: Any, shape: tuple, dtype: Any) -> Any:
-    """Numbers in [0, 1) from a typed key."""
+def unit(key: Any, at: Any, dtype: Any) -> Any:
+    """Numbers in [0, 1) from a typed key, of a shape or at `Positions`."""
     info = dtypes.finfo(dtype)
     # A mantissa of at most 8 bits is filled from 8 random ones.
     width = info.bits if info.nmant > 8 else 8
-    drawn = random_bits_p(key, width=width, shape=shape)
+    drawn = bits_at(key, width, at)
     holder = np.dtype(f"uint{info.bits}")
     mantissa = lax.shift_right_logical(drawn, drawn.dtype.type(width - info.nmant))
     mantissa = lax.convert_element_type(mantissa, holder)
@@ -41,9 +42,9 @@ def unit(key: Any, shape: tuple, dtype: Any) -> Any:
     return lax.sub(lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype), np.asarray(1, dtype)[()])
 
 
-def between(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> Any:
+def between(key: Any, at: Any, dtype: Any, low: Any, high: Any) -> Any:
     """Numbers in [low, high), parameters of `dtype` that have the shape or rank 0."""
-    drawn = lax.add(lax.mul(unit(key, shape, dtype), lax.sub(high, low)), low)
+    drawn = lax.add(lax.mul(unit(key, at, dtype), lax.sub(high, low)), low)
     return lax.max(low, drawn)  # rounding may have gone below
 
 
