@@ -13,7 +13,7 @@ from tests.lax.cases import Case
 import phalanx
 from phalanx.core.aval import aval_of
 from phalanx.core.primitive import REQUIRED, Roles, Undefined, result_of
-from phalanx.transforms.numerical import check_grads
+from phalanx.test_util import check_grads
 
 COMBINE = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply, "and": np.bitwise_and,

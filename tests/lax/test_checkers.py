@@ -13,7 +13,7 @@ from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names
 from phalanx.spmd.primitive import jit_p
-from phalanx.transforms.numerical import check_grads
+from phalanx.test_util import check_grads
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]])
 

@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 from phalanx import lax
-from phalanx.transforms.numerical import check_grads
+from phalanx.test_util import check_grads
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]], np.float32)
 

@@ -14,7 +14,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.errors import ArgumentError
@@ -126,57 +126,44 @@ class Option:
         return overrides[self.name] if self.name in overrides else _global_values[self.name]
 
     def __call__(self, value: Any = True) -> _Override:
-        return _Override(self, self.check(self.name, value))
+        return _Override([self], self.check(self.name, value))
 
     def __repr__(self) -> str:
         return f"<option {self.name}={self.value!r}: {self.__doc__}>"
 
 
 class _Override(contextlib.ContextDecorator):
-    """Sets one option on this thread between enter and exit; may be entered again while it is in force."""
+    """Sets options on this thread between enter and exit; may be entered again while it is in force."""
 
-    def __init__(self, option: Option, value: Any) -> None:
-        self._option = option
+    def __init__(self, options: Sequence[Option], value: Any) -> None:
+        self._options = options
         self._value = value
         self._outer: list[tuple[bool, Any]] = []
 
     def __enter__(self) -> None:
-        name, overrides = self._option.name, state.overrides
-        self._outer.append((name in overrides, overrides.get(name)))
-        with _lock:
-            overrides[name] = self._value
-            self._refresh(self._value, self._value)
+        overrides = state.overrides
+        for option in self._options:
+            self._outer.append((option.name in overrides, overrides.get(option.name)))
+            with _lock:
+                overrides[option.name] = self._value
+                self._refresh(option, self._value, self._value)
 
     def __exit__(self, *exc: object) -> None:
-        name, overrides = self._option.name, state.overrides
-        had, outer = self._outer.pop()
-        with _lock:
-            if had:
-                overrides[name] = outer
-            else:
-                del overrides[name]
-            self._refresh(outer if had else _global_values[name], outer)
+        overrides = state.overrides
+        for option in reversed(self._options):
+            had, outer = self._outer.pop()
+            with _lock:
+                if had:
+                    overrides[option.name] = outer
+                else:
+                    del overrides[option.name]
+                self._refresh(option, outer if had else _global_values[option.name], outer)
 
-    def _refresh(self, value: Any, override: Any) -> None:
-        if self._option.traced:
-            state.context = state.context.replace(**{self._option.name: value})
-        for observer in self._option.local_observers:
+    def _refresh(self, option: Option, value: Any, override: Any) -> None:
+        if option.traced:
+            state.context = state.context.replace(**{option.name: value})
+        for observer in option.local_observers:
             observer(override)
-
-
-class _Joint(contextlib.ContextDecorator):
-    """Sets several options on this thread between enter and exit."""
-
-    def __init__(self, overrides: list[_Override]) -> None:
-        self._overrides = overrides
-
-    def __enter__(self) -> None:
-        for override in self._overrides:
-            override.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        for override in reversed(self._overrides):
-            override.__exit__(*exc)
 
 
 class JointOption(Option):
@@ -184,8 +171,8 @@ class JointOption(Option):
 
     members: list[Option] = []
 
-    def __call__(self, value: Any = True) -> _Joint:  # type: ignore[override]  # entered and left alike
-        return _Joint([_Override(option, self.check(self.name, value)) for option in (self, *self.members)])
+    def __call__(self, value: Any = True) -> _Override:
+        return _Override([self, *self.members], self.check(self.name, value))
 
 
 @contextlib.contextmanager

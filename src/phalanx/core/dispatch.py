@@ -24,7 +24,6 @@ from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
 from phalanx.core.errors import ArgumentTypeError, DeletedArrayError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
-from phalanx.core.key_reuse import use_keys
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
@@ -33,8 +32,12 @@ from phalanx.engine import buffers, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
+from phalanx.engine.seat import Seat
 from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
+
+# use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
+keys = Seat(taken_by="phalanx.random.key_reuse")
 
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
 INLINE_CONSTANT_SIZE = 256
@@ -409,7 +412,7 @@ class Call:
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
         if self.watches_keys:
-            use_keys(self.compiled.lowered.program, args)
+            keys.use_keys(self.compiled.lowered.program, args)
         if self.moves:
             args = brought(args, self.moves)
         try:

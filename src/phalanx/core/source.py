@@ -14,7 +14,9 @@ from typing import Any
 from phalanx.core.config import state
 from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import user_frames
-from phalanx.engine.runtime import get_traceback as current_traceback
+from phalanx.engine.runtime import get_traceback
+
+current_traceback = get_traceback
 
 
 class Scoped:
@@ -89,6 +91,3 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
             return fun(*args, **kwargs)
 
     return named
-
-
-__all__ = ["Scoped", "code_position", "current_traceback", "named_call", "named_scope", "summary", "user_frame"]

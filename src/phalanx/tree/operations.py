@@ -49,9 +49,6 @@ def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
       treedef: the structure, from `tree_flatten` or `tree_structure`.
       leaves: as many values as the structure has leaves, in its order.
 
-    Returns:
-      The tree.
-
     Raises:
       TreeError: there are more or fewer leaves than the structure has.
 
@@ -74,14 +71,10 @@ def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """List the leaves of a tree.
+    """The leaves of a tree, in the order of `tree_flatten`.
 
     Args:
-      tree: the tree.
-      is_leaf: says of a node that it is to be taken as a leaf.
-
-    Returns:
-      The leaves, in the order of `tree_flatten`.
+      tree, is_leaf: as for `tree_flatten`.
 
     Examples:
       >>> tree_leaves({"b": 1, "a": [2, 3]})
@@ -91,14 +84,10 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """Tell the structure of a tree.
+    """The structure of a tree, a `PyTreeDef`: hashable, equal for trees that differ in their leaves only.
 
     Args:
-      tree: the tree.
-      is_leaf: says of a node that it is to be taken as a leaf.
-
-    Returns:
-      The `PyTreeDef`: hashable, equal for trees that differ in their leaves only.
+      tree, is_leaf: as for `tree_flatten`.
 
     Examples:
       >>> tree_structure([1, (2, 3)])
@@ -115,9 +104,6 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
       tree: the tree whose structure the result has.
       rest: trees of which `tree` is a prefix.
       is_leaf: says of a node of `tree` that it is to be taken as a leaf.
-
-    Returns:
-      A tree with the structure of `tree`, of the results.
 
     Raises:
       TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
@@ -136,7 +122,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
 def tree_flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Any]:
-    """Take a tree apart into its leaves, each with the path of keys that leads to it, and its structure.
+    """As `tree_flatten`, each leaf in a pair with the path of keys that leads to it.
 
     Args:
       tree: the tree.
@@ -158,15 +144,10 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """List the leaves of a tree, each with the path of keys that leads to it.
+    """The leaves of a tree, each in a pair with the path of keys that leads to it.
 
     Args:
-      tree: the tree.
-      is_leaf: says of a node that it is to be taken as a leaf.
-      is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
-
-    Returns:
-      A list of pairs (path, leaf).
+      tree, is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
 
     Examples:
       >>> tree_leaves_with_path((7, {"a": 8}))
@@ -182,20 +163,15 @@ def tree_map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """Apply a function to the path and value of each leaf.
+    """As `tree_map`, for a function that takes the path of the leaf first.
 
     Args:
       f: takes the path, one leaf of `tree` and the subtree at the same place in each of `rest`.
-      tree: the tree whose structure the result has.
-      rest: trees of which `tree` is a prefix.
-      is_leaf: says of a node of `tree` that it is to be taken as a leaf.
-      is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
-
-    Returns:
-      A tree with the structure of `tree`, of the results.
+      tree, rest: as for `tree_map`.
+      is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
 
     Raises:
-      TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
+      TreeError: as `tree_map`.
 
     Examples:
       >>> tree_map_with_path(lambda path, x: f"{path[0].key}={x}", {"a": 1, "b": 2})
@@ -229,9 +205,6 @@ def tree_reduce(
       initializer: what to start with; the first leaf where it is not given.
       is_leaf: says of a node that it is to be taken as a leaf.
 
-    Returns:
-      The combination.
-
     Raises:
       TypeError: the tree has no leaves and there is no initializer.
 
@@ -248,16 +221,13 @@ def tree_reduce(
 def tree_reduce_associative(
     operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _UNSPECIFIED, is_leaf: IsLeaf = None
 ) -> Any:
-    """Combine the leaves of a tree pairwise, so that the depth of the combination is logarithmic.
+    """Combine the leaves of a tree pairwise and in order, so that the depth of the combination is logarithmic.
 
     Args:
       operation: an associative function of two arguments.
       tree: the tree.
       identity: the result for a tree without leaves.
       is_leaf: says of a node that it is to be taken as a leaf.
-
-    Returns:
-      The combination, with the leaves in order.
 
     Raises:
       TypeError: the tree has no leaves and there is no identity.
@@ -281,14 +251,10 @@ def _combined(operation: Callable[[Any, Any], Any], leaves: list[Any]) -> Any:
 
 
 def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """Tell whether all leaves of a tree are true.
+    """Whether all leaves of a tree are true.
 
     Args:
-      tree: the tree.
-      is_leaf: says of a node that it is to be taken as a leaf.
-
-    Returns:
-      The conjunction of the leaves.
+      tree, is_leaf: as for `tree_flatten`.
 
     Examples:
       >>> tree_all({"a": True, "b": [1, 0]})
@@ -298,15 +264,12 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
-    """Turn a tree of trees inside out.
+    """Turn a tree of trees inside out: an outer tree of inner trees becomes an inner tree of outer trees.
 
     Args:
       outer_treedef: the structure of the outer tree.
       inner_treedef: the structure that each of its leaves has; that of the first one where it is None.
-      pytree_to_transpose: an outer tree of inner trees.
-
-    Returns:
-      The inner tree of outer trees.
+      pytree_to_transpose: the tree.
 
     Raises:
       TreeError: the tree is not an outer tree of inner trees; the error names the first place.
@@ -333,13 +296,7 @@ def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: 
 
 
 def treedef_tuple(treedefs: Iterable[Any]) -> Any:
-    """Make the structure of a tuple out of the structures of its elements.
-
-    Args:
-      treedefs: the structures.
-
-    Returns:
-      The structure of the tuple.
+    """The structure of a tuple whose elements have these structures.
 
     Examples:
       >>> treedef_tuple([tree_structure(1), tree_structure([2])])
@@ -349,13 +306,7 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
 
 
 def treedef_children(treedef: Any) -> list[Any]:
-    """List the structures of the children of a structure's root.
-
-    Args:
-      treedef: the structure.
-
-    Returns:
-      The structures of the children, none for a leaf.
+    """The structures of the children of a structure's root, none for a leaf.
 
     Examples:
       >>> treedef_children(tree_structure((1, [2])))
@@ -365,13 +316,7 @@ def treedef_children(treedef: Any) -> list[Any]:
 
 
 def treedef_is_leaf(treedef: Any) -> bool:
-    """Tell whether a structure is that of a single leaf.
-
-    Args:
-      treedef: the structure.
-
-    Returns:
-      True for a leaf; False for every node, `None` included.
+    """Whether a structure is that of a single leaf; False for every node, `None` included.
 
     Examples:
       >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure(None))
@@ -381,14 +326,11 @@ def treedef_is_leaf(treedef: Any) -> bool:
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """Tell whether all values are leaves.
+    """Whether none of the values of an iterable is a node.
 
     Args:
       iterable: the values.
       is_leaf: says of a node that it is to be taken as a leaf.
-
-    Returns:
-      Whether none of the values is a node.
 
     Examples:
       >>> all_leaves([1, "a"]), all_leaves([1, (2,)]), all_leaves([None])
@@ -400,13 +342,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Tell whether values of a type are nodes.
-
-    Args:
-      typ: the type.
-
-    Returns:
-      Whether it is one of the built-in nodes, a named tuple or a registered type.
+    """Whether values of a type are nodes: a built-in one, a named tuple or a registered type.
 
     Examples:
       >>> is_tree_node(dict), is_tree_node(int)
@@ -416,13 +352,7 @@ def is_tree_node(typ: type) -> bool:
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
-    """Take off the outermost node of a tree.
-
-    Args:
-      tree: a node.
-
-    Returns:
-      The children, and the node's own data (a dict's keys, a registered node's auxiliary data).
+    """Take off the outermost node: its children, and its own data (a dict's keys, a registered node's auxiliary data).
 
     Raises:
       TreeError: the value is a leaf.
@@ -435,13 +365,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
-    """Take off the outermost node of a tree, with the key of each child.
-
-    Args:
-      tree: a node.
-
-    Returns:
-      Pairs (key, child), and the node's own data.
+    """As `flatten_one_level`, each child in a pair with its key.
 
     Raises:
       TreeError: the value is a leaf.

@@ -1,7 +1,7 @@
 """Reused random keys: with the option `debug_key_reuse`, a typed key that is drawn from or split twice is an error.
 
 A program tells which of its inputs it uses up; the uses inside it are checked once, and what calls of programs use up
-is remembered of the arrays themselves. `dispatch` calls it where programs run.
+is remembered of the arrays themselves. Takes its seat in `core.dispatch`, which calls it where programs run.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import Any, NamedTuple
 
 from phalanx.core import source
 from phalanx.core.array import Array
+from phalanx.core.dispatch import keys as seat
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import KeyReuseError
 from phalanx.core.jaxpr import Eqn, Jaxpr, subprograms
+from phalanx.lax.branches import cond_p
+from phalanx.lax.scan_primitive import scan_p
+from phalanx.lax.while_primitive import while_p
 
 # By identity: the keys that have been used up and are still held, and what did it.
 _used: dict[int, tuple[weakref.ref, str]] = {}
@@ -100,13 +104,13 @@ def _equation_uses(eqn: Eqn) -> Uses:
         return Uses([False] * len(keys), [False] * len(eqn.outvars))
     if key_use is not None:
         return Uses([k and key_use == "used up" for k in keys], [False] * len(eqn.outvars))
-    if "layout" in params:
+    if eqn.primitive is scan_p:
         return _scan_uses(eqn, program_uses(params["jaxpr"]), params["layout"])
-    if "branches" in params:
+    if eqn.primitive is cond_p:
         each = [program_uses(b) for b in params["branches"]]
         takes, passes = ([any(flags) for flags in zip(*kind, strict=True)] for kind in zip(*each, strict=True))
         return Uses([False, *takes], passes)
-    if "cond" in params and "body" in params:
+    if eqn.primitive is while_p:
         return _while_uses(eqn, program_uses(params["cond"]), program_uses(params["body"]))
     for program in subprograms(params):
         if len(program.invars) == len(keys) and len(program.outvars) == len(eqn.outvars):
@@ -142,3 +146,10 @@ def _error(got: str, before: str) -> KeyReuseError:
         got=f"{got}; it was used before by {before}",
         mend="split it first, `key, subkey = random.split(key)`, and use each of the new keys once",
     )
+
+
+class _Seat:
+    use_keys = staticmethod(use_keys)
+
+
+seat.take(_Seat)
