@@ -427,6 +427,23 @@ def test_kernels_without_a_promise_are_refused_by_name():
     allowed = export.export(noisy, disabled_checks=[DisabledSafetyCheck.custom_call(target)])(shape(3))
     assert allowed.disabled_safety_checks == (DisabledSafetyCheck.custom_call(target),)
     assert all(reason for reason in export.STABLE_TARGETS.values())
+    for again in (allowed, deserialize(allowed.serialize())):  # The callback is a place in a list of the first process.
+        with raises(
+            ValueError,
+            f"call of exported <lambda>: expected only custom calls that mean the same in every process, got calls of "
+            f"{target}.\n  To mend: export it again without them: pass what a host callback computes as an argument.",
+        ):
+            again.call(X[0, :3])
+    with pytest.raises(export.ArtifactError, match=f"^verify of the program: expected .* got calls of {target}"):
+        export.verify(allowed.serialize())
+
+
+def test_a_call_runs_no_kernel_without_a_promise_whatever_the_header_says():
+    found = export.export(phalanx.jit(jnp.linalg.cholesky))(np.eye(2, dtype="f4"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(export.STABLE_TARGETS, "lapack_spotrf_ffi")
+        with pytest.raises(export.CustomCallError, match="got calls of lapack_spotrf_ffi"):
+            found.call(np.eye(2, dtype="f4"))
 
 
 def test_what_is_not_compiled_is_refused():

@@ -21,7 +21,7 @@ from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.engine import stablehlo, targets
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export import types
-from phalanx.export.checks import DisabledSafetyCheck, PlatformError
+from phalanx.export.checks import DisabledSafetyCheck, PlatformError, check_callable
 from phalanx.export.exported import Exported, cotangent_type, has_derivative
 from phalanx.export.verification import check_main
 from phalanx.lax import full, reshard_p
@@ -327,7 +327,7 @@ def _insert(ctx: Any, exported: Exported, name: str, avals: Any, platform: int) 
     if avals is not None:
         inner = _refined(exported, inner, avals, ctx, platform)
     if not module.is_portable:
-        _require_kernels(inner, module.platform)
+        _require_kernels(exported, inner, module.platform)
     number = sum(1 for key, _ in module.functions if type(key) is tuple and key[0] == "exported")
     main = _rename(module, inner, f"{name}_exported_{number}")
     kind = None
@@ -349,9 +349,10 @@ def _insert(ctx: Any, exported: Exported, name: str, avals: Any, platform: int) 
     return main, kind
 
 
-def _require_kernels(inner: Any, platform: str) -> None:
+def _require_kernels(exported: Exported, inner: Any, platform: str) -> None:
     """Register the kernels that a program calls and this installation has; the engine names any other."""
     called = stablehlo.custom_calls(inner)
+    check_callable(called, exported.disabled_safety_checks, exported.fun_name)
     here = targets.known_targets(platform) if called else []
     for target in called:
         if target in here:

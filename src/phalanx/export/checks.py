@@ -85,6 +85,14 @@ STABLE_TARGETS: Final[dict[str, str]] = {
 """The kernels that an exported program may call, each with the reason why it will be there and mean the same."""
 
 
+_CALLBACK = "xla_ffi_python_{}_callback", "xla_ffi_partitioned_python_{}_callback", "xla_python_{}_callback"
+
+BOUND_TARGETS: Final = frozenset(
+    ["InspectSharding", "CustomSPMDPartitioning", *(name.format(kind) for name in _CALLBACK for kind in ("cpu", "gpu"))]
+)
+"""Kernels that reach into the process that lowered them, by an address or a place in a list: no other can run them."""
+
+
 def unstable_targets(targets: Iterable[str], disabled: Sequence[DisabledSafetyCheck]) -> list[str]:
     """Those of the kernels that are neither promised nor allowed by the caller."""
     allowed = {check.is_custom_call() for check in disabled}
@@ -105,4 +113,25 @@ def check_custom_calls(module: Any, disabled: Sequence[DisabledSafetyCheck], nam
             got=f"calls of {', '.join(bad)}",
             mend="replace these operations (host callbacks cannot leave the process); or, where you vouch for a kernel "
             f"yourself, pass disabled_checks=[DisabledSafetyCheck.custom_call({bad[0]!r})]",
+        )
+
+
+def uncallable_targets(targets: Sequence[str], disabled: Sequence[DisabledSafetyCheck]) -> list[str]:
+    """Those of the kernels of a program that must not run: such as would end this process, or any without a promise."""
+    return [target for target in targets if target in BOUND_TARGETS] or unstable_targets(targets, disabled)
+
+
+def check_callable(targets: Sequence[str], disabled: Sequence[DisabledSafetyCheck], name: str) -> None:
+    """Refuse to call a program whose kernels must not run.
+
+    Raises:
+      CustomCallError: it has such; the message lists them.
+    """
+    bad = uncallable_targets(targets, disabled)
+    if bad:
+        raise CustomCallError(
+            f"call of exported {name}",
+            expected="only custom calls that mean the same in every process",
+            got=f"calls of {', '.join(bad)}",
+            mend="export it again without them: pass what a host callback computes as an argument",
         )

@@ -14,7 +14,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.engine import mlir, targets
 from phalanx.engine.isolated import Parsed, parse_isolated
 from phalanx.engine.stablehlo import ArtifactError
-from phalanx.export.checks import DisabledSafetyCheck, unstable_targets
+from phalanx.export.checks import DisabledSafetyCheck, uncallable_targets
 from phalanx.export.exported import Exported
 from phalanx.export.format import deserialize
 from phalanx.symbolic import is_symbolic
@@ -116,12 +116,12 @@ def _check_kernels(program: Examined) -> None:
       ArtifactError: it does.
     """
     called, disabled = program.parsed.custom_calls, program.exported.disabled_safety_checks
-    unstable = unstable_targets(called, disabled)
-    if unstable:
+    bad = uncallable_targets(called, disabled)
+    if bad:
         raise ArtifactError(
             f"verify of {program.where}",
             expected="only custom calls that are promised to stay",
-            got=f"calls of {', '.join(unstable)}",
+            got=f"calls of {', '.join(bad)}",
             mend="export it again without them, or with DisabledSafetyCheck.custom_call for kernels you vouch for",
         )
     if "cpu" not in program.exported.platforms or DisabledSafetyCheck.platform() in disabled:
