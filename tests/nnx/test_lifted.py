@@ -255,7 +255,9 @@ def test_changing_a_module_that_was_closed_over_is_an_error():
     def run(x):
         return model(x)
 
-    with pytest.raises(TraceContextError, match="^BatchStat calls, setting its value: .*got a change inside run"):
+    with pytest.raises(
+        TraceContextError, match="^BatchStat calls, setting its value: .*got a change inside the tracing of run"
+    ):
         run(X)
 
     @nnx.jit

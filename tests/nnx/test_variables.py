@@ -106,7 +106,7 @@ def test_a_change_from_another_level_names_variable_origin_and_transformation():
         "BatchStat inner[0]['n'], setting its value: expected the trace level that it was made at, outside of any "
         "transformation, at "
     )
-    assert "test_variables.py" in str(error.value) and "got a change inside bump" in str(error.value)
+    assert "test_variables.py" in str(error.value) and "got a change inside the tracing of bump" in str(error.value)
 
     @phalanx.jit
     def grow(x):

@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphs import Graph, GraphDef, Misfit, Walk, build, build_from_leaves, build_nested, graph_of, read
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
-from phalanx.nnx.states import Path, State, _grouped, path_text, to_flat_state
+from phalanx.nnx.states import Path, State, _grouped, check_shape, path_text, to_flat_state
 from phalanx.nnx.variables import Variable
-from phalanx.tree import tree_map, tree_structure
+from phalanx.tree import tree_map
 
 
 def _state_of(graph: Graph, node: Any) -> State:
@@ -170,10 +170,10 @@ def update(node: Any, state: Any, /, *states: Any) -> None:
             _set_leaf(node, refs, path, leaf)
         elif isinstance(leaf, Variable):
             if target is not leaf:
-                _check_shape(path, target._value, leaf._value)
+                check_shape("update", path, target._value, leaf._value)
                 target.update_from_state(leaf)
         else:
-            _check_shape(path, target._value, leaf)
+            check_shape("update", path, target._value, leaf)
             target.set_raw_value(leaf)
 
 
@@ -196,31 +196,12 @@ def _open_mapping(mapping: Any, path: Path, targets: dict) -> Iterator[tuple[Pat
         yield from _open_mapping(value, (*path, key), targets)
 
 
-def _check_shape(path: Path, old: Any, new: Any) -> None:
-    shape, got = getattr(old, "shape", None), getattr(new, "shape", None)
-    if shape is not None and got is not None:
-        if tuple(shape) != tuple(got):
-            raise ShapeError(
-                f"update, {path_text(path)}",
-                expected=f"a value of shape {tuple(shape)}",
-                got=f"one of shape {tuple(got)}",
-                mend="pass the state of a module of the same sizes, or set variable.value to change the shape",
-            )
-    elif shape is None and got is None and tree_structure(old) != tree_structure(new) and old is not None:
-        raise TreeError(
-            f"update, {path_text(path)}",
-            expected=f"a value of structure {tree_structure(old)}",
-            got=str(tree_structure(new)),
-            mend="pass the state of a module of the same structure",
-        )
-
-
 def _set_leaf(node: Any, refs: dict, path: Path, leaf: Any) -> None:
     """Set an array that stands in no variable, or a new variable."""
     if path in refs:
         holder, key = refs[path]
         holder = node if type(holder) is int else holder
-        _check_shape(path, read(holder, key), leaf)
+        check_shape("update", path, read(holder, key), leaf)
     elif isinstance(leaf, Variable):
         holder, key = _at(node, path[:-1]), path[-1]
     else:

@@ -20,11 +20,13 @@ from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graphs import joint_graph, read
+from phalanx.nnx.levels import check_alive
 from phalanx.nnx.lifting import ROOTS, Lifted, Outputs, Parts, Shadow, bring_back, gather, is_root
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
-from phalanx.nnx.variables import Static, Variable
+from phalanx.nnx.states import State, open_state
+from phalanx.nnx.variables import Static, Variable, _set_value
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.arguments import Signature
 from phalanx.tree import tree_flatten
@@ -36,7 +38,9 @@ _NO_MODULES = joint_graph(())
 def _hit(call: dispatch.Call, outputs: Outputs) -> tuple:
     """What a call that hits the cache has to do."""
     outcome = outputs.outcome
-    return call.moves, call.run, call.handlers, call.out_types, outcome.changed, outcome.num_out, outcome.tree.unflatten
+    rebuilt = None if outcome.rebuild is None else outcome
+    execution = call.moves, call.run, call.handlers, call.out_types
+    return *execution, outcome.changed, outcome.num_out, outcome.tree.unflatten, rebuilt
 
 
 class LiftedJit:
@@ -63,7 +67,7 @@ class LiftedJit:
         last: tuple = ((), None, None, ())
 
         @functools.wraps(self._fun)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
+        def compiled(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
             nonlocal last
             try:
                 if state.trace is not None:
@@ -73,6 +77,7 @@ class LiftedJit:
                 try:
                     types = [*map(_type_of, inputs)]
                 except AttributeError:  # some data is on the host, or a variable holds a tree
+                    check_alive(variables)
                     key, inputs, types = typed(key, inputs)
                 # Most calls are like the one before, and comparing with that one costs less than a look-up.
                 if key != last[1] or types != last[0] or state.context is not last[2]:
@@ -80,7 +85,7 @@ class LiftedJit:
                     if hit is None:
                         return slowly(args, kwargs, key, tuple(types))
                     last = types, key, state.context, hit
-                moves, run, handlers, out_types, changed, num_out, unflatten = last[3]
+                moves, run, handlers, out_types, changed, num_out, unflatten, rebuilt = last[3]
                 if moves:
                     inputs = brought(inputs, moves)
                 try:
@@ -88,11 +93,13 @@ class LiftedJit:
                 except Exception as error:
                     explain_failure(error, inputs)
                     raise
-                if not changed:
+                if not changed and rebuilt is None:
                     return unflatten(map(wrap, results, out_types))
                 out = [*map(wrap, results, out_types)]
+                if rebuilt is not None:
+                    return bring_back(gather((own, named)), Outputs(rebuilt, out))
                 for i, x in zip(changed, out[num_out:]):
-                    variables[i]._value = x
+                    _set_value(variables[i], x)
                 return unflatten(out[:num_out])
             except Exception as error:
                 hide_frames(error)
@@ -136,7 +143,7 @@ class LiftedJit:
         if state.trace is None and not state.context.disable_jit:
             call = inner._jit.entry(own, named)
             is_flat = len(outputs.values) == len(call.out_types)
-            if is_flat and call.is_plain and outputs.outcome.rebuild is None:
+            if is_flat and call.is_plain:
                 self._calls[key, types, state.context] = _hit(call, outputs)
         return bring_back(parts, outputs)
 
@@ -240,7 +247,7 @@ def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, li
             roots.append(x)
             kinds.append(Object)
         else:
-            leaves, tree = flatten(x, is_root)
+            leaves, tree = _opened(x)
             inner = [leaf for leaf in leaves if isinstance(leaf, ROOTS)]
             roots += inner
             kinds.append((tree, leaves, bool(inner)))
@@ -267,6 +274,16 @@ def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, li
                 inputs += leaves
                 key.append(tree)
     return tuple(key), inputs, joint.variables
+
+
+def _opened(x: Any) -> tuple[list, Any]:
+    """The leaves of an argument, modules and variables among them, and its structure; states need no general walk."""
+    if type(x) is State:
+        leaves: list[Any] = []
+        shape: list[Any] = [State]
+        if open_state(x._mapping, leaves, shape):
+            return leaves, tuple(shape)
+    return flatten(x, is_root)
 
 
 def _add_values(inputs: list, group: tuple[list, list], roots: list) -> None:

@@ -8,11 +8,16 @@ so that one comparison tells that no structure has changed. Called by `variables
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from typing import Any
 
 from phalanx.core import source
 from phalanx.core.config import state
 from phalanx.core.errors import TraceContextError, UnexpectedTracerError
+from phalanx.core.trace import Tracer
+from phalanx.transforms.batching import BatchTrace
+from phalanx.transforms.forward import JVPTrace
+from phalanx.transforms.linear import LinearTrace
 
 
 class Clock:
@@ -50,7 +55,7 @@ def dead_error(variable: Any) -> UnexpectedTracerError:
     tracer = variable._value
     return UnexpectedTracerError(
         f"{described(variable)}, reading its value",
-        expected=f"a value of the computation at hand, since {_level(tracer._trace)} has ended",
+        expected=f"a value of the computation at hand, since {_transformation(tracer._trace)} has ended",
         got=tracer.describe() + _made_at(variable),
         mend="return the module from the transformed function instead of storing it outside",
     )
@@ -62,8 +67,28 @@ def described(target: Any) -> str:
     return f"{type(target).__name__} {path}" if path else type(target).__name__
 
 
+def check_alive(variables: Iterable[Any]) -> None:
+    """Refuse variables whose values are left over from a trace that has ended.
+
+    Raises:
+      UnexpectedTracerError: one is.
+    """
+    for variable in variables:
+        value = variable._value
+        if isinstance(value, Tracer) and not value._trace.alive:
+            raise dead_error(variable)
+
+
+def _transformation(trace: Any) -> str:
+    """What a trace does, in words."""
+    name = trace.name or "a function"
+    if isinstance(trace, JVPTrace | LinearTrace):
+        return f"the derivative of {name}"
+    return name if isinstance(trace, BatchTrace) else f"the tracing of {name}"
+
+
 def _level(trace: Any) -> str:
-    return "outside of any transformation" if trace is None else f"inside {trace.name or 'a transformation'}"
+    return "outside of any transformation" if trace is None else f"inside {_transformation(trace)}"
 
 
 def _made_at(target: Any) -> str:
@@ -76,11 +101,11 @@ def _between(own: Any, current: Any) -> str:
     names = []
     trace = current
     while trace is not None and trace is not own:
-        if trace.name and trace.name not in names:
-            names.append(trace.name)
+        if (shown := _transformation(trace)) not in names:
+            names.append(shown)
         trace = trace.parent
     if trace is not own:
-        return f"a change {_level(current)}, when {_level(own)} has ended or is not around it"
+        return f"a change {_level(current)}, when {_transformation(own)} has ended or is not around it"
     return f"a change {_level(current)}" if len(names) < 2 else f"a change inside {', inside '.join(names)}"
 
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from phalanx.core.config import state
 from phalanx.core.errors import TraceError
 from phalanx.nnx.graphs import Graph, GraphDef, NestDef, Walk, build, joint_graph, read
-from phalanx.nnx.levels import check_level
+from phalanx.nnx.levels import check_alive, check_level
 from phalanx.nnx.objects import Object, _blank
 from phalanx.nnx.states import Path, path_text
-from phalanx.nnx.variables import Variable, _set_source, _set_watched
+from phalanx.nnx.variables import Variable, _set_source, _set_value, _set_watched
 from phalanx.tree import register_pytree_node, tree_flatten
 
 ROOTS = (Object, Variable)
@@ -213,7 +213,12 @@ class Parts:
         return self.tree.unflatten([next(shadows) if isinstance(x, ROOTS) else x for x in self.leaves])
 
     def values(self) -> list:
-        """The values of all variables, then the other arrays."""
+        """The values of all variables, then the other arrays.
+
+        Raises:
+          UnexpectedTracerError: a value is left over from a trace that has ended.
+        """
+        check_alive(self.graph.variables)
         return [*(v._value for v in self.graph.variables), *self.graph.arrays(*self.roots)]
 
     def shadows(self, values: Sequence[Any]) -> Iterator[Shadow]:
@@ -453,7 +458,7 @@ def bring_back(parts: Parts, outputs: Outputs, makers: Sequence[Lifted] = ()) ->
         target = variables[i]
         if state.trace is not target._trace:
             check_level(target)
-        target._value = value
+        _set_value(target, value)
     nodes = []
     if outcome.rebuild is not None:
         nodes = _rebuilt(parts, outcome, values[n + len(outcome.changed) :])

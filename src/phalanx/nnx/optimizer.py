@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.errors import ArgumentTypeError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.nnx import functional
-from phalanx.nnx.filters import Filter
+from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.objects import Object, is_array
 from phalanx.nnx.states import State, path_text, to_flat_state
 from phalanx.nnx.variables import OptArray, OptState, OptVariable, Param, Variable
@@ -72,6 +72,7 @@ class Optimizer(Object):
 
     Raises:
       ArgumentTypeError: `wrt` is missing, or `tx` has no such functions.
+      ArgumentError: `wrt` means no variable of the model.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -93,6 +94,13 @@ class Optimizer(Object):
         self.tx = tx
         self.wrt = wrt
         params = functional.state(model, wrt)
+        if not len(params):
+            raise ArgumentError(
+                f"nnx.{type(self).__name__}, argument wrt",
+                expected=f"variables of the model that {to_predicate(wrt)!r} means",
+                got="none",
+                mend="correct the filter",
+            )
         self.opt_state = _boxed(with_extra_args_support(tx).init(_pure(params)), params)
 
     def update(self, model: Any, grads: Any, **kwargs: Any) -> None:

@@ -18,6 +18,7 @@ from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter, to_predicate
+from phalanx.nnx.levels import described
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variables import MISSING, Variable
 
@@ -133,7 +134,7 @@ class RngStream(Object, _Draws):
         key, count = self.key.value, self.count.value
         if key.shape:
             raise ArgumentError(
-                f"a draw from the stream {self.tag!r}",
+                f"{described(self)}, a draw from the stream {self.tag!r}",
                 expected="a stream with one key",
                 got=f"one that was split into keys of shape {key.shape}",
                 mend="draw inside nnx.vmap or nnx.scan over the split stream",
@@ -188,7 +189,7 @@ class Rngs(Object, _Draws):
         stream = streams.get(name) or streams.get("default")
         if stream is None:
             raise MissingStreamError(
-                f"Rngs, stream {name!r}",
+                f"{described(self)}, stream {name!r}",
                 expected=f"one of the streams {sorted(streams)}" if streams else "a stream",
                 got=repr(name),
                 mend=f"make it with nnx.Rngs({name}=seed), or give a default stream with nnx.Rngs(seed)",

@@ -6,14 +6,16 @@ on `filters` and `variables`; `graphs` makes states out of objects and objects o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from phalanx.core.errors import ArgumentError, TreeError
+from phalanx.core.array import Array
+from phalanx.core.errors import ArgumentError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, first_match, predicates_of
 from phalanx.nnx.levels import clock
 from phalanx.nnx.variables import Variable
-from phalanx.tree import DictKey, register_pytree_node
+from phalanx.tree import DictKey, register_pytree_node, tree_structure
 
 Path = tuple[Any, ...]
 
@@ -268,19 +270,50 @@ def _text(mapping: Any, indent: str) -> str:
     return "{\n" + ",\n".join(f"{inner}{k!r}: {_text(v, inner)}" for k, v in mapping.items()) + f"\n{indent}}}"
 
 
-def _sorted_keys(mapping: Mapping) -> list:
-    return sorted(mapping, key=lambda k: _order((k,)))
+@functools.lru_cache(maxsize=4096)
+def _sorted(keys: tuple) -> tuple:
+    return tuple(sorted(keys, key=lambda k: _order((k,))))
+
+
+def _sorted_keys(mapping: Mapping) -> tuple:
+    return _sorted(tuple(mapping))
+
+
+def open_state(mapping: dict, leaves: list, shape: list) -> bool:
+    """Add the leaves of a state in the order of its tree, and what tells its structure from those of other states.
+
+    Args:
+      mapping: the nested dictionaries.
+      leaves, shape: added to.
+
+    Returns:
+      Whether all leaves are variables and arrays; if not, what was added means nothing.
+    """
+    keys = _sorted(tuple(mapping))
+    shape.append(keys)
+    for key in keys:
+        value = mapping[key]
+        kind = type(value)
+        if kind is dict:
+            if not open_state(value, leaves, shape):
+                return False
+        elif kind is Array or isinstance(value, Variable):
+            leaves.append(value)
+            shape.append(kind is Array)
+        else:
+            return False
+    return True
 
 
 def _register() -> None:
     # One node for each level, so that `tree.map` over a state costs no more than over the dictionaries it is made of.
     def flatten(state: State) -> tuple:
         keys = _sorted_keys(state._mapping)
-        return [_child(state._mapping[k]) for k in keys], tuple(keys)
+        return [_child(state._mapping[k]) for k in keys], keys
 
     def with_keys(state: State) -> tuple:
         keys = _sorted_keys(state._mapping)
-        return [(DictKey(k), _child(state._mapping[k])) for k in keys], tuple(keys)
+        return [(DictKey(k), _child(state._mapping[k])) for k in keys], keys
 
     def unflatten(keys: tuple, children: Any) -> State:
         return State(
@@ -379,6 +412,10 @@ def map_state(f: Callable[[Path, Any], Any], state: State) -> State:
     return state.map(f)
 
 
+def _value_of(x: Any) -> Any:
+    return x.raw_value if isinstance(x, Variable) else x
+
+
 def to_pure_dict(state: State, extract_fn: Callable | None = None) -> dict:
     """Nested dictionaries of the values of a state's variables.
 
@@ -391,7 +428,7 @@ def to_pure_dict(state: State, extract_fn: Callable | None = None) -> dict:
       >>> nnx.to_pure_dict(nnx.State({"a": {"b": nnx.Param(1.0)}}))
       {'a': {'b': 1.0}}
     """
-    take = extract_fn or (lambda x: x.raw_value if isinstance(x, Variable) else x)
+    take = extract_fn or _value_of
     return State.from_flat_path((p, take(x)) for p, x in state._leaves())._mapping
 
 
@@ -405,6 +442,7 @@ def replace_by_pure_dict(state: State, pure_dict: Mapping, replace_fn: Callable 
 
     Raises:
       TreeError: there is a value where the state has no leaf.
+      ShapeError: without `replace_fn`, a value has another shape than the one it takes the place of.
     """
     put = replace_fn or (lambda x, v: x.replace(v) if isinstance(x, Variable) else v)
     flat = dict(state._leaves())
@@ -418,9 +456,36 @@ def replace_by_pure_dict(state: State, pure_dict: Mapping, replace_fn: Callable 
                 got="one that it has not",
                 mend="take the dictionary from a state of the same structure, with to_pure_dict",
             )
+        if replace_fn is None:
+            check_shape("replace_by_pure_dict", path, _value_of(flat[path]), value)
         flat[path] = put(flat[path], value)
     state._touch()
     object.__setattr__(state, "_mapping", State.from_flat_path(flat)._mapping)
+
+
+def check_shape(where: str, path: Path, old: Any, new: Any) -> None:
+    """Refuse a value of another shape or structure than the one it takes the place of.
+
+    Raises:
+      ShapeError: it has another shape.
+      TreeError: it has another structure.
+    """
+    shape, got = getattr(old, "shape", None), getattr(new, "shape", None)
+    if shape is not None and got is not None:
+        if tuple(shape) != tuple(got):
+            raise ShapeError(
+                f"{where}, {path_text(path)}",
+                expected=f"a value of shape {tuple(shape)}",
+                got=f"one of shape {tuple(got)}",
+                mend="pass the state of a module of the same sizes, or set variable.value to change the shape",
+            )
+    elif shape is None and got is None and tree_structure(old) != tree_structure(new) and old is not None:
+        raise TreeError(
+            f"{where}, {path_text(path)}",
+            expected=f"a value of structure {tree_structure(old)}",
+            got=str(tree_structure(new)),
+            mend="pass the state of a module of the same structure",
+        )
 
 
 def restore_int_paths(pure_dict: Mapping) -> dict:

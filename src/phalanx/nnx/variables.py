@@ -186,7 +186,7 @@ class Variable:
                 value = hook(self, value)
         if index is not MISSING and not _is_whole(self._value, index):
             value = _replaced(self._value, index, value)
-        self._value = value
+        _set_value(self, value)
 
     def get_raw_value(self) -> Any:
         """The value, past all hooks."""
@@ -196,7 +196,7 @@ class Variable:
         """Set the value, past all hooks."""
         if state.trace is not self._trace:
             check_level(self)
-        self._value = value
+        _set_value(self, value)
 
     def create_value(self, value: Any) -> Any:
         """What `on_create_value` makes of a value."""
@@ -238,7 +238,7 @@ class Variable:
     def set_metadata(self, *args: Any, **metadata: Any) -> None:
         """Set metadata: `set_metadata(name, value)` or `set_metadata(name=value)`; one mapping replaces all."""
         if state.trace is not self._trace:
-            check_level(self)
+            check_level(self, "setting metadata")
         if len(args) == 1:
             self._metadata = {**args[0], **metadata}
         else:
@@ -248,7 +248,7 @@ class Variable:
     def del_metadata(self, name: str) -> None:
         """Remove metadata."""
         if state.trace is not self._trace:
-            check_level(self)
+            check_level(self, "removing metadata")
         self._metadata = {k: v for k, v in self._metadata.items() if k != name}
         self._touch()
 

@@ -142,7 +142,7 @@ def dot_product_attention_weights(
     shape = list(weights.shape)
     if broadcast_dropout:  # The same for all examples and heads, as Transformer models do.
         shape[:-2] = [1] * (len(shape) - 2)
-    stays = random.bernoulli(key_from("nnx.dot_product_attention", dropout_rng, "dropout"), 1.0 - dropout_rate, shape)
+    stays = random.bernoulli(key_from("dot_product_attention", dropout_rng, "dropout"), 1.0 - dropout_rate, shape)
     return weights * (stays.astype(weights.dtype) / jnp.asarray(1.0 - dropout_rate, weights.dtype))
 
 
@@ -433,7 +433,7 @@ class MultiHeadAttention(Module):
         drops = self._drops(deterministic)
         dropout_rng = None
         if drops:
-            dropout_rng = key_from("nnx.MultiHeadAttention", self.rngs if rngs is None else rngs, "dropout")
+            dropout_rng = key_from(self, self.rngs if rngs is None else rngs, "dropout")
         options = {"is_causal": is_causal} if is_causal or _takes(self.attention_fn, "is_causal") else {}
         x = self.attention_fn(
             query, key, value, mask=mask, dropout_rng=dropout_rng, dropout_rate=self.dropout_rate,

@@ -9,6 +9,7 @@ from phalanx import numpy as jnp
 from phalanx import random
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.nnx.levels import described
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
 
@@ -47,15 +48,16 @@ def stream_of(where: str, rngs: Any, name: str) -> RngStream | None:
                             got=f"{rngs!r} of type {type(rngs).__name__}", mend="pass nnx.Rngs(0)")  # fmt: skip
 
 
-def key_from(where: str, rngs: Any, name: str) -> Any:
-    """The next key of random streams, of a stream, or a key as it is.
+def key_from(layer: Any, rngs: Any, name: str) -> Any:
+    """The next key of random streams, of a stream, or a key as it is; for a layer, or a function by name.
 
     Raises:
       ArgumentError: there is none.
     """
     if rngs is None:
+        where = layer if isinstance(layer, str) else described(layer)
         raise ArgumentError(
-            f"{where}, argument rngs", expected=f"random streams with {name!r}, since deterministic is False",
+            f"nnx.{where}, argument rngs", expected=f"random streams with {name!r}, since deterministic is False",
             got=None, mend="pass rngs to the layer or to the call, or call model.eval()",
         )  # fmt: skip
     if isinstance(rngs, Rngs):
@@ -119,5 +121,5 @@ class Dropout(Module):
         inputs = jnp.asarray(inputs)
         if self.rate == 1:
             return jnp.zeros_like(inputs)
-        key = key_from("nnx.Dropout", self.rngs if rngs is None else rngs, self.rng_collection)
+        key = key_from(self, self.rngs if rngs is None else rngs, self.rng_collection)
         return dropped(key, inputs, self.rate, tuple(d % inputs.ndim for d in self.broadcast_dims))
