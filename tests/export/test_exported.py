@@ -1,6 +1,9 @@
 """Exported programs: written, read and called, they do what the function does, and say clearly what they cannot."""
 
+import os
 import re
+import subprocess
+import sys
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -451,3 +454,33 @@ def test_what_is_not_compiled_is_refused():
         TypeError, match=r"^export, argument fun_jit: expected a function made by jit, got <function network"
     ):
         export.export(network)
+
+
+STRANGER = """
+import pathlib, sys, numpy as np, phalanx
+from phalanx import export
+
+found = export.verify(pathlib.Path(sys.argv[1]).read_bytes())
+for batch, length in ((1, 1), (2, 7)):
+    x = np.arange(batch * length * 4, dtype="f4").reshape(batch, length, 4) / 50
+    w = np.linspace(-1, 1, 8, dtype="f4").reshape(4, 2)
+    loss = lambda p, x: found.call(p, x)["loss"]
+    np.testing.assert_allclose(loss({"w": w}, x), np.tanh(x @ w).mean(), rtol=1e-5)
+    slope = phalanx.jit(phalanx.grad(loss))({"w": w}, x)["w"]
+    want = np.einsum("bti,btj->ij", x, 1 - np.tanh(x @ w) ** 2) / (batch * length * 2)
+    np.testing.assert_allclose(slope, want, rtol=1e-4, atol=1e-6)
+print(found.fun_name, *found.in_avals, "jax" in sys.modules)
+"""
+
+
+def test_a_process_that_never_saw_the_code_calls_the_model_and_its_gradient(tmp_path):
+    def model(params, x):
+        return {"loss": jnp.tanh(x @ params["w"]).mean()}
+
+    specs = export.symbolic_args_specs(({"w": Y}, np.ones((2, 3, 4), "f4")), (None, "batch, time, _"))
+    path = tmp_path / "model.phalanx"
+    path.write_bytes(export.export(phalanx.jit(model), platforms=["cpu", "cuda", "tpu"])(*specs).serialize(vjp_order=1))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "error", "-c", STRANGER, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "model f32[4,2] f32[batch,time,4] False\n", "")
