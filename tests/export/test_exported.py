@@ -364,6 +364,11 @@ MISUSES_OF_EXPORT = {
         "export, argument disabled_checks: expected a list of checks, got ['platform'].\n"
         "  To mend: give disabled_checks=[DisabledSafetyCheck.custom_call(name)], or [DisabledSafetyCheck.platform()].",
     ),
+    "a function of a traced value": (
+        lambda: phalanx.grad(lambda y: export.export(phalanx.jit(lambda x: x * y))(X).call(X).sum())(2.0),
+        "export of <lambda>: expected a function that closes over no traced value, got one that closes over a value of a "
+        "transformation around it.\n  To mend: pass that value as an argument.",
+    ),
     "no order": (
         lambda: exported(vjp_order=-1),
         "serialize of exported network, argument vjp_order: expected a number of orders, 0 or more, got -1.\n"

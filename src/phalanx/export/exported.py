@@ -229,6 +229,7 @@ def export(
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
         traced = maker.trace(*args, **kwargs)
+        _check_closed(traced)
         return _export(traced, chosen, disabled)
 
     return exporter
@@ -275,18 +276,21 @@ def _checked_disabled(checks: Any) -> tuple[DisabledSafetyCheck, ...]:
     )
 
 
+def _check_closed(traced: Any) -> None:
+    if traced.is_open:
+        raise TraceError(
+            f"export of {traced.fun_name}",
+            expected="a function that closes over no traced value",
+            got="one that closes over a value of a transformation around it",
+            mend="pass that value as an argument",
+        )
+
+
 def _export(
     traced: Any, platforms: tuple[str, ...], disabled: tuple[DisabledSafetyCheck, ...], parameters: Sequence[str] = ()
 ) -> Exported:
     """Lower a traced function; `parameters` are what its positional parameters are called, where it does not say."""
     name = traced.fun_name
-    if traced.is_open:
-        raise TraceError(
-            f"export of {name}",
-            expected="a function that closes over no traced value",
-            got="one that closes over a value of a transformation around it",
-            mend="pass that value as an argument",
-        )
     program, options, call = traced.program, traced.options, traced._call
     held = [ArrayType(t.aval, types.on_stand_ins(t.sharding), t.committed) for t in traced.argument_types()]
     declared, out_declared = (list(map(types.on_stand_ins, s)) for s in (options.in_shardings, options.out_shardings))
@@ -296,7 +300,7 @@ def _export(
         declared,
         out_declared,
         lambda i: f"export of {name}, argument {call.path(i)}",
-        lambda i: f"export of {name}, result {i}",
+        lambda i: f"export of {name}, result{traced.result_path(i)}",
     )
     portable = lower_portable(
         program,
