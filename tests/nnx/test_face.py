@@ -41,6 +41,12 @@ def test_each_name_is_there(name):
     assert getattr(nnx, name) is not None
 
 
+def test_no_function_has_the_name_of_a_module():
+    """Importing the module would put it in the function's place."""
+    modules = {path.stem for path in FACE.parent.iterdir()}
+    assert modules & set(nnx._NAMES) == set()
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"^module 'phalanx.nnx' has no attribute 'Lienar'$"):
         nnx.Lienar

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from phalanx.nnx import rngs as rnglib  # noqa: F401
     from phalanx.nnx import states as statelib  # noqa: F401
     from phalanx.nnx import traversals as traversals
-    from phalanx.nnx import variables as variablelib  # noqa: F401
+    from phalanx.nnx import variable as variablelib  # noqa: F401
     from phalanx.nnx.autodiff import DiffState as DiffState
     from phalanx.nnx.autodiff import custom_vjp as custom_vjp
     from phalanx.nnx.autodiff import grad as grad
@@ -198,21 +198,21 @@ if TYPE_CHECKING:
     from phalanx.nnx.states import to_pure_dict as to_pure_dict
     from phalanx.nnx.summary import tabulate as tabulate
     from phalanx.nnx.training import TrainState as TrainState
-    from phalanx.nnx.variables import BatchStat as BatchStat
-    from phalanx.nnx.variables import Cache as Cache
-    from phalanx.nnx.variables import Intermediate as Intermediate
-    from phalanx.nnx.variables import LoRAParam as LoRAParam
-    from phalanx.nnx.variables import OptArray as OptArray
-    from phalanx.nnx.variables import OptState as OptState
-    from phalanx.nnx.variables import OptVariable as OptVariable
-    from phalanx.nnx.variables import Param as Param
-    from phalanx.nnx.variables import Perturbation as Perturbation
-    from phalanx.nnx.variables import Variable as Variable
-    from phalanx.nnx.variables import VariableMetadata as VariableMetadata
-    from phalanx.nnx.variables import as_pure as as_pure
-    from phalanx.nnx.variables import register_variable_name as register_variable_name
-    from phalanx.nnx.variables import variable_name_from_type as variable_name_from_type
-    from phalanx.nnx.variables import variable_type_from_name as variable_type_from_name
+    from phalanx.nnx.variable import BatchStat as BatchStat
+    from phalanx.nnx.variable import Cache as Cache
+    from phalanx.nnx.variable import Intermediate as Intermediate
+    from phalanx.nnx.variable import LoRAParam as LoRAParam
+    from phalanx.nnx.variable import OptArray as OptArray
+    from phalanx.nnx.variable import OptState as OptState
+    from phalanx.nnx.variable import OptVariable as OptVariable
+    from phalanx.nnx.variable import Param as Param
+    from phalanx.nnx.variable import Perturbation as Perturbation
+    from phalanx.nnx.variable import Variable as Variable
+    from phalanx.nnx.variable import VariableMetadata as VariableMetadata
+    from phalanx.nnx.variable import as_pure as as_pure
+    from phalanx.nnx.variable import register_variable_name as register_variable_name
+    from phalanx.nnx.variable import variable_name_from_type as variable_name_from_type
+    from phalanx.nnx.variable import variable_type_from_name as variable_type_from_name
 
     Any = AnyOf
     Pytree = Object
@@ -274,7 +274,7 @@ _NAMES = {
         ),
         "nnx.summary": "tabulate",
         "nnx.training": "TrainState",
-        "nnx.variables": (
+        "nnx.variable": (
             "as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
             "register_variable_name Variable variable_name_from_type variable_type_from_name VariableMetadata"
         ),
@@ -285,7 +285,7 @@ _NAMES = {
     "Pytree": ("phalanx.nnx.objects", "Object"),
     "Static": ("phalanx.nnx.objects", "StaticHint"),
     "iter_module_children": ("phalanx.nnx.functional", "iter_children"),
-    "pure": ("phalanx.nnx.variables", "as_pure"),
+    "pure": ("phalanx.nnx.variable", "as_pure"),
     "with_attributes": ("phalanx.nnx.functional", "view"),
 }
 
@@ -299,7 +299,7 @@ _MODULES = {
     "spmd": "phalanx.nnx.partitioning",
     "statelib": "phalanx.nnx.states",
     "traversals": "phalanx.nnx.traversals",
-    "variablelib": "phalanx.nnx.variables",
+    "variablelib": "phalanx.nnx.variable",
 }
 
 

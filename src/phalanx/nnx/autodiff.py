@@ -26,7 +26,7 @@ from phalanx.nnx.lifting import ROOTS, Inside, Lifted, Outputs, Parts, Shadow, b
 from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import all_paths
 from phalanx.nnx.states import State, path_text, to_flat_state
-from phalanx.nnx.variables import MISSING, Param, Variable, as_pure
+from phalanx.nnx.variable import MISSING, Param, Variable, as_pure
 from phalanx.tree import tree_flatten
 
 

@@ -12,7 +12,7 @@ from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.objects import Object
 from phalanx.nnx.states import State, to_flat_state
-from phalanx.nnx.variables import as_pure
+from phalanx.nnx.variable import as_pure
 from phalanx.optim import incremental_update
 
 

@@ -16,7 +16,7 @@ from phalanx.core.aval import ShapeDtypeStruct, aval_of
 from phalanx.nnx.functional import map as map_graph
 from phalanx.nnx.lifting import Lifted, body_for, bring_back, gather
 from phalanx.nnx.objects import is_array
-from phalanx.nnx.variables import MISSING, Variable
+from phalanx.nnx.variable import MISSING, Variable
 from phalanx.tree import tree_flatten, tree_map
 
 

@@ -15,7 +15,7 @@ from phalanx.nnx.module import Module
 from phalanx.nnx.objects import Object
 from phalanx.nnx.observing import observing, outermost
 from phalanx.nnx.states import State
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_leaves
 
 

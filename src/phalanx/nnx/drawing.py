@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from phalanx.nnx.objects import Object
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 
 
 class Drawn(NamedTuple):

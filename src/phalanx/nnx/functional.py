@@ -16,7 +16,7 @@ from phalanx.nnx.graphs import Graph, GraphDef, Misfit, Walk, build, build_from_
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
 from phalanx.nnx.states import Path, State, _grouped, check_shape, path_text, to_flat_state
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_map
 
 

@@ -3,7 +3,7 @@
 `graph_of` walks an object and keeps the result on it; the walk is not repeated until the clock has moved and the
 version of an object in the graph with it, or a plain list or dictionary in it holds something else. `build` is the way
 back: objects from a definition and variables. Shared references and cycles are kept by numbering what has an identity.
-Builds on `objects` and `variables`; `functional` and all lifted transformations build on this.
+Builds on `objects` and `variable`; `functional` and all lifted transformations build on this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phalanx.core.errors import TreeError
 from phalanx.nnx.levels import clock
 from phalanx.nnx.objects import Dict, List, Object, _blank, blank, is_array, touch
 from phalanx.nnx.states import Path, State, path_text
-from phalanx.nnx.variables import Static, Variable, static_items
+from phalanx.nnx.variable import Static, Variable, static_items
 from phalanx.tree import (
     DictKey,
     FlattenedIndexKey,

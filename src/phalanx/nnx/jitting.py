@@ -26,7 +26,7 @@ from phalanx.nnx.objects import Object
 from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
 from phalanx.nnx.states import State, open_state
-from phalanx.nnx.variables import Static, Variable, _set_value
+from phalanx.nnx.variable import Static, Variable, _set_value
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.arguments import Signature
 from phalanx.tree import tree_flatten

@@ -2,7 +2,7 @@
 
 A variable and an object belong to the trace in which they were made; changing them under another one would leak a
 traced value out of its transformation. Structural changes of objects that a cached graph has seen advance `clock.time`,
-so that one comparison tells that no structure has changed. Called by `variables`, `objects` and `graphs`.
+so that one comparison tells that no structure has changed. Called by `variable`, `objects` and `graphs`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from phalanx.nnx.graphs import Graph, GraphDef, NestDef, Walk, build, joint_grap
 from phalanx.nnx.levels import check_alive, check_level
 from phalanx.nnx.objects import Object, _blank
 from phalanx.nnx.states import Path, path_text
-from phalanx.nnx.variables import Variable, _set_source, _set_value, _set_watched
+from phalanx.nnx.variable import Variable, _set_source, _set_value, _set_watched
 from phalanx.tree import register_pytree_node, tree_flatten
 
 ROOTS = (Object, Variable)

@@ -31,7 +31,7 @@ from phalanx.nnx.lifting import (
 from phalanx.nnx.mapping import Axes
 from phalanx.nnx.prefixes import Carry, InputPrefix, output_specs
 from phalanx.nnx.states import path_text
-from phalanx.nnx.variables import MISSING, Variable
+from phalanx.nnx.variable import MISSING, Variable
 from phalanx.tree import flatten_axes, tree_flatten, tree_map
 
 

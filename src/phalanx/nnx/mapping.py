@@ -14,7 +14,7 @@ from typing import Any
 from phalanx import spmd, transforms
 from phalanx.nnx.lifting import Inside, Lifted, Outputs, Parts, bring_back, gather
 from phalanx.nnx.prefixes import InputPrefix, output_specs
-from phalanx.nnx.variables import MISSING, SHARDING_KEYS
+from phalanx.nnx.variable import MISSING, SHARDING_KEYS
 from phalanx.sharding import PartitionSpec
 
 PARTITION_NAME = "partition_name"

@@ -15,7 +15,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, Sh
 from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.objects import Object
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 from phalanx.tree import register_dataclass
 
 

@@ -15,7 +15,7 @@ from phalanx.nnx.filters import Filter
 from phalanx.nnx.objects import Object
 from phalanx.nnx.observing import observe_methods
 from phalanx.nnx.states import Path
-from phalanx.nnx.variables import Perturbation, Variable, variable_type_from_name
+from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
 
 

@@ -2,7 +2,7 @@
 
 An ordinary Python object whose attributes are data (arrays, variables, other objects, lists, tuples and dictionaries of
 them) or static. Writing an attribute of an object that a cached graph has seen advances the object's version and the
-clock, unless one array takes the place of another. Builds on `levels` and `variables`; `module` and `rngs` derive from
+clock, unless one array takes the place of another. Builds on `levels` and `variable`; `module` and `rngs` derive from
 `Object`, which users know as `Pytree`.
 """
 
@@ -20,7 +20,7 @@ from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.engine.frames import boundaries
 from phalanx.nnx.levels import check_level, clock
-from phalanx.nnx.variables import MISSING, Static, Variable
+from phalanx.nnx.variable import MISSING, Static, Variable
 from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.objects import Object, is_array
 from phalanx.nnx.states import State, path_text, to_flat_state
-from phalanx.nnx.variables import OptArray, OptState, OptVariable, Param, Variable
+from phalanx.nnx.variable import OptArray, OptState, OptVariable, Param, Variable
 from phalanx.optim import apply_updates, with_extra_args_support
 from phalanx.optim.protocol import at_once
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten

@@ -19,7 +19,7 @@ from phalanx.nnx.functional import merge, split
 from phalanx.nnx.mapping import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.objects import Object
 from phalanx.nnx.placing import spec_of, using_eager_sharding
-from phalanx.nnx.variables import HOOKS, MISSING, Variable, VariableMetadata
+from phalanx.nnx.variable import HOOKS, MISSING, Variable, VariableMetadata
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd import jit
 from phalanx.tree import tree_map

@@ -1,6 +1,6 @@
 """Placing a value by the names of its dimensions: what `out_sharding` of a variable means where a mesh is in context.
 
-Builds on `sharding` and `lax`; called by `variables` when a variable is made and by `partitioning` for whole trees.
+Builds on `sharding` and `lax`; called by `variable` when a variable is made and by `partitioning` for whole trees.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from phalanx.nnx.graphs import graph_of
 from phalanx.nnx.lifting import ROOTS, Outcome, Parts
 from phalanx.nnx.objects import Object
 from phalanx.nnx.states import Path, State, path_text
-from phalanx.nnx.variables import Static, Variable
+from phalanx.nnx.variable import Static, Variable
 from phalanx.tree import flatten_axes
 
 

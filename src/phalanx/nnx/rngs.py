@@ -20,7 +20,7 @@ from phalanx.nnx import functional
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.levels import described
 from phalanx.nnx.objects import Object
-from phalanx.nnx.variables import MISSING, Variable
+from phalanx.nnx.variable import MISSING, Variable
 
 
 class RngState(Variable):

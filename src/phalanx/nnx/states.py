@@ -1,7 +1,7 @@
 """States: the variables and arrays of a graph as a nested mapping, apart from its structure.
 
 A `State` is a pytree and a mutable mapping with attribute access; a `FlatState` lists the same leaves by path. Builds
-on `filters` and `variables`; `graphs` makes states out of objects and objects out of states.
+on `filters` and `variable`; `graphs` makes states out of objects and objects out of states.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from phalanx.core.array import Array
 from phalanx.core.errors import ArgumentError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, first_match, predicates_of
 from phalanx.nnx.levels import clock
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 from phalanx.tree import DictKey, register_pytree_node, tree_structure
 
 Path = tuple[Any, ...]

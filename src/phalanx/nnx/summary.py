@@ -21,7 +21,7 @@ from phalanx.nnx.objects import Object, is_array
 from phalanx.nnx.observing import observing, outermost
 from phalanx.nnx.rngs import Rngs, RngState, RngStream
 from phalanx.nnx.states import Path, to_flat_state
-from phalanx.nnx.variables import Variable
+from phalanx.nnx.variable import Variable
 from phalanx.spmd import eval_shape, jit
 from phalanx.transforms import vjp
 from phalanx.tree import tree_leaves, tree_map

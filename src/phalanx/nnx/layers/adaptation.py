@@ -17,7 +17,7 @@ from phalanx.nnx.layers.linear import Linear, checked_features
 from phalanx.nnx.layers.parameters import NO_METADATA, parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variables import LoRAParam, Variable
+from phalanx.nnx.variable import LoRAParam, Variable
 
 he_uniform = initializers.he_uniform()
 

@@ -21,7 +21,7 @@ from phalanx.nnx.layers.parameters import NO_METADATA, lecun_normal, promote_dty
 from phalanx.nnx.layers.stochastic import key_from, stream_of
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
-from phalanx.nnx.variables import Cache, Intermediate
+from phalanx.nnx.variable import Cache, Intermediate
 
 # --- masks ---
 

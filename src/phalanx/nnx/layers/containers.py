@@ -16,7 +16,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.layers.parameters import NO_METADATA, promote_dtype
 from phalanx.nnx.module import Module
-from phalanx.nnx.variables import Param
+from phalanx.nnx.variable import Param
 
 
 class Sequential(Module):

@@ -27,7 +27,7 @@ from phalanx.nnx.layers.parameters import (
 )
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variables import Param
+from phalanx.nnx.variable import Param
 
 # Paddings that are made before the convolution, with the mode of `jnp.pad` that makes them.
 _PADDED_BEFORE = {"CIRCULAR": "wrap", "REFLECT": "reflect", "CAUSAL": "constant"}

@@ -30,7 +30,7 @@ from phalanx.nnx.layers.parameters import (
 )
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variables import Param
+from phalanx.nnx.variable import Param
 
 default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 

@@ -19,7 +19,7 @@ from phalanx.nnx.layers.linear import checked_features
 from phalanx.nnx.layers.parameters import NO_METADATA, held, ones_init, parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variables import BatchStat, Param
+from phalanx.nnx.variable import BatchStat, Param
 
 Axes = int | Sequence[int]
 

@@ -1,6 +1,6 @@
 """What all layers share: how a parameter is made where it will lie, and how operands come to one dtype.
 
-Builds on `variables` and `spmd.jit`; called by the files of this folder only.
+Builds on `variable` and `spmd.jit`; called by the files of this folder only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phalanx.core.config import state
 from phalanx.lax import convert_element_type
 from phalanx.nn import initializers
 from phalanx.nnx.placing import spec_of, using_eager_sharding
-from phalanx.nnx.variables import SHARDING_KEYS, Variable
+from phalanx.nnx.variable import SHARDING_KEYS, Variable
 from phalanx.sharding import NamedSharding
 from phalanx.spmd import jit
 

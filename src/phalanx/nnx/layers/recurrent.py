@@ -22,7 +22,7 @@ from phalanx.nnx.layers.parameters import NO_METADATA, lecun_normal, promote_dty
 from phalanx.nnx.layers.stochastic import stream_of
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
-from phalanx.nnx.variables import Param
+from phalanx.nnx.variable import Param
 from phalanx.spmd import jit
 from phalanx.tree import tree_map
 

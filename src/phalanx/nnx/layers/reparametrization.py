@@ -22,7 +22,7 @@ from phalanx.nnx.layers.parameters import ones_init, parameter, promote_dtype
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.states import path_text, to_flat_state
-from phalanx.nnx.variables import BatchStat, Param, Variable
+from phalanx.nnx.variable import BatchStat, Param, Variable
 
 _normal = initializers.normal()
 
