@@ -33,7 +33,7 @@ from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.engine.seat import Seat
-from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding, sdy_sharding
+from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
@@ -158,7 +158,6 @@ def lower(
         in_shardings=shown,
         out_shardings=out_shardings if sharded else None,
         donated=[len(constants) + position[i] for i in donated if i in position],
-        describe_sharding=sdy_sharding,
     )
     where = partition if sharded else placement.on_device(devices[0])
     with explicit():  # whoever wrote the program put them there

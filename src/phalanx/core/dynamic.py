@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import TraceError
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, i64, ir
 from phalanx.symbolic import Dim, Factor, bounds
 
 SCALAR: Final = ShapedArray((), np.dtype(np.int64))
@@ -183,7 +183,6 @@ def assertion(ctx: Any, holds: Any, message: str, values: Sequence[Any]) -> None
 
 def dimension_size(ctx: Any, x: Any, dim: int) -> Any:
     """The size of a dimension of an IR value as an i64 scalar."""
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
     narrow = ShapedArray((), np.dtype(np.int32))
-    found = _create(ctx, "get_dimension_size", [x], narrow, {"dimension": number})
+    found = _create(ctx, "get_dimension_size", [x], narrow, {"dimension": i64(dim)})
     return ctx.op(hlo.ConvertOp, found, aval=SCALAR)

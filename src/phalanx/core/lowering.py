@@ -21,9 +21,9 @@ from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
-from phalanx.engine.mlir import func, hlo, ir, sdy
+from phalanx.engine.mlir import func, hlo, i32, i64, ir, sdy
 from phalanx.engine.seat import Seat
-from phalanx.sharding.shardy import bring_near, sdy_type
+from phalanx.sharding.shardy import bring_near, sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
@@ -152,7 +152,7 @@ class ModuleContext:
 class LoweringContext:
     """Where a `lower` rule emits: one object for each function body, pointed at one equation after the other."""
 
-    __slots__ = ("constants", "eqn", "in_avals", "leading", "module", "out_avals", "tokens", "type")
+    __slots__ = ("constants", "eqn", "leading", "module", "tokens", "type")
 
     def __init__(self, module: ModuleContext):
         self.module = module
@@ -161,8 +161,6 @@ class LoweringContext:
         self.tokens: dict[effects.Effect, Any] = {}
         self.type = module.type  # the tensor type of an abstract value
         self.eqn: Any = None
-        self.in_avals: Any = None
-        self.out_avals: Any = None
 
     @property
     def platform(self) -> str:
@@ -174,17 +172,17 @@ class LoweringContext:
     @property
     def avals_in(self) -> list[ShapedArray]:
         """The types of the operands."""
-        return self.in_avals if self.in_avals is not None else [a.aval for a in self.eqn.invars]
+        return [a.aval for a in self.eqn.invars]
 
     @property
     def avals_out(self) -> list[ShapedArray]:
         """The types of the results."""
-        return self.out_avals if self.out_avals is not None else [v.aval for v in self.eqn.outvars]
+        return [v.aval for v in self.eqn.outvars]
 
     @property
     def aval_out(self) -> ShapedArray:
         """The type of the only result."""
-        return self.out_avals[0] if self.out_avals is not None else self.eqn.outvars[0].aval
+        return self.eqn.outvars[0].aval
 
     def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
         """A constant, emitted once in each block; a scalar with a shaped `aval` becomes a splat."""
@@ -252,7 +250,7 @@ class LoweringContext:
 
     def iota(self, aval: ShapedArray, dim: int) -> Any:
         """0, 1, 2, ... along dimension `dim`."""
-        return self.op(hlo.IotaOp, aval=aval, iota_dimension=_i64(dim))
+        return self.op(hlo.IotaOp, aval=aval, iota_dimension=i64(dim))
 
     def reshape(self, x: Any, aval: ShapedArray) -> Any:
         """The elements of `x` in another shape."""
@@ -343,12 +341,12 @@ class LoweringContext:
 
     def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
         """Emit the equations of a program here, with IR values as its inputs."""
-        saved = self.eqn, self.in_avals, self.out_avals
+        outer = self.eqn
         env = dict(zip(program.invars, operands, strict=True))
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = self.constant(np.asarray(c), v.aval)
         out = lower_equations(self, program, env)
-        self.eqn, self.in_avals, self.out_avals = saved
+        self.eqn = outer
         return out
 
     def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
@@ -416,7 +414,7 @@ class LoweringContext:
         attrs = {
             "call_target_name": ir.StringAttr.get(target),
             "has_side_effect": ir.BoolAttr.get(has_side_effect),
-            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), api_version),
+            "api_version": i32(api_version),
         }
         if api_version >= 4:
             config = {k: attribute(v) for k, v in (attributes or {}).items()}
@@ -458,7 +456,7 @@ def attribute(value: Any) -> Any:
             ir.IntegerAttr.get(kind, int(value)) if value.dtype.kind in "iu" else ir.FloatAttr.get(kind, float(value))
         )
     if isinstance(value, int):
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        return i64(value)
     if isinstance(value, float):
         return ir.FloatAttr.get(ir.F64Type.get(), value)
     if isinstance(value, np.ndarray):
@@ -501,7 +499,7 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
                     entered = None
                 loc.__enter__()
                 entered = loc
-            ctx.eqn, ctx.in_avals, ctx.out_avals = eqn, None, None
+            ctx.eqn = eqn
             lower_equation(ctx, eqn, env)
     finally:
         if entered is not None:
@@ -647,10 +645,6 @@ def emit_function(
     return function
 
 
-def _i64(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
 def _symbol(name: str) -> str:
     kept = "".join(c if c.isalnum() or c in "_.$" else "_" for c in name)
     return kept or "fn"
@@ -666,7 +660,6 @@ def lower_program(
     out_shardings: Sequence[Any] | None = None,
     donated: Sequence[int] = (),
     devices: Sequence[Any] | None = None,
-    describe_sharding: Callable[[ModuleContext, Any, int], Any] | None = None,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -678,14 +671,13 @@ def lower_program(
       in_shardings, out_shardings: for each parameter and result a sharding, or None to leave it to the partitioner.
       donated: numbers of the parameters whose buffers may be reused.
       devices: in the order in which partitions are numbered.
-      describe_sharding: the MLIR attribute of a sharding, for a rank.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext((platform,), num_partitions)
         module.device_assignment = devices
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
-        module.module.operation.attributes["mhlo.num_partitions"] = _i32(num_partitions)
-        module.module.operation.attributes["mhlo.num_replicas"] = _i32(1)
+        module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)
+        module.module.operation.attributes["mhlo.num_replicas"] = i32(1)
         function = emit_function(
             module,
             program,
@@ -696,38 +688,36 @@ def lower_program(
             out_shardings=out_shardings or (),
         )
         if donated or in_shardings is not None:
-            _annotate_parameters(module, function, program, in_shardings, donated, describe_sharding)
+            _annotate_parameters(module, function, program, in_shardings, donated)
         if out_shardings is not None:
-            attributes = [
-                sharding_attribute(module, v, s, describe_sharding)
-                for v, s in zip(program.outvars, out_shardings, strict=True)
-            ]
-            function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+            function.attributes["res_attrs"] = dictionaries(sharding_attributes(module, program.outvars, out_shardings))
     return module
 
 
-def _i32(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
+def sharding_attributes(module: ModuleContext, variables: Sequence[Any], shardings: Sequence[Any]) -> list[dict]:
+    """The attributes by which parameters or results say their shardings, as far as they have any."""
+    return [
+        {} if s is None else {"sdy.sharding": sdy_sharding(module, s, physical_aval(v.aval).ndim)}
+        for v, s in zip(variables, shardings, strict=True)
+    ]
 
 
-def sharding_attribute(module: ModuleContext, var: Any, sharding: Any, describe: Any) -> dict:
-    """The attributes by which a parameter or result says its sharding."""
-    if sharding is None:
-        return {}
-    return {"sdy.sharding": describe(module, sharding, physical_aval(var.aval).ndim)}
+def dictionaries(attributes: Sequence[dict]) -> Any:
+    """What `arg_attrs` and `res_attrs` of a function take: a dictionary for each parameter or result."""
+    return ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
 
 def _annotate_parameters(
-    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int], describe: Any
+    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int]
 ) -> None:
     shardings = in_shardings if in_shardings is not None else [None] * len(program.invars)
-    attributes = [sharding_attribute(module, v, s, describe) for v, s in zip(program.invars, shardings, strict=True)]
+    attributes = sharding_attributes(module, program.invars, shardings)
     for i, result in _match_donations(program, donated, in_shardings is not None).items():
         if result is None:
             attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)
         else:
-            attributes[i]["tf.aliasing_output"] = _i32(result)
-    function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+            attributes[i]["tf.aliasing_output"] = i32(result)
+    function.attributes["arg_attrs"] = dictionaries(attributes)
 
 
 def _match_donations(program: Jaxpr, donated: Sequence[int], partitioned: bool) -> dict[int, int | None]:

@@ -21,7 +21,7 @@ from phalanx.core.config import state
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
 from phalanx.core.primitive import Roles, result_of
 from phalanx.engine import partitioner
-from phalanx.engine.mlir import ir, sdy
+from phalanx.engine.mlir import i32, ir, sdy
 from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
 
@@ -96,7 +96,7 @@ def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
     attributes = {
         "call_target_name": ir.StringAttr.get(TARGET),
         "backend_config": ir.StringAttr.get(text),
-        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
+        "api_version": i32(2),
         "has_side_effect": ir.BoolAttr.get(False),
         "sdy.sharding_rule": operation.rule(),
     }

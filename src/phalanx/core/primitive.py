@@ -7,6 +7,7 @@ waived with a reason; a class with a hole fails when it is made. `lax` declares 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -41,25 +42,19 @@ class Undefined:
         self.rule = rule
 
     def __get__(self, primitive: Any, owner: type) -> Any:
-        return self if primitive is None else _Missing(self, primitive)
+        return self if primitive is None else functools.partial(self._refuse, primitive)
+
+    def _refuse(self, primitive: Primitive, *_: Any, **__: Any) -> Any:
+        raise RuleError(
+            f"primitive {primitive.name}",
+            expected=f"a {self.rule} rule",
+            got="none",
+            mend=f"{self.reason} (the rules of {primitive.name} are in {type(primitive).__module__})",
+        )
 
 
 class NotWritten(Undefined):
     """A rule that could exist and does not yet; the reason starts with the number of its issue."""
-
-
-class _Missing:
-    def __init__(self, undefined: Undefined, primitive: Primitive):
-        self.undefined, self.primitive = undefined, primitive
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        raise RuleError(
-            f"primitive {self.primitive.name}",
-            expected=f"a {self.undefined.rule} rule",
-            got="none",
-            mend=f"{self.undefined.reason} "
-            f"(the rules of {self.primitive.name} are in {type(self.primitive).__module__})",
-        )
 
 
 class Roles:

@@ -19,33 +19,8 @@ from phalanx.engine.seat import Seat
 vector_space = Seat(taken_by="phalanx.lax")
 
 
-class Zero:
-    """A tangent or cotangent that is known to be zero.
-
-    Args:
-      aval: the type of the tangent.
-    """
-
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: ShapedArray):
-        self.aval = aval
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-
-    @classmethod
-    def like(cls, primal: Any) -> Zero:
-        """The zero tangent of a primal value."""
-        return cls(aval_of(primal).to_tangent())
-
-    def __repr__(self) -> str:
-        return f"Zero({self.aval.str_short()})"
-
-
-class Linear:
-    """In a transpose rule, the operand whose cotangent is asked for."""
+class _Placeholder:
+    """What stands for a value of type `aval`."""
 
     __slots__ = ("aval",)
 
@@ -57,6 +32,30 @@ class Linear:
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.aval.str_short()})"
+
+
+class Zero(_Placeholder):
+    """A tangent or cotangent that is known to be zero.
+
+    Args:
+      aval: the type of the tangent.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def like(cls, primal: Any) -> Zero:
+        """The zero tangent of a primal value."""
+        return cls(aval_of(primal).to_tangent())
+
+
+class Linear(_Placeholder):
+    """In a transpose rule, the operand whose cotangent is asked for."""
+
+    __slots__ = ()
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         """A rule computes with the placeholder when the operation is not linear in it."""
         raise RuleError(
@@ -65,9 +64,6 @@ class Linear:
             got=f"a product or quotient of two such values, one of type {self.aval.str_short()}",
             mend="transpose the linearisation instead (phalanx.vjp), or make the function linear",
         )
-
-    def __repr__(self) -> str:
-        return f"Linear({self.aval.str_short()})"
 
 
 def is_linear(x: Any) -> bool:

@@ -135,7 +135,7 @@ class FormedOperation(Operation):
         for name, value in zip(form.arrays, arguments[num_before:]):
             attributes[name] = value if isinstance(value, ir.Attribute) else ir.DenseI64ArrayAttr.get(list(value))
         for name, value in zip(form.attributes, arguments[num_before + len(form.arrays) :]):
-            attributes[name] = value if isinstance(value, ir.Attribute) else _integer(value)
+            attributes[name] = value if isinstance(value, ir.Attribute) else i64(value)
         if num_types or form.is_last:
             return _create(
                 self.OPERATION_NAME, results=list(arguments[:num_types]), operands=operands, attributes=attributes
@@ -143,7 +143,13 @@ class FormedOperation(Operation):
         return _create(self.OPERATION_NAME, operands=operands, attributes=attributes, infer_type=True)
 
 
-def _integer(value: int) -> ir.Attribute:
+def i32(value: int) -> ir.Attribute:
+    """An attribute of a 32-bit number."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
+
+
+def i64(value: int) -> ir.Attribute:
+    """An attribute of a 64-bit number."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 

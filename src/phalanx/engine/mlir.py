@@ -20,6 +20,8 @@ from jaxlib.mlir.dialects import func as func
 
 from phalanx.engine.dialect import chlo as chlo
 from phalanx.engine.dialect import hlo as hlo
+from phalanx.engine.dialect import i32 as i32
+from phalanx.engine.dialect import i64 as i64
 from phalanx.engine.dialect import mhlo as mhlo
 from phalanx.engine.dialect import sdy as sdy
 from phalanx.engine.frames import PACKAGE

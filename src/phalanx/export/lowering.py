@@ -16,7 +16,14 @@ import numpy as np
 from phalanx.core import dtypes, dynamic, effects
 from phalanx.core.aval import token_aval
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
-from phalanx.core.lowering import PLATFORM, LoweringContext, ModuleContext, emit_function, sharding_attribute
+from phalanx.core.lowering import (
+    PLATFORM,
+    LoweringContext,
+    ModuleContext,
+    dictionaries,
+    emit_function,
+    sharding_attributes,
+)
 from phalanx.core.trace import Tracer, collector_paused, leak_error
 from phalanx.engine import mlir, stablehlo
 from phalanx.engine.mlir import func, hlo, ir
@@ -24,7 +31,6 @@ from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.export.solving import Solution, solve
 from phalanx.lax.family import emit_compare
 from phalanx.random.keys import key_data
-from phalanx.sharding import sdy_sharding
 from phalanx.symbolic import is_symbolic
 
 BODY: Final = "_wrapped_main"
@@ -172,7 +178,5 @@ def _emit_variables(ctx: LoweringContext, arrays: Sequence[Any], solution: Solut
 def _annotate(
     module: ModuleContext, main: Any, attribute: str, variables: Sequence[Any], shardings: Sequence[Any], skipped: int
 ) -> None:
-    found = [{}] * skipped + [
-        sharding_attribute(module, v, s, sdy_sharding) for v, s in zip(variables, shardings, strict=True)
-    ]
-    main.attributes[attribute] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in found])
+    found = [{}] * skipped + sharding_attributes(module, variables, shardings)
+    main.attributes[attribute] = dictionaries(found)

@@ -14,7 +14,7 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.lowering import attribute, emit_function
 from phalanx.core.trace import stage
-from phalanx.engine.mlir import ir
+from phalanx.engine.mlir import i32, ir
 from phalanx.lax.bodies import leaf_avals
 from phalanx.transforms.calls import DerivedCall
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -39,7 +39,7 @@ class Composite(DerivedCall, name="composite"):
                 "name": ir.StringAttr.get(name),
                 "composite_attributes": ir.DictAttr.get(fields),
                 "decomposition": ir.FlatSymbolRefAttr.get(function.name.value),
-                "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), version),
+                "version": i32(version),
             },
         )
         return list(call.results)

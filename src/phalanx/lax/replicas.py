@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import UnboundAxisError
-from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.engine.mlir import hlo, i64, ir, sdy
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, sdy_sharding
 
 
@@ -134,7 +134,7 @@ class Replicas:
             "stablehlo.all_gather",
             results=[_like(x, [*shape[:dim], self.count, *shape[dim:]])],
             operands=[x],
-            attributes=self._attributes(ctx) | {"all_gather_dim": _i64(dim)},
+            attributes=self._attributes(ctx) | {"all_gather_dim": i64(dim)},
         ).results[0]
 
     def reduce_scatter(self, ctx: Any, x: Any, dim: int) -> Any:
@@ -142,7 +142,7 @@ class Replicas:
         shape = list(ir.RankedTensorType(x.type).shape)
         if self.count > 1:
             result = _like(x, [*shape[:dim], 1, *shape[dim + 1 :]])
-            x = self._combining(ctx, "stablehlo.reduce_scatter", x, result, hlo.AddOp, {"scatter_dimension": _i64(dim)})
+            x = self._combining(ctx, "stablehlo.reduce_scatter", x, result, hlo.AddOp, {"scatter_dimension": i64(dim)})
         return _reshape(x, [*shape[:dim], *shape[dim + 1 :]])
 
     def all_to_all(self, ctx: Any, x: Any, split: int, concat: int) -> Any:
@@ -153,9 +153,9 @@ class Replicas:
                 results=[x.type],
                 operands=[x],
                 attributes={
-                    "split_dimension": _i64(split),
-                    "concat_dimension": _i64(split),
-                    "split_count": _i64(self.count),
+                    "split_dimension": i64(split),
+                    "concat_dimension": i64(split),
+                    "split_count": i64(self.count),
                     "replica_groups": self.attribute,
                     "channel_handle": _channel(ctx),
                 },
@@ -262,10 +262,6 @@ def _manual(ctx: Any, name: str, axes: tuple) -> Manual:
 
 def _channel(ctx: Any) -> Any:
     return hlo.ChannelHandle.get(next(ctx.module.channels), 1)
-
-
-def _i64(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def _like(x: Any, shape: Sequence[int]) -> Any:

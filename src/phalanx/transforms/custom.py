@@ -47,9 +47,6 @@ class SymbolicZero(Zero):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f"SymbolicZero({self.aval.str_short()})"
-
 
 def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a primal value, as an array or symbolic."""
