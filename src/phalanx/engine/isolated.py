@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from phalanx.engine import mlir, stablehlo
@@ -67,8 +68,8 @@ def parse_isolated(programs: Sequence[bytes], *, seconds: float = 60.0, with_tex
         "memory": MEMORY + MEMORY_PER_BYTE * sum(map(len, programs)),
         "with_text": with_text,
     }
-    # The child finds this package where this process did, and no startup file of the user's.
     command = [sys.executable, "-c", "from phalanx.engine.isolated import main; main()"]
+    # The child finds this package where this process did.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
     given = b"".join([json.dumps(order).encode(), b"\n", *programs])
     child = subprocess.Popen(
@@ -161,10 +162,11 @@ def _set_bounds(seconds: float, memory: int) -> None:
     """Bound this process, beyond what it has already; systems that cannot bound memory bound time only."""
     if resource is None:
         return
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        end = int(sum(os.times()[:2]) + seconds) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 5))
-        with open("/proc/self/statm") as sizes:
-            taken = int(sizes.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + memory,) * 2)
+    end = int(sum(os.times()[:2]) + seconds) + 1
+    bounds = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_CPU, end, end + 5)]
+    if (sizes := Path("/proc/self/statm")).exists():
+        taken = int(sizes.read_text().split()[0]) * resource.getpagesize()
+        bounds.append((resource.RLIMIT_AS, taken + memory, taken + memory))
+    for kind, soft, hard in bounds:
+        with contextlib.suppress(ValueError, OSError):  # where a stricter bound holds already
+            resource.setrlimit(kind, (soft, hard))
