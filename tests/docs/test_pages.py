@@ -22,6 +22,7 @@ def run(text: str, name: str, capsys) -> None:
             assert printed.rstrip() == wanted.rstrip(), code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_code_of_a_page_runs(page, capsys):
     run(page.read_text(), str(page), capsys)

@@ -38,7 +38,7 @@ def run(lm, config, data, mesh, *, state=None, until=6, out=None):
     return trainer, *lm.train(trainer, state, data, config, seed=0, until=until, out=out)
 
 
-@pytest.mark.parametrize("mesh", [(4, 2), (8, 1), (2, 2)])
+@pytest.mark.parametrize("mesh", [(4, 2), *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in [(8, 1), (2, 2)])])
 def test_the_losses_on_a_mesh_are_those_on_one_device(lm, small, data, mesh):
     alone, many = (run(lm, small, data, shape)[2] for shape in ((1, 1), mesh))
     np.testing.assert_allclose(many, alone, atol=1e-4)
@@ -60,6 +60,7 @@ def _assert_placed(x, sharding):
     assert x.sharding.is_equivalent_to(sharding, x.ndim)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_that_was_never_stopped(lm, small, data, tmp_path):
     _, whole, losses = run(lm, small, data, (4, 2))
     run(lm, small, data, (4, 2), until=3, out=tmp_path)
@@ -95,6 +96,7 @@ def test_a_sample_continues_the_window(lm, small, data):
     assert out.shape == (5,) and out.dtype == np.uint8
 
 
+@pytest.mark.slow
 def test_the_model_in_a_file_takes_any_batch_and_length_and_completes_a_prompt(lm, small, data, tmp_path):
     _, state, _ = run(lm, small, data, (4, 2), until=1)
     exported = lm.export_model(tmp_path / "model.phalanx", state["params"], "float32")
