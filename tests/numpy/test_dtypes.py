@@ -57,3 +57,44 @@ def test_kinds_of_dtypes():
     assert not jnp.isdtype("int8", "complex floating")
     assert jnp.can_cast("int8", "int32") and jnp.promote_types("int8", "uint8") == np.int16
     assert jnp.finfo("bfloat16").bits == 16 and jnp.iinfo("int8").max == 127
+
+
+WEAK = "floor_divide remainder fmod power hypot logaddexp heaviside".split()
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_composite_functions_of_weak_operands_are_weak(name):
+    function = getattr(jnp, name)
+    x, y = jnp.asarray(7), jnp.asarray(2)
+    assert function(x, y).weak_type and function(7, 2).weak_type and phalanx.jit(function)(7, 2).weak_type
+    assert not function(x, jnp.int32(2)).weak_type
+    assert (x // 2 * jnp.int8(1)).dtype == "int8" and (x % 2 * jnp.int8(1)).dtype == "int8"
+
+
+@pytest.mark.parametrize("name", "deg2rad rad2deg sinc reciprocal imag".split())
+def test_composite_functions_of_one_weak_operand_are_weak(name):
+    out = getattr(jnp, name)(jnp.asarray(3.5))
+    assert out.weak_type and (out * jnp.bfloat16(1)).dtype == "bfloat16"
+    assert all(z.weak_type for z in jnp.divmod(7.5, 2.0)) and jnp.round(jnp.asarray(3.14), 1).weak_type
+
+
+def test_arguments_that_name_a_dtype_are_taken():
+    assert jnp.argsort(jnp.array([3, 1, 2]), dtype="int8").dtype == "int8"
+    assert jnp.cov(jnp.eye(2), dtype="float16").dtype == "float16"
+    assert jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (3, 4), dtype="int16").dtype == "int16"
+    assert jnp.linalg.matrix_rank(jnp.diag(jnp.array([2.0, 0.0])), hermitian=True).item() == 1
+    assert jnp.empty_like(prototype=jnp.arange(3)).shape == (3,)
+
+
+def test_keys_of_zeros_are_like_keys():
+    keys = phalanx.random.split(phalanx.random.key(1), 3)
+    zeros = jnp.zeros_like(keys)
+    assert zeros.dtype == keys.dtype and phalanx.random.key_data(zeros).tolist() == [[0, 0]] * 3
+
+
+def test_indices_along_an_axis_that_do_not_wrap():
+    x = jnp.arange(3.0)
+    index = jnp.array([0, -1])
+    assert jnp.take_along_axis(x, index, 0).tolist() == [0.0, 2.0]
+    assert jnp.take_along_axis(x, index, 0, mode="clip", wrap_negative_indices=False).tolist() == [0.0, 0.0]
+    assert jnp.isnan(jnp.take_along_axis(x, index, 0, wrap_negative_indices=False)).tolist() == [False, True]

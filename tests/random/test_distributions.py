@@ -365,3 +365,12 @@ def test_errors():
         "random.multivariate_normal, method: expected 'cholesky', 'eigh' or 'svd', got 'lu'.\n"
         "  To mend: pass one of these.",
     )
+
+
+def test_student_t_takes_the_shape_of_its_degrees_of_freedom():
+    assert random.t(random.key(0), np.array([1.0, 2.0, 3.0])).shape == (3,)
+
+
+def test_key_data_are_wrapped_by_dtype():
+    keys = random.split(random.key(0, impl="rbg"), 2)
+    assert random.wrap_key_data(random.key_data(keys), dtype=keys.dtype).dtype == random.key_dtype(impl_spec="rbg")

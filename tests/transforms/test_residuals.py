@@ -42,3 +42,9 @@ def test_they_are_printed_with_their_lines(capsys):
     print_saved_residuals(lambda x: jnp.sin(x) * 2, phalanx.ShapeDtypeStruct((2,), "float32"))
     out = capsys.readouterr().out
     assert out.startswith("f32[2] from cos at ") and "test_residuals.py:" in out
+
+
+def test_checkpoint_takes_static_arguments_by_name():
+    f = phalanx.checkpoint(lambda x, flag: jnp.sin(x) if flag else x, static_argnames="flag")
+    assert round(float(phalanx.grad(f)(2.0, flag=True)), 4) == -0.4161
+    assert float(phalanx.grad(f)(2.0, flag=False)) == 1.0

@@ -97,7 +97,14 @@ def _on_each_device(call: Callable, arrays: list) -> None:
         call(*arrays)
 
 
-def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
+def print(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> None:
     """Print values while a program runs.
 
     Args:
@@ -105,6 +112,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
       args, kwargs: what it refers to: arrays, or anything else.
       ordered: whether lines come in program order.
       partitioned: each device prints its pieces, as in `callback`.
+      skip_format_check: leave the check of `fmt` to the moment of printing.
 
     Raises:
       ArgumentError: the format string and the arguments do not fit.
@@ -117,7 +125,8 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
       (None, None)
     """
     try:
-        _CheckedFormatter().format(fmt, *args, **kwargs)
+        if not skip_format_check:
+            _CheckedFormatter().format(fmt, *args, **kwargs)
     except (IndexError, KeyError, ValueError) as error:
         raise ArgumentError(
             "debug.print, argument fmt",

@@ -196,11 +196,12 @@ _COMBINE = {"add": lax.add_p, "sub": lax.sub_p, "mul": lax.mul_p, "min": lax.min
 
 def _unwrapped_index(index: Any, mode: Any) -> Any:
     """Integers such that negative ones are out of bounds: the nearest is then the first, and others are huge."""
+    return tuple(not_wrapped(e, mode) for e in (index if type(index) is tuple else (index,)))
+
+
+def not_wrapped(e: Any, mode: Any) -> Any:
+    """One index such that negative numbers are out of bounds, as `mode` treats them."""
     clips = mode in ("clip", _modes.CLIP)
-    return tuple(_unwrapped(e, clips) for e in (index if type(index) is tuple else (index,)))
-
-
-def _unwrapped(e: Any, clips: bool) -> Any:
     if isinstance(e, int) and not isinstance(e, bool) and e < 0:
         return 0 if clips else np.iinfo(np.int32).max
     if getattr(e, "dtype", None) is None or e.dtype.kind != "i":

@@ -7,6 +7,7 @@ Built on `lax` and `core`; values known at once are made on the host or by one c
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -310,7 +311,9 @@ def full_like(
     dtype = a.dtype if dtype is None else dtype
     shape = a.shape if shape is None else canonical_shape(shape, "full_like")
     if dtypes.issubdtype(dtype, dtypes.extended):
-        return lax.full(shape, fill_value, dtype)
+        from phalanx.random import wrap_key_data
+
+        return wrap_key_data(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         value = placing.filled(shape, fill_value, dtypes.canonicalize_dtype(dtype), weak)
         return placing.place(value, where)
@@ -337,7 +340,16 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-empty_like = zeros_like
+def empty_like(
+    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
+    """Zeros of the shape and dtype of another array, since there are no arrays without values.
+
+    Examples:
+      >>> jnp.empty_like(jnp.arange(3)).tolist()
+      [0, 0, 0]
+    """
+    return full_like(prototype, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 def arange(
@@ -454,7 +466,7 @@ def linspace(
 def _count(num: Any, where: str) -> int:
     if is_symbolic(num):
         return num
-    num = num.__index__()
+    num = operator.index(num)
     if num < 0:
         raise ArgumentError(f"{where}, argument num", expected="a number >= 0", got=num, mend="give 0 or more")
     return num

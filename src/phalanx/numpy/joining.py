@@ -6,6 +6,7 @@ Built on `lax.concatenate` and slices.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -271,7 +272,7 @@ def _split(where: str, ary: Any, indices_or_sections: Any, axis: int) -> list:
         cuts = [max(0, min(i + size if i < 0 else i, size)) for i in cuts]
         bounds = [0, *cuts, size]
     else:
-        n = given.__index__()
+        n = operator.index(given)
         if n <= 0:
             raise ArgumentError(f"{where}, argument indices_or_sections", expected="1 or more", got=n, mend="give 1")
         each, more = size // n, size % n

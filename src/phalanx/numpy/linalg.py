@@ -476,25 +476,31 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @_static
-def _rank(m: Any, rtol: Any) -> Any:
+def _rank(m: Any, rtol: Any, hermitian: bool) -> Any:
     x = operand(m, "linalg.matrix_rank")
     if x.ndim < 2:
         return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
-    s = svd(x, compute_uv=False)
+    s = svd(x, compute_uv=False, hermitian=hermitian)
     if rtol is None:
         rtol = max(x.shape[-2:]) * dtypes.finfo(s.dtype).eps
     bound = _max(s, axis=-1, keepdims=True) * (rtol if not np.ndim(rtol) else rtol[..., None])
     return _sum((s > bound).astype(int), axis=-1)
 
 
-def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Any:
     """The number of singular values above a tolerance.
+
+    Args:
+      M: the matrices.
+      rtol: the tolerance, as a part of the largest singular value.
+      hermitian: `M` is Hermitian, so that eigenvalues do.
+      tol: older name of `rtol`.
 
     Examples:
       >>> jnp.linalg.matrix_rank(jnp.eye(3)).item()
       3
     """
-    return _rank(M, tol if rtol is None else rtol)
+    return _rank(M, tol if rtol is None else rtol, hermitian)
 
 
 @_static

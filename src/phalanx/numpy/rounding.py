@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """
     refuse_out(out, "round")
     x = operand(a, "round")
-    decimals = decimals.__index__()
+    decimals = operator.index(decimals)
     if x.dtype == np.bool_:
         raise ArgumentError("round", expected="numbers", got="booleans", mend="convert with .astype")
     if dtypes.issubdtype(x.dtype, np.integer):
@@ -42,11 +43,11 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
         return lax.mul(_halves_to_even(x, factor), factor)
     if decimals == 0:
         return _rint(x)
-    own = x.dtype
+    own, weak = x.dtype, getattr(x, "weak_type", False)
     x = cast(x, np.dtype(np.float32)) if own.itemsize <= 2 and own.kind != "c" else x
     factor = scalar_of(10.0 ** abs(decimals), x.dtype)
     y = lax.div(_rint(lax.mul(x, factor)), factor) if decimals > 0 else lax.mul(_rint(lax.div(x, factor)), factor)
-    return cast(y, own) if y.dtype != own else y
+    return cast(y, own, weak)
 
 
 def _halves_to_even(x: Any, factor: Any) -> Any:

@@ -80,8 +80,12 @@ def argsort(
     order: None = None,
     stable: bool = True,
     descending: bool = False,
+    dtype: Any = None,
 ) -> Any:
     """The positions that put the elements in order along an axis; arguments as in `sort`.
+
+    Args:
+      dtype: an integer dtype for the positions; one that holds them if None.
 
     Examples:
       >>> jnp.argsort(jnp.array([3, 1, 2])).tolist()
@@ -89,7 +93,7 @@ def argsort(
     """
     _refuse_kind(kind, order, "argsort")
     x, axis = _prepared(a, axis, "argsort")
-    dtype = index_dtype(x.shape[axis])
+    dtype = index_dtype(x.shape[axis]) if dtype is None else dtypes.canonicalize_dtype(dtype)
     places = lax.broadcasted_iota(dtype, x.shape, axis)
     if not descending:
         return lax.sort((x, places), dimension=axis, is_stable=stable, num_keys=1)[1]

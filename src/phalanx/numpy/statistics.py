@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,7 +203,7 @@ def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool 
 @_static
 def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
-    aweights: Any = None,
+    aweights: Any = None, dtype: Any = None,
 ) -> Any:  # fmt: skip
     """The covariance matrix.
 
@@ -214,6 +215,7 @@ def cov(
       ddof: what to subtract from the number of observations, in place of `bias`.
       fweights: how often each observation counts.
       aweights: weights of the observations.
+      dtype: that of the result and of the computation.
 
     Raises:
       ShapeError: the rank of an operand is above 2, or that of weights above 1.
@@ -223,6 +225,8 @@ def cov(
       [[0.5, -0.5], [-0.5, 0.5]]
     """
     parts = [operand(v, "cov") for v in (m, y) if v is not None]
+    if dtype is not None:
+        parts = [cast(v, dtypes.canonicalize_dtype(dtype)) for v in parts]
     parts = list(promote_inexact("cov", *parts))
     for v in parts:
         if v.ndim > 2:
@@ -341,7 +345,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     x = array(a) if isinstance(a, list | tuple) else operand(a, "histogram")
     if isinstance(bins, list | tuple) or getattr(bins, "ndim", 0) == 1:
         return array(bins)
-    return _edges(x, range, bins.__index__())
+    return _edges(x, range, operator.index(bins))
 
 
 @eager_program(static_argnames=("bins",))

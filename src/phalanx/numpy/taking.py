@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,10 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
     )  # fmt: skip
 
 
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None) -> Any:
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, *,
+    wrap_negative_indices: bool = True,
+) -> Any:  # fmt: skip
     """For each element of `indices`, the element of `arr` at that position along an axis.
 
     Args:
@@ -128,6 +132,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = N
       axis: the axis; None to ravel first.
       mode: for indices out of bounds: `"fill"` (the default), `"clip"` or `"promise_in_bounds"`.
       fill_value: for `"fill"`.
+      wrap_negative_indices: whether negative indices count from the end; else they are out of bounds.
 
     Raises:
       ShapeError: the ranks differ.
@@ -138,6 +143,10 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = N
       [[2], [3]]
     """
     check_mode(mode, "take_along_axis")
+    if not wrap_negative_indices:
+        from phalanx.numpy.at import not_wrapped
+
+        indices = not_wrapped(operand(indices, "take_along_axis"), mode)
     return _take_along_axis(arr, indices, axis, mode, fill_value)
 
 
@@ -318,7 +327,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         index_dtype = dtypes.canonicalize_dtype(np.int64)
         return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))
-    return tuple(_nonzero(x, size.__index__(), fill_value))
+    return tuple(_nonzero(x, operator.index(size), fill_value))
 
 
 @eager_program(static_argnames=("size",))
@@ -562,7 +571,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     return stack(out) if out else lax.full((0,), 0, dtype)
 
 
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None) -> Any:
     """Positions in the raveled array of index tuples.
 
     Args:
@@ -570,6 +579,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
       dims: the shape.
       mode: for indices out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
       order: `"C"` or `"F"`.
+      dtype: an integer dtype for the positions.
 
     Examples:
       >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
@@ -600,7 +610,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     out: Any = None
     for p, d in pairs:
         out = p if out is None else out * d + p
-    return out if hasattr(out, "aval") else array(out)
+    return out if hasattr(out, "aval") and dtype is None else array(out, dtype)
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple:

@@ -135,10 +135,22 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
     check_rank_promotion(rule.name, shapes)
     steps = tuple(_step(k, to, weak, shape, direct) for k in kinds)
     arrays = tuple(s if type(s) is _Step else None for s in steps)
+    if weak and not direct:
+        function = functools.partial(_weakly, function)
     if not direct or any(arrays):
         function = functools.partial(_follow, _Plan(function, arrays))
     # Python scalars are converted outside of the program, which gets them as NumPy ones.
     return _with_scalars(function, tuple(None if type(s) is _Step else s for s in steps))
+
+
+def _weakly(function: Callable, *xs: Any) -> Any:
+    """A composite function on weak operands, whose result would take a strong type from its constants."""
+    out = function(*xs)
+    return tuple(map(_weakened, out)) if type(out) is tuple else _weakened(out)
+
+
+def _weakened(x: Any) -> Any:
+    return x if x.dtype == np.bool_ else cast(x, x.dtype, weak=True)
 
 
 def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:

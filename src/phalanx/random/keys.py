@@ -35,11 +35,12 @@ def _key_dtype(generator: Generator) -> KeyDtype:
     return KeyDtype(generator)
 
 
-def key_dtype(impl: Any = None) -> KeyDtype:
+def key_dtype(impl_spec: Any = None) -> KeyDtype:
     """The dtype of keys of a generator.
 
     Args:
-      impl: the name of the generator, the generator itself, or its key dtype; the option `default_prng_impl` if None.
+      impl_spec: the name of the generator, the generator itself, or its key dtype; if None, the option
+        `default_prng_impl`.
 
     Returns:
       The extended dtype.
@@ -52,8 +53,7 @@ def key_dtype(impl: Any = None) -> KeyDtype:
       >>> random.key_dtype("rbg")
       key<rbg>
     """
-    if impl is None:
-        impl = state.context.default_prng_impl
+    impl = state.context.default_prng_impl if impl_spec is None else impl_spec
     if isinstance(impl, KeyDtype):
         return impl
     return _key_dtype(impl if isinstance(impl, Generator) else generator_of(str(impl)))
@@ -125,12 +125,13 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     return random_unwrap_p(key(seed, impl=impl))
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Any:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """Typed keys from their words.
 
     Args:
       key_bits_array: uint32 data whose last dimension holds the words of a key.
       impl: the name of the generator.
+      dtype: in place of `impl`, the dtype of keys of that generator.
 
     Returns:
       A key array with the leading dimensions of the data.
@@ -144,7 +145,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Any:
       >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
       (3,)
     """
-    return random_wrap_p(key_bits_array, dtype=key_dtype(impl))
+    return random_wrap_p(key_bits_array, dtype=key_dtype(impl if dtype is None else dtype))
 
 
 def key_data(keys: Any) -> Any:

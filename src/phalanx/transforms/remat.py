@@ -187,6 +187,7 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Any:
     """A function whose inner values are not kept for differentiation but computed again.
@@ -196,7 +197,7 @@ def checkpoint(
       prevent_cse: keep the compiler from merging the second computation with the first; False inside `scan`, where it
         cannot, gives the compiler more freedom.
       policy: which values may be kept all the same (see `checkpoint_policies`); none by default.
-      static_argnums: arguments that are not traced.
+      static_argnums, static_argnames: arguments that are not traced, by position and by keyword.
       concrete: not supported; static arguments take its place.
 
     Returns:
@@ -213,7 +214,12 @@ def checkpoint(
     """
     if fun is None:
         return functools.partial(
-            checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            concrete=concrete,
         )
     if concrete:
         raise TraceError(
@@ -225,6 +231,7 @@ def checkpoint(
     check_function("checkpoint, argument fun", fun)
     chosen = policy or CheckpointPolicies.nothing_saveable
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
 
     @boundary
     @functools.wraps(fun)
@@ -233,10 +240,11 @@ def checkpoint(
             return fun(*args, **kwargs)
         fixed = {n % len(args): args[n] for n in numbers}
         dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
+        fixed_named = {name: kwargs.pop(name) for name in names & kwargs.keys()}
 
         def call(values: tuple, named: dict) -> Any:
             given = iter(values)
-            return fun(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named)
+            return fun(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named, **fixed_named)
 
         leaves, tree = tree_flatten((dynamic, kwargs))
         function = FlatFunction(call, tree)
