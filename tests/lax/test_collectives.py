@@ -6,7 +6,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, DTypeError, ShapeError, UnboundAxisError
+from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError, UnboundAxisError
+from phalanx.sharding import Mesh, P
 
 N = 4
 RNG = np.random.default_rng(0)
@@ -356,3 +357,34 @@ def test_ragged_all_to_all_refuses_what_does_not_fit(args, kind, text):
     with pytest.raises(kind) as e:
         over(lambda _: lax.ragged_all_to_all(*args, axis_name="i"), X)
     assert str(e.value) == text
+
+
+@pytest.mark.parametrize("name", ["psum", "pmean", "pmax", "pmin"])
+def test_numbers_among_the_names_are_dimensions(name):
+    x = np.random.default_rng(0).normal(size=(3, 2, 4)).astype(np.float32)
+    reduce = {"psum": np.sum, "pmean": np.mean, "pmax": np.max, "pmin": np.min}[name]
+    over = lambda *axes: phalanx.vmap(lambda x: getattr(lax, name)(x, axes), axis_name="i")(x)
+    np.testing.assert_allclose(over("i", -1)[0], reduce(x, (0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(over(0, 1), reduce(x, (1, 2)), rtol=1e-5)
+    with pytest.raises(AxisError, match=rf"lax.{name} axis_name: expected dimensions in \[-2, 2\), got 2"):
+        over("i", 2)
+
+
+def test_counts_and_means_over_dimensions_have_the_dtypes_of_those_over_names():
+    assert phalanx.vmap(lambda x: lax.psum(x, ("i", 0)), axis_name="i")(np.ones((2, 3), bool)).tolist() == [6, 6]
+    assert lax.pmean(np.array([1, 2]), 0) == 1.5
+
+
+def test_what_is_gathered_may_count_as_shared():
+    mesh = Mesh(np.array(phalanx.devices()[:4]), "d")
+    view = dict(mesh=mesh, in_specs=P("d"), out_specs=P())
+    x = np.arange(8)
+    f = phalanx.shard_map(lambda x: lax.all_gather(x, "d", tiled=True, to="invarying"), **view)
+    assert f(x).tolist() == x.tolist()
+    for options in ({"to": "reduced"}, {"to": "invarying", "axis_index_groups": [[0, 1], [2, 3]]}):
+        with pytest.raises(ArgumentError) as error:
+            phalanx.shard_map(lambda x, o=options: lax.all_gather(x, "d", tiled=True, **o), **view)(x)
+        assert str(error.value) == (
+            f"lax.all_gather, to: expected 'varying', or 'invarying' without groups, got {options['to']!r}.\n"
+            "  To mend: leave it out, or gather over whole axes."
+        )

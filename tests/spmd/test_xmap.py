@@ -7,7 +7,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, UnboundAxisError
-from phalanx.experimental.maps import SerialLoop, xmap
+from phalanx.experimental.maps import SerialLoop, serial_loop, xmap
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.sharding import PartitionSpec as P
 
@@ -155,6 +155,19 @@ def test_a_mesh_axis_used_twice_is_an_error_that_names_both_uses():
         "xmap of <lambda>, axis_resources: expected each axis of the mesh once, got 'x' for 'i' and for 'j'.\n"
         "  To mend: give one of them another axis of the mesh, or none."
     )
+
+
+def test_a_serial_loop_has_a_name_inside_a_block(mesh):
+    sizes = []
+    slow = lambda x: sizes.append(x.aval.shape) or jnp.sin(x).sum()
+    with serial_loop("slowly", 2):
+        f = xmap(slow, ["i", ...], ["i"], axis_resources={"i": ("slowly", "x")})
+        np.testing.assert_allclose(f(X), np.sin(X).sum(1), rtol=1e-5)
+        assert "scan" in str(phalanx.make_jaxpr(f)(X))
+    with pytest.raises(ShardingError, match="an axis of the mesh in context \\('x', 'y'\\), got 'slowly'"):
+        xmap(slow, ["i", ...], ["i"], axis_resources={"i": "slowly"})(X)
+    with pytest.raises(ArgumentError, match="serial_loop 'slowly': expected a serial loop of at least one part, got 0"):
+        serial_loop("slowly", 0).__enter__()
 
 
 def test_a_mesh_axis_used_around_and_inside_is_an_error_that_names_both_uses(mesh):

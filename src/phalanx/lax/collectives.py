@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import UNVARYING, aval_of
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError
 from phalanx.core.primitive import LINEAR, Roles
 from phalanx.core.trace import Tracer
@@ -26,6 +27,7 @@ from phalanx.lax.named_axes import Collective, Scope, axis_index, scope_of, with
 from phalanx.lax.reductions import reduce_max_p, reduce_min_p
 from phalanx.lax.replicas import Replicas
 from phalanx.lax.select import select
+from phalanx.lax.shape import counted_from_front
 from phalanx.lax.varying import pvary_p
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_map
@@ -134,6 +136,28 @@ pmax_p = PMax()
 pmin_p = PMin()
 
 
+def _over_dims(where: str, primitive: Any, x: Any, axis_name: Any, *, is_mean: bool = False) -> tuple[Any, Any]:
+    """A tree reduced over the dimensions that are numbered among the names of axes, and the names that are left."""
+    given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+    names = {name for name, *_ in state.context.axes or ()}
+    dims = [n for n in given if type(n) is int and n not in names]
+    if not dims:
+        return x, axis_name
+
+    def one(leaf: Any) -> Any:
+        aval = aval_of(leaf)
+        over = tuple(sorted(counted_from_front(f"{where} axis_name", dims, aval.ndim)))
+        if is_mean:
+            dtype = dtypes.to_inexact_dtype(aval.dtype)
+            total = primitive(convert_element_type_p(leaf, dtype=dtype, weak_type=False), dims=over)
+            return div_p(total, dtype.type(math.prod(aval.shape[d] for d in over)))
+        if primitive is reduce_sum_p and aval.dtype == np.bool_:
+            leaf = convert_element_type_p(leaf, dtype=dtypes.canonicalize_dtype(np.int32), weak_type=False)
+        return primitive(leaf, dims=over)
+
+    return tree_map(one, x), tuple(n for n in given if n not in dims)
+
+
 def _reduce(x: Any, scope: Scope, one: Callable[[Any], Any]) -> Any:
     return tree_map(one, x) if scope.axes else x
 
@@ -153,7 +177,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     Args:
       x: a tree of arrays. A constant becomes its multiple while tracing: `psum(1, axis)` is the size of the axis.
-      axis_name: the name of an axis in scope, or several.
+      axis_name: the name of an axis in scope, or several; numbers are dimensions of the arrays, reduced too.
       axis_index_groups: lists of positions along the axis; each position is in one, and each list sums by itself.
 
     Returns:
@@ -170,6 +194,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
       >>> share(phalanx.numpy.array([1.0, 3.0])).tolist()
       [0.25, 0.75]
     """
+    x, axis_name = _over_dims("lax.psum", reduce_sum_p, x, axis_name)
     scope = scope_of("lax.psum", axis_name, axis_index_groups)
     return _reduce(x, scope, lambda leaf: _sum_leaf(leaf, scope))
 
@@ -179,7 +204,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     Args:
       x: a tree of arrays.
-      axis_name: the name of an axis in scope, or several.
+      axis_name: the name of an axis in scope, or several; numbers are dimensions of the arrays, reduced too.
       axis_index_groups: lists of positions along the axis; each list has its own mean.
 
     Returns:
@@ -195,6 +220,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
       >>> phalanx.vmap(lambda x: lax.pmean(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
       [2.0, 2.0]
     """
+    x, axis_name = _over_dims("lax.pmean", reduce_sum_p, x, axis_name, is_mean=True)
     scope = scope_of("lax.pmean", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Any:
@@ -220,7 +246,7 @@ def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     Args:
       x: a tree of arrays.
-      axis_name: the name of an axis in scope, or several.
+      axis_name: the name of an axis in scope, or several; numbers are dimensions of the arrays, reduced too.
       axis_index_groups: lists of positions along the axis; each list has its own largest.
 
     Returns:
@@ -236,6 +262,7 @@ def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
       >>> phalanx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
       [3.0, 3.0]
     """
+    x, axis_name = _over_dims("lax.pmax", reduce_max_p, x, axis_name)
     scope = scope_of("lax.pmax", axis_name, axis_index_groups)
     return _reduce(x, scope, lambda leaf: _extreme_leaf(pmax_p, leaf, scope))
 
@@ -245,7 +272,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     Args:
       x: a tree of arrays.
-      axis_name: the name of an axis in scope, or several.
+      axis_name: the name of an axis in scope, or several; numbers are dimensions of the arrays, reduced too.
       axis_index_groups: lists of positions along the axis; each list has its own smallest.
 
     Returns:
@@ -261,6 +288,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
       >>> phalanx.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(phalanx.numpy.array([1.0, 3.0])).tolist()
       [1.0, 1.0]
     """
+    x, axis_name = _over_dims("lax.pmin", reduce_min_p, x, axis_name)
     scope = scope_of("lax.pmin", axis_name, axis_index_groups)
     return _reduce(x, scope, lambda leaf: _extreme_leaf(pmin_p, leaf, scope))
 

@@ -229,7 +229,9 @@ def _check_members(where: str, x: ShapedArray, dim: int, scope: Scope, tiled: bo
     )
 
 
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(
+    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
+) -> Any:
     """Collect the operands of all members of named axes.
 
     Args:
@@ -238,6 +240,8 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
       axis_index_groups: lists of positions along the axis, of one size; each list gathers by itself.
       axis: the dimension along which they stand in the result.
       tiled: join them along an existing dimension instead of a new one.
+      to: "varying" for a value that counts as each device's own inside a `shard_map`, "invarying" for one that counts
+        as shared, as from `all_gather_invariant`.
 
     Returns:
       The same tree, the same for all members.
@@ -245,6 +249,7 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     Raises:
       UnboundAxisError: no such axis is in scope.
       AxisError: the result has no such dimension.
+      ArgumentError: `to` is neither, or "invarying" is asked of groups, each of which has a value of its own.
 
     Examples:
       >>> import phalanx
@@ -252,6 +257,15 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
       >>> phalanx.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(phalanx.numpy.arange(2)).tolist()
       [[0, 1], [0, 1]]
     """
+    if to == "invarying" and axis_index_groups is None:
+        return all_gather_invariant(x, axis_name, axis=axis, tiled=tiled)
+    if to != "varying":
+        raise ArgumentError(
+            "lax.all_gather, to",
+            expected="'varying', or 'invarying' without groups",
+            got=repr(to),
+            mend="leave it out, or gather over whole axes",
+        )
     scope = _scope("lax.all_gather", axis_name, axis_index_groups)
     return tree_map(lambda leaf: _gather("lax.all_gather", all_gather_p, leaf, scope, axis, tiled), x)
 

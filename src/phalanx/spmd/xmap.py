@@ -7,8 +7,11 @@ Builds on `jit` and on `transforms.batching`; older programs import it as `exper
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +39,56 @@ class SerialLoop(NamedTuple):
     """A resource of `xmap`: the axis is cut into `length` parts that run one after the other, to save memory."""
 
     length: int
+
+
+class _Loops(threading.local):
+    """The serial loops that `serial_loop` has named, by name."""
+
+    lengths: Mapping[Any, int] = MappingProxyType({})
+
+
+_loops = _Loops()
+
+
+@contextlib.contextmanager
+def serial_loop(name: Any, length: int) -> Iterator[None]:
+    """Name a serial loop, to be given as a resource in the `axis_resources` of an `xmap` called inside the block.
+
+    Args:
+      name: what `axis_resources` calls it, like an axis of the mesh.
+      length: into how many parts it cuts an axis.
+
+    Yields:
+      None.
+
+    Raises:
+      ArgumentError: `length` is no positive int.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> with serial_loop("slowly", 2):
+      ...     xmap(lambda x: 2 * x, in_axes=["i"], out_axes=["i"], axis_resources={"i": "slowly"})(
+      ...         jnp.arange(4)
+      ...     ).tolist()
+      [0, 2, 4, 6]
+    """
+    _check_length(f"serial_loop {name!r}", length)
+    before = _loops.lengths
+    _loops.lengths = MappingProxyType({**before, name: length})
+    try:
+        yield
+    finally:
+        _loops.lengths = before
+
+
+def _check_length(where: str, length: Any) -> None:
+    if not isinstance(length, int) or length < 1:
+        raise ArgumentError(
+            where,
+            expected="a serial loop of at least one part",
+            got=repr(length),
+            mend="give the number of parts as a positive int",
+        )
 
 
 class Named(NamedTuple):
@@ -197,6 +250,8 @@ class XMap(Jit):
 
     def _axis(self, name: Any, size: int) -> Named:
         mesh_axes, loop = self._resources.get(name, ((), 1))
+        loop *= math.prod(_loops.lengths.get(axis, 1) for axis in mesh_axes)
+        mesh_axes = tuple([axis for axis in mesh_axes if axis not in _loops.lengths])
         if size % loop:
             raise ArgumentError(
                 f"{self._what}, axis {name!r}",
@@ -343,13 +398,7 @@ def _resources(name: Any, given: Any, what: str) -> tuple[tuple, int]:
     entries = given if isinstance(given, tuple) and not isinstance(given, SerialLoop) else (given,)
     loops = [e.length for e in entries if isinstance(e, SerialLoop)]
     for length in loops:
-        if not isinstance(length, int) or length < 1:
-            raise ArgumentError(
-                f"{what}, axis_resources[{name!r}]",
-                expected="a serial loop of at least one part",
-                got=repr(length),
-                mend="give the number of parts as a positive int",
-            )
+        _check_length(f"{what}, axis_resources[{name!r}]", length)
     return tuple(e for e in entries if not isinstance(e, SerialLoop)), math.prod(loops)
 
 
@@ -372,8 +421,8 @@ def xmap(
         or None for each dimension.
       out_axes: the same for the result. A named axis over which a result does not vary is repeated.
       axis_sizes: sizes of axes that no argument has.
-      axis_resources: for each axis the axis or axes of the mesh in context that split it, or a `SerialLoop`. What is
-        left of the axis is vectorised.
+      axis_resources: for each axis the axis or axes of the mesh in context that split it, or a `SerialLoop`, or the
+        name of one that `serial_loop` has put in force. What is left of the axis is vectorised.
       donate_argnums: positional arguments whose buffers may be reused.
 
     Returns:
