@@ -26,6 +26,7 @@ MANY = Row("trace + lower of a training step of 100 to 1,000 variables")
 UPDATE = Row("optimiser update of 20 layers (adam), compiled", at_most=0.1)
 EAGER_UPDATE = Row("optimiser update of 20 layers (adam), eager", at_most=0.3)
 IMPORT = Row("import of nnx", at_most=0.3)
+READY = Row("import of nnx and of all that a first training step names", at_most=0.4)
 
 
 def nnx_of(xp):
@@ -246,3 +247,10 @@ def eager_update(xp):
 def importing(xp):
     """A fresh interpreter that imports the library."""
     return Script(f"import {nnx_of(xp).__name__}")
+
+
+@bench(unit="s", row=READY)
+def importing_what_training_names(xp):
+    """The same, and the names that are loaded when they are first used."""
+    names = "Module Linear relu Rngs Optimizer MultiMetric jit value_and_grad".split()
+    return Script(f"from {nnx_of(xp).__name__} import {', '.join(names)}")

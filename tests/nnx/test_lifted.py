@@ -629,3 +629,26 @@ def test_eval_shape_computes_nothing():
     out = nnx.eval_shape(lambda m, x: m(x), model, X)
     assert out.shape == (3,) and calls(model) == [0, 0]
     assert nnx.eval_shape(lambda m, x: m(x), made, phalanx.ShapeDtypeStruct((2, 100_000), "float32")).shape[0] == 2
+
+
+def test_a_compiled_function_that_returns_modules_makes_them_anew_without_tracing():
+    traces = []
+
+    @nnx.jit
+    def advanced(model):
+        traces.append(1)
+        model.calls.value += 1
+        copy = nnx.clone(model)
+        copy.shared = model.calls
+        return {"same": model, "copy": copy, "sum": model.w.value.sum()}
+
+    class Counted(nnx.Module):
+        def __init__(self):
+            self.w, self.calls = nnx.Param(jnp.ones(2)), nnx.BatchStat(jnp.array(0))
+
+    model = Counted()
+    outs = [advanced(model) for _ in range(3)]
+    assert len(traces) == 1 and int(model.calls.value) == 3
+    assert all(out["same"] is model and out["copy"].shared is model.calls for out in outs)
+    assert len({id(out["copy"].w) for out in outs}) == 3
+    assert [int(out["copy"].calls.value) for out in outs] == [1, 2, 3] and float(outs[2]["sum"]) == 2.0
