@@ -788,8 +788,4 @@ def clear_caches() -> None:
         calls.clear()
 
 
-class _Eager:
-    run = staticmethod(run)
-
-
-eager_seat.take(_Eager)
+eager_seat.take(run=run)

@@ -152,11 +152,4 @@ def format_of(buffer: Any, sharding: Any) -> Format:
     return Format(Layout.of_engine(buffers.layout(buffer)), sharding)
 
 
-class _Placement:
-    format_of = staticmethod(format_of)
-    single_device_type = staticmethod(single_device_type)
-    from_host = staticmethod(from_host)
-    copy = staticmethod(copy)
-
-
-seat.take(_Placement)
+seat.take(format_of=format_of, single_device_type=single_device_type, from_host=from_host, copy=copy)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Seat:
-    """A place for one object that a higher room provides.
+    """A place for functions that a higher room provides, by which they become attributes of the seat.
 
     Args:
       taken_by: the module that takes the seat when it is imported.
@@ -20,9 +20,9 @@ class Seat:
     def __init__(self, taken_by: str):
         self._taken_by = taken_by
 
-    def take(self, held: Any) -> None:
-        """Sit down: called once, by the module named in `taken_by`; the guest's public names become the seat's."""
-        self.__dict__.update({name: getattr(held, name) for name in dir(held) if not name.startswith("_")})
+    def take(self, **held: Any) -> None:
+        """Sit down: called once, by the module named in `taken_by`, with what it brings by name."""
+        self.__dict__.update(held)
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that nobody has brought: the seat is empty, or there is no such name.

@@ -341,4 +341,4 @@ def _merged(factors: Sequence[int], spec: PartitionSpec, ndim: int) -> tuple[lis
     return axes, [[axis for axis in cut if axis in kept] for cut in dims]
 
 
-specs.take(ShardingSpec)
+specs.take(of=ShardingSpec.of)

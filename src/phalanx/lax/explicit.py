@@ -147,8 +147,4 @@ def placed(x: Any, out_sharding: Any, where: str = "out_sharding", mesh: Any = N
     return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)
 
 
-class _Operations:
-    reshard = reshard_p
-
-
-operations.take(_Operations)
+operations.take(reshard=reshard_p)

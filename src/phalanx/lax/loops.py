@@ -370,8 +370,4 @@ def _mapped_blocks(f: Callable) -> Callable:
     return _mapped(vmap(f))
 
 
-class _Loops:
-    map = staticmethod(map)
-
-
-loops.take(_Loops)
+loops.take(map=map)

@@ -5,8 +5,6 @@ Importing `phalanx.lax` imports this file, which sits down.
 
 from __future__ import annotations
 
-from typing import Any
-
 from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import add_dim, move_dim, reduce_sum_p, zeros
 from phalanx.lax.collectives import psum
@@ -17,35 +15,20 @@ from phalanx.lax.varying import pvary_p
 from phalanx.transforms.batching import dims
 
 
-class _VectorSpace:
-    zeros = staticmethod(zeros)
-    add = staticmethod(add_p)
-    convert = staticmethod(convert_element_type)
-    as_type = staticmethod(as_type)
-    conform = staticmethod(conform)
-    open_type = staticmethod(open_type)
-
-    @staticmethod
-    def sum(x: Any, dim: int) -> Any:
-        return reduce_sum_p(x, dims=(dim,))
-
-    @staticmethod
-    def sum_over_axes(x: Any, names: frozenset) -> Any:
-        return psum(x, tuple(sorted(names, key=str)))
-
-    @staticmethod
-    def vary(x: Any, names: frozenset) -> Any:
-        return pvary_p(x, axes=tuple(sorted(names, key=str)))
+def _named(axes: frozenset) -> tuple:
+    """Axes in one order on all devices."""
+    return tuple(sorted(axes, key=str))
 
 
-class _Dims:
-    move = staticmethod(move_dim)
-    split = staticmethod(split_dim)
-
-    @staticmethod
-    def broadcast(x: Any, size: Any, dim: int) -> Any:
-        return add_dim(x, dim, size)
-
-
-vector_space.take(_VectorSpace)
-dims.take(_Dims)
+vector_space.take(
+    zeros=zeros,
+    add=add_p,
+    convert=convert_element_type,
+    as_type=as_type,
+    conform=conform,
+    open_type=open_type,
+    sum=lambda x, dim: reduce_sum_p(x, dims=(dim,)),
+    sum_over_axes=lambda x, axes: psum(x, _named(axes)),
+    vary=lambda x, axes: pvary_p(x, axes=_named(axes)),
+)
+dims.take(move=move_dim, split=split_dim, broadcast=lambda x, size, dim: add_dim(x, dim, size))

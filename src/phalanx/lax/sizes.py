@@ -45,8 +45,4 @@ def size(dim: Any) -> Any:
     return dimension_size_p(dim=dim) if type(dim) is Dim else dim
 
 
-class _Arrays:
-    value = staticmethod(size)
-
-
-arrays.take(_Arrays)
+arrays.take(value=size)

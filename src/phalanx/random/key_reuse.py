@@ -148,8 +148,4 @@ def _error(got: str, before: str) -> KeyReuseError:
     )
 
 
-class _Seat:
-    use_keys = staticmethod(use_keys)
-
-
-seat.take(_Seat)
+seat.take(use_keys=use_keys)

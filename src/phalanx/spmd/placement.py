@@ -507,8 +507,4 @@ def _from_local_data(sharding: Sharding, local_data: Any, global_shape: Sequence
     return make_array_from_callback(shape, sharding, part)
 
 
-class _Eager:
-    put = staticmethod(put)
-
-
-constraint.eager.take(_Eager)
+constraint.eager.take(put=put)

@@ -337,14 +337,10 @@ def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple([s.indices(size)[:2] for s, size in zip(index, shape, strict=True)])
 
 
-class _Mover:
-    """What `core.placement` asks this room for."""
-
-    @staticmethod
-    def move(x: Array, wanted: ArrayType) -> Array:
-        """One array brought to a type that differs from its own in the sharding."""
-        moved = reshard([x], [wanted.sharding], [False])[0]
-        return moved if moved._type is wanted else Array(moved._buffer, wanted)
+def move(x: Array, wanted: ArrayType) -> Array:
+    """One array brought to a type that differs from its own in the sharding, for `core.placement`."""
+    moved = reshard([x], [wanted.sharding], [False])[0]
+    return moved if moved._type is wanted else Array(moved._buffer, wanted)
 
 
-core_placement.mover.take(_Mover)
+core_placement.mover.take(move=move)

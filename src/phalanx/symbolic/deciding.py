@@ -449,11 +449,4 @@ def _mend(fact: Fact, values: dict[str, int], scope: Scope) -> bool:
     return False
 
 
-class _Deciding:
-    satisfied = staticmethod(satisfied)
-    bounds = staticmethod(bounds)
-    compare = staticmethod(compare)
-    inconclusive = staticmethod(inconclusive)
-
-
-deciding.take(_Deciding)
+deciding.take(satisfied=satisfied, bounds=bounds, compare=compare, inconclusive=inconclusive)

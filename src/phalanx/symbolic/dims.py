@@ -224,10 +224,4 @@ def _without_remainders(x: Dim) -> tuple[Terms, list[tuple[str, int]]]:
     return tuple((m, c) for m, c in terms.items() if c), found
 
 
-class _Faces:
-    printed = staticmethod(printed)
-    max_dim = staticmethod(max_dim)
-    min_dim = staticmethod(min_dim)
-
-
-faces.take(_Faces)
+faces.take(printed=printed, max_dim=max_dim, min_dim=min_dim)

@@ -163,11 +163,4 @@ def _without(monomial: Monomial, divisor: Monomial, scope: Scope) -> Monomial | 
     return monomial_of(powers.items(), scope)
 
 
-class _Division:
-    floordiv = staticmethod(floordiv)
-    mod = staticmethod(mod)
-    divided_by_number = staticmethod(divided_by_number)
-    quotient_bounds = staticmethod(quotient_bounds)
-
-
-division.take(_Division)
+division.take(floordiv=floordiv, mod=mod, divided_by_number=divided_by_number, quotient_bounds=quotient_bounds)

@@ -45,8 +45,4 @@ def _flat(eqn: Eqn) -> Any:
     return apply
 
 
-class _Keys:
-    lower_on_keys = staticmethod(lower_on_keys)
-
-
-batching.take(_Keys)
+batching.take(lower_on_keys=lower_on_keys)
