@@ -388,3 +388,17 @@ class TestCallsLikeTheOneBefore:
         assert not hasattr(x, "_host")  # where the values are kept once somebody asked for them
         assert np.array_equal(out["b"][0], [1, 2, 3])
         assert repr(x) == "Array([0., 1., 2.], dtype=float32)"
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_donated_array_that_is_another_argument_too_is_refused(count):
+    add = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
+    mesh = phalanx.sharding.Mesh(phalanx.devices()[:count], ("x",))
+    x = phalanx.device_put(jnp.ones(8), phalanx.NamedSharding(mesh, phalanx.P("x")))
+    with pytest.raises(ArgumentError) as e:
+        add(x, x)
+    assert str(e.value) == (
+        "call of a compiled function: expected a donated array to be one argument only, got one that is another "
+        "argument too.\n  To mend: copy it with x.copy(), or leave it out of donate_argnums."
+    )
+    assert add(x, x.copy()).tolist() == [2.0] * 8

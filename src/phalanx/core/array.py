@@ -364,6 +364,16 @@ def deleted_error(array: Array) -> DeletedArrayError:
     )
 
 
+def donated_twice_error() -> ArgumentError:
+    """The error for an array that is donated by one argument of a call and is another one too."""
+    return ArgumentError(
+        "call of a compiled function",
+        expected="a donated array to be one argument only",
+        got="one that is another argument too",
+        mend="copy it with x.copy(), or leave it out of donate_argnums",
+    )
+
+
 def raise_callback_error(error: Exception) -> None:
     """Raise the exception of a host callback in place of the engine's report of it, if it is one."""
     if isinstance(error, XlaRuntimeError) and (cause := user_error(error)) is not error:

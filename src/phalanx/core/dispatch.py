@@ -18,7 +18,7 @@ import numpy as np
 
 from phalanx.core import effects, placement
 from phalanx.core import settings as settings
-from phalanx.core.array import Array, ArrayType, deleted_error, raise_callback_error
+from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_error, raise_callback_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
@@ -223,7 +223,7 @@ class CompiledProgram:
             run = _completing(run, lowered.kept, lowered.constants)
         if lowered.devices[0].platform == "cpu" and not self.has_effects and _exchanges(lowered, executable):
             run = _pausing(run)
-        self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run)
+        self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run, lowered.donated)
 
     @property
     def parameters(self) -> list[int]:
@@ -270,10 +270,14 @@ def _completing(run: Callable, kept: Sequence[int] | None, constants: list) -> C
 _is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for each argument of each call.
 
 
-def _refusing_deleted(run: Callable) -> Callable:
-    """The execution of a program on several devices, kept from deleted buffers, on which jaxlib ends the process."""
+def _refusing_deleted(run: Callable, donated: Sequence[int]) -> Callable:
+    """The execution on several devices, kept from deleted and twice used buffers, on which jaxlib ends the process."""
 
     def checked(arguments: list, **options: Any) -> Any:
+        if donated and len(set(map(id, arguments))) < len(arguments):
+            seen = list(map(id, arguments))
+            if any(seen.count(seen[i]) > 1 for i in donated):
+                raise donated_twice_error()
         if any(map(_is_deleted, arguments)):
             raise DeletedArrayError(
                 "call of a compiled function",
@@ -443,6 +447,8 @@ def explain_failure(error: Exception, args: Sequence[Any]) -> None:
     for x in args:
         if type(x) is Array and x._buffer.is_deleted():
             raise deleted_error(x) from None
+    if "previously donated in the same call" in str(error):
+        raise donated_twice_error() from None
     raise_callback_error(error)
 
 

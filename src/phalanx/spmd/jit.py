@@ -158,7 +158,7 @@ class Jit:
         entry = self._entry(call)
         out = entry(call.leaves)
         if state.context.debug_nans or state.context.debug_infs:
-            self._check(out, args, kwargs)
+            self._check(out, call)
         return entry.unflatten(out)
 
     def entry(self, args: tuple, kwargs: dict) -> _Entry:
@@ -174,13 +174,16 @@ class Jit:
             entry = self._calls[key] = self._prepare(call, types)
         return entry
 
-    def _check(self, out: list, args: tuple, kwargs: dict) -> None:
+    def _check(self, out: list, call: CallArguments) -> None:
         """Under `debug_nans`, find the operation that made a bad value by running the function without `jit`."""
         try:
             dispatch.check_values(self._name, out)
         except FloatingPointError:
-            with disable_jit(True):
-                self._fun(*args, **kwargs)
+            leaves = [placement.put(x) for x in call.leaves]  # Python would divide its own numbers by another rule.
+            if not any(x.is_deleted() for x in leaves):
+                args, kwargs = call.rebuild(leaves)
+                with disable_jit(True):
+                    self._fun(*args, **kwargs)
             raise
 
     def _prepare(self, call: Any, types: tuple) -> _Entry:
