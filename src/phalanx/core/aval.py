@@ -204,10 +204,10 @@ def _as_dim(d: Any) -> Any:
         return d
     if isinstance(d, bool | np.bool_):
         raise ArgumentTypeError("shape", expected="integer dimensions", got=d, mend="give each dimension as an int")
-    if hasattr(d, "__index__"):
-        return d.__index__()
     if getattr(d, "is_symbolic_dim", False):
         return d
+    if hasattr(d, "__index__"):
+        return d.__index__()
     raise ArgumentTypeError(
         "shape", expected="dimensions that are integers or symbolic", got=d, mend="give each dimension as an int"
     )

@@ -56,5 +56,5 @@ class ArgumentTypeError(PhalanxError, TypeError):
     """An argument has a type that the function does not take."""
 
 
-class InconclusiveDimensionOperation(PhalanxError, ValueError):
+class InconclusiveDimensionOperation(PhalanxError, TypeError, ValueError):
     """A question about symbolic dimensions has different answers for different values of the variables."""

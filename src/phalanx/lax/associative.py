@@ -13,10 +13,11 @@ from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import move_dim
+from phalanx.lax.cumulative import sequences
 from phalanx.lax.loops import scan
 from phalanx.lax.shape import concatenate, expand_dims, index_in_dim, rev
 from phalanx.lax.slicing import pad, slice_in_dim
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import bounds, is_symbolic, non_negative
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -66,6 +67,10 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
 def one_by_one(combine: Callable, elems: list, axis: int) -> list:
     """The same in as many steps as there are elements, where their number is symbolic and halving it has no end."""
     moved = [move_dim(x, axis, 0) for x in elems]
+    size = aval_of(moved[0]).shape[0]
+    if bounds(size)[0] < 1:  # there is a first one in any case
+        config = [(0, non_negative(1 - size), 0)]
+        moved = [pad(x, aval_of(x).dtype.type(0), config + [(0, 0, 0)] * (aval_of(x).ndim - 1)) for x in moved]
     first = [index_in_dim(x, 0, 0, keepdims=False) for x in moved]
 
     def step(carry: list, x: list) -> tuple:
@@ -74,7 +79,7 @@ def one_by_one(combine: Callable, elems: list, axis: int) -> list:
 
     rest = scan(step, first, [slice_in_dim(x, 1, None, 1, 0) for x in moved])[1]
     joined = [concatenate([expand_dims(a, (0,)), b], 0) for a, b in zip(first, rest, strict=True)]
-    return [move_dim(x, 0, axis) for x in joined]
+    return [move_dim(x if aval_of(x).shape[0] == size else slice_in_dim(x, 0, size), 0, axis) for x in joined]
 
 
 def _scan(combine: Callable, elems: list, axis: int) -> list:
@@ -104,3 +109,6 @@ def _interleaved(a: Any, b: Any, axis: int) -> Any:
     config_a[axis] = (0, 0 if na > nb else 1, 1)
     config_b[axis] = (1, 1 if na > nb else 0, 1)
     return vector_space.add(pad(a, zero, config_a), pad(b, zero, config_b))
+
+
+sequences.take(one_by_one=one_by_one)

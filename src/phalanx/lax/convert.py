@@ -18,7 +18,7 @@ from phalanx.core.trace import Tracer
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names, move_dim
 from phalanx.lax.family import FLOATING, check_kind, emit_compare, kind_of
-from phalanx.symbolic import Dim, arrays
+from phalanx.symbolic import Dim, arrays, is_constant_shape
 
 
 class ConvertElementType(Primitive, name="convert_element_type"):
@@ -99,12 +99,46 @@ class BitcastConvertType(Primitive, name="bitcast_convert_type"):
         return Roles([names[: x.ndim]], [names[: out.ndim]], whole=whole)
 
     def lower(self, ctx: Any, x: Any, *, dtype: Any) -> Any:
+        (aval,) = ctx.avals_in
+        if aval.ndim != ctx.aval_out.ndim and not is_constant_shape(aval.shape):
+            # The refinement of shapes knows no change of width: it is written with shifts.
+            return (_taken_apart if aval.ndim < ctx.aval_out.ndim else _put_together)(ctx, x, aval)
         return hlo.bitcast_convert(ctx.type(ctx.aval_out), x)
 
     jvp = ZERO
 
     def batch(self, x: Any, b: int, *, dtype: Any) -> tuple:
         return self(move_dim(x, b, 0), dtype=dtype), 0
+
+
+def _taken_apart(ctx: Any, x: Any, aval: ShapedArray) -> Any:
+    """The bits of each element as several narrower ones, the lowest first."""
+    out = ctx.aval_out
+    old, new = bits_of(aval.dtype), bits_of(out.dtype)
+    wide, narrow = (aval.update(dtype=np.dtype(f"uint{n}"), weak_type=False) for n in (old, new))
+    x = hlo.bitcast_convert(ctx.type(wide), x)
+    parts = []
+    for i in range(old // new):
+        part = ctx.op(hlo.ShiftRightLogicalOp, x, ctx.constant(i * new, wide), aval=wide)
+        parts.append(ctx.reshape(ctx.op(hlo.ConvertOp, part, aval=narrow), narrow.with_shape((*aval.shape, 1))))
+    return hlo.bitcast_convert(ctx.type(out), hlo.concatenate(parts, aval.ndim))
+
+
+def _put_together(ctx: Any, x: Any, aval: ShapedArray) -> Any:
+    """The bits of the elements along the last dimension as one wider element."""
+    out = ctx.aval_out
+    old, new = bits_of(aval.dtype), bits_of(out.dtype)
+    narrow, wide = aval.update(dtype=np.dtype(f"uint{old}"), weak_type=False), out.update(dtype=np.dtype(f"uint{new}"))
+    x = hlo.bitcast_convert(ctx.type(narrow), x)
+    total = ctx.constant(0, wide)
+    one = narrow.with_shape((*aval.shape[:-1], 1))
+    for i in range(new // old):
+        starts, limits = [0] * (aval.ndim - 1), aval.shape[:-1]
+        part = ctx.slice(x, [*starts, i], [*limits, i + 1], [1] * aval.ndim, one)
+        part = ctx.op(hlo.ConvertOp, ctx.reshape(part, narrow.with_shape(out.shape)), aval=wide)
+        part = ctx.op(hlo.ShiftLeftOp, part, ctx.constant(i * old, wide), aval=wide)
+        total = ctx.op(hlo.OrOp, total, part, aval=wide)
+    return hlo.bitcast_convert(ctx.type(out), total)
 
 
 bitcast_convert_type_p = BitcastConvertType()

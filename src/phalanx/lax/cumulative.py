@@ -15,18 +15,21 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
-from phalanx.core.errors import RuleError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.seat import Seat
 from phalanx.lax.broadcast import check_dims, dim_names, skip_batch
 from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, sub_p
 from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, declare, kind_of
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
 from phalanx.lax.slicing import pad_p, slice_p
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import is_symbolic, max_dim
 from phalanx.transforms.forward import jvp_flat
+
+# one_by_one(combine, arrays, dim): prefixes in as many steps as there are elements.
+sequences = Seat(taken_by="phalanx.lax.associative")
 
 
 def log_add(x: Any, y: Any) -> Any:
@@ -53,13 +56,8 @@ def prefixes(operation: Callable, x: Any, dim: int) -> Any:
     result, and the others are one operation away.
     """
     size = x.shape[dim]
-    if is_symbolic(size):
-        raise RuleError(
-            "derivative of a cumulative operation",
-            expected="a length that is a number, which is halved again and again",
-            got=str(size),
-            mend="use lax.associative_scan, which takes one element after the other where the length is symbolic",
-        )
+    if is_symbolic(size):  # halving it has no end
+        return sequences.one_by_one(lambda a, b: [operation(a[0], b[0])], [x], dim)[0]
     if size < 2:
         return x
     pairs = operation(take(x, dim, 0, size - 1, 2), take(x, dim, 1, size, 2))
@@ -108,9 +106,10 @@ class Cumulative(Primitive):
             return x
         scalar = ShapedArray((), aval.dtype)
         initial = ctx.constant(np.asarray(type(self).initial(aval.dtype)).astype(aval.dtype), scalar)
-        window = [size if d == dim else 1 for d in range(aval.ndim)]
+        width = max_dim(size, 1)  # StableHLO knows no empty windows
+        window = [width if d == dim else 1 for d in range(aval.ndim)]
         if is_symbolic(size):
-            pads = [((0, size - 1) if reverse else (size - 1, 0)) if d == dim else (0, 0) for d in range(aval.ndim)]
+            pads = [((0, width - 1) if reverse else (width - 1, 0)) if d == dim else (0, 0) for d in range(aval.ndim)]
             program = stage(lambda a, b: [type(self).operation(a, b)], [scalar, scalar], self.name)
             windows = {"window_dimensions": window, "window_strides": (1,) * aval.ndim, "padding": pads}
             return ctx.reduce_window([x], [initial], windows, program, [aval])[0]

@@ -27,6 +27,7 @@ from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.select import select
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice as static_slice
+from phalanx.symbolic import static_size
 
 
 def _check_starts(where: str, x: ShapedArray, starts: Sequence[ShapedArray], sizes: Sequence) -> None:
@@ -87,7 +88,7 @@ def _batched_starts(starts: Sequence, mapped: Sequence, shape: tuple, wrap: tupl
     for d in dims:
         v = convert_element_type(starts[d], dtype)
         if wrap[d] and dtypes.issubdtype(aval_of(starts[d]).dtype, np.signedinteger):
-            v = select(lt(v, dtype.type(0)), add(v, dtype.type(shape[d])), v)
+            v = select(lt(v, dtype.type(0)), add(v, convert_element_type(shape[d], dtype)), v)
         columns.append(broadcast_in_dim(v, (size, 1), () if mapped[d] is None else (0,)))
     if not columns:
         return zeros(ShapedArray((size, 0), dtype))
@@ -365,7 +366,7 @@ def dynamic_slice_in_dim(
     """
     shape = aval_of(operand).shape
     dim = _dim("lax.dynamic_slice_in_dim", axis, len(shape))
-    sizes = (*shape[:dim], int(slice_size), *shape[dim + 1 :])
+    sizes = (*shape[:dim], static_size(slice_size), *shape[dim + 1 :])
     starts = _start_along(start_index, len(shape), dim)
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.primitive import LINEAR, Roles
 from phalanx.lax.broadcast import dim_names, insert, keep, move_dim, reduce_sum_p
 from phalanx.lax.dynamic_slice import dynamic_index_in_dim
@@ -22,6 +22,7 @@ from phalanx.lax.family import NUMBER, check_kind
 from phalanx.lax.named_axes import Collective, Scope, divide, member_count, merge, position, rows, scope_of, without
 from phalanx.lax.replicas import Replicas
 from phalanx.lax.shape import counted_from_front
+from phalanx.symbolic import is_constant_shape
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_map
 
@@ -174,6 +175,11 @@ class PPermute(Collective, name="ppermute"):
     def within(
         self, x: Any, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, tracked: frozenset, perm: tuple
     ) -> tuple:
+        if not is_constant_shape(sizes):
+            raise RuleError(
+                "lax.ppermute under vmap", expected="an axis of a known size, as the permutation lists its members",
+                got=f"size {math.prod(sizes)}", mend="index the array with a rolled jnp.arange",
+            )  # fmt: skip
         table = np.full(math.prod(sizes), -1, np.int32)
         for source, target in perm:
             table[target] = source

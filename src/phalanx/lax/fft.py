@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.core.errors import ArgumentError, DTypeError, RuleError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import mul
@@ -22,6 +22,7 @@ from phalanx.lax.broadcast import broadcast_in_dim, dim_names, move_dim
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.parts import conj, real
 from phalanx.lax.slicing import pad
+from phalanx.symbolic import is_constant_shape
 
 
 class FftType(enum.Enum):
@@ -82,6 +83,13 @@ class Fft(Primitive, name="fft"):
         return Roles([names], [out], whole={*names[-num:], *out[-num:]}, resized=turned)
 
     def lower(self, ctx, x, *, fft_type, fft_lengths):
+        if not is_constant_shape(fft_lengths):
+            raise RuleError(
+                "lowering of lax.fft",
+                expected="lengths that are numbers, since StableHLO writes them into the program",
+                got=f"lengths {fft_lengths}",
+                mend="export it for each length, or keep only the other dimensions symbolic",
+            )
         return hlo.fft(x, hlo.FftTypeAttr.get(fft_type.name), list(fft_lengths))
 
     jvp = LINEAR

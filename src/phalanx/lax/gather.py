@@ -381,20 +381,20 @@ def fill_for(dtype: Any, fill_value: Any) -> Any:
     return True if dtype == np.dtype(bool) else dtypes.iinfo(dtype).max
 
 
-def _limits(ctx: Any, aval: ShapedArray, last: Sequence) -> Any:
+def limits(ctx: Any, aval: ShapedArray, last: Sequence) -> Any:
     """The largest valid starts, spread over all index vectors."""
     dims = [aval.ndim - 1]
     if not is_constant_shape(last):
         vector = ShapedArray((len(last),), aval.dtype)
         return ctx.broadcast(hlo.convert(ctx.type(vector), dynamic.sizes(ctx, last)), aval, dims)
-    limits = np.minimum(np.asarray(last, np.int64), np.iinfo(aval.dtype).max).astype(aval.dtype)
-    same = len(set(limits.tolist())) == 1
-    return ctx.constant(limits[0], aval) if same else ctx.broadcast(ctx.constant(limits), aval, dims)
+    known = np.minimum(np.asarray(last, np.int64), np.iinfo(aval.dtype).max).astype(aval.dtype)
+    same = len(set(known.tolist())) == 1
+    return ctx.constant(known[0], aval) if same else ctx.broadcast(ctx.constant(known), aval, dims)
 
 
 def _in_bounds(ctx: Any, indices: Any, aval: ShapedArray, last: Sequence) -> Any:
     """For each index vector, whether all its components are in [0, last]."""
-    high, dims = _limits(ctx, aval, last), [aval.ndim - 1]
+    high, dims = limits(ctx, aval, last), [aval.ndim - 1]
     signed = dtypes.issubdtype(aval.dtype, np.signedinteger)
     kind = hlo.ComparisonTypeAttr.get("SIGNED" if signed else "UNSIGNED")
     valid = hlo.compare(indices, high, hlo.ComparisonDirectionAttr.get("LE"), compare_type=kind)

@@ -349,13 +349,13 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     size = _scan_length(leaves, None)
     whole = size // batch_size * batch_size
     parts = []
-    if whole:
+    if is_symbolic(whole) or whole:
         blocks = [
             reshape(slice_in_dim(x, 0, whole), (whole // batch_size, batch_size, *aval_of(x).shape[1:])) for x in leaves
         ]
         out = _scan(f, _mapped_blocks, (), tree_unflatten(tree, blocks), None, False, 1)[1]
         parts.append(tree_map(lambda y: reshape(y, (whole, *y.shape[2:])), out))
-    if whole < size or not parts:
+    if whole != size or not parts:
         parts.append(vmap(f)(tree_unflatten(tree, [slice_in_dim(x, whole, size) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree_map(lambda *ys: concatenate(ys, 0), *parts)
 

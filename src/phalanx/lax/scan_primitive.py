@@ -28,7 +28,7 @@ from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, leaf_avals, permuted
 from phalanx.lax.while_primitive import emit_while
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
@@ -444,8 +444,12 @@ def _lower_scan(ctx: Any, operands: Sequence[Any], jaxpr: Jaxpr, layout: Layout)
     consts, init, xs = layout.split(operands)
     const_avals, carry_avals, x_avals = layout.split(jaxpr.in_avals)
     y_avals = jaxpr.out_avals[layout.num_carry :]
-    stacked_avals = [a.with_shape((layout.length, *a.shape)) for a in y_avals]
-    xs_avals = [a.with_shape((layout.length, *a.shape)) for a in x_avals]
+    room = layout.length  # of the loop's arrays: one iteration slices a row, even if none is ever run
+    if is_symbolic(room) and bounds(room)[0] < 1:
+        room = max_dim(room, 1)
+        xs = [_resized(ctx, x, a.with_shape((layout.length, *a.shape)), room) for x, a in zip(xs, x_avals, strict=True)]
+    stacked_avals = [a.with_shape((room, *a.shape)) for a in y_avals]
+    xs_avals = [a.with_shape((room, *a.shape)) for a in x_avals]
     counter = ShapedArray((), np.dtype("int32"))
     buffers = [ctx.inline(lambda a=a: [vector_space.zeros(a)], avals=[])[0] for a in stacked_avals]
     emit = _Iteration(ctx, jaxpr, layout, xs_avals, stacked_avals)
@@ -480,7 +484,21 @@ def _lower_scan(ctx: Any, operands: Sequence[Any], jaxpr: Jaxpr, layout: Layout)
         out = carried
     if rest:
         out = iterate(ctx.constant(np.int32(steps * unroll)), out, rest)
-    return out[n_fixed:]
+    carry, ys = out[n_fixed : n_fixed + layout.num_carry], out[n_fixed + layout.num_carry :]
+    if room is not layout.length:
+        ys = [_resized(ctx, y, a, layout.length) for y, a in zip(ys, stacked_avals, strict=True)]
+    return [*carry, *ys]
+
+
+def _resized(ctx: Any, x: Any, aval: ShapedArray, length: Any) -> Any:
+    """`x` with `length` rows instead of those it has: zeros are added, or rows cut off, at the end."""
+    own = physical_aval(aval)
+    out = own.with_shape((length, *own.shape[1:]))
+    none = [0] * own.ndim
+    if bounds(length - own.shape[0])[0] >= 0:
+        zero = ctx.constant(0, ShapedArray((), own.dtype))
+        return ctx.pad(x, zero, none, [length - own.shape[0], *none[1:]], none, out)
+    return ctx.slice(x, none, out.shape, [1] * own.ndim, out)
 
 
 class _Iteration:

@@ -34,6 +34,7 @@ from phalanx.lax.gather import (
     gather_p,
     largest_size,
     last_starts,
+    limits,
     paired,
     wide_indices,
     window_names,
@@ -130,9 +131,7 @@ class ScatterPrimitive(Primitive):
         indices, i_aval = wide_indices(indices, i_aval, largest, ctx)
         if mode is CLIP and index_map:
             last = last_starts(x_aval, index_map, window_sizes(x_aval.ndim, u_aval.shape, dimension_numbers))
-            high = np.minimum(last, np.iinfo(i_aval.dtype).max).astype(i_aval.dtype)
-            high = ctx.broadcast(ctx.constant(high), i_aval, [i_aval.ndim - 1])
-            indices = hlo.clamp(ctx.constant(0, i_aval), indices, high)
+            indices = hlo.clamp(ctx.constant(0, i_aval), indices, limits(ctx, i_aval, last))
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
         op = hlo.ScatterOp(
             [ctx.type(ctx.aval_out)],

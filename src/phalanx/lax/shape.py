@@ -36,6 +36,7 @@ from phalanx.lax.broadcast import (
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.slicing import one_dim, slice_in_dim, slice_p
+from phalanx.symbolic import static_size
 
 
 def same_runs(old: Sequence, new: Sequence) -> list[tuple[int, int]]:
@@ -744,11 +745,11 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """
     shape = aval_of(operand).shape
     dim = one_dim("lax.index_in_dim axis", axis, len(shape))
-    n, index = shape[dim], index.__index__()
-    if isinstance(n, int) and not -n <= index < n:
+    n, index = shape[dim], static_size(index)
+    if isinstance(n, int) and isinstance(index, int) and not -n <= index < n:
         raise ShapeError(
             "lax.index_in_dim index", expected=f"an index in [{-n}, {n})", got=index, mend="stay inside the array"
         )
-    index = index + n if index < 0 else index
+    index = index + n if isinstance(index, int) and index < 0 else index
     piece = slice_in_dim(operand, index, index + 1, axis=dim)
     return piece if keepdims else squeeze_p(piece, dims=(dim,))

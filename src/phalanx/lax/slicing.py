@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from phalanx.lax.broadcast import broadcast_in_dim_p, dim_names, insert, move_di
 from phalanx.lax.elementwise import sub_p
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.select import select_n_p
+from phalanx.symbolic import static_size
 
 
 class Slice(Primitive, name="slice"):
@@ -182,16 +182,13 @@ def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = N
       >>> lax.slice(jnp.arange(5), (1,), (4,)).tolist()
       [1, 2, 3]
     """
-    strides = None if strides is None or all(s == 1 for s in strides) else tuple(int(s) for s in strides)
+    strides = None if strides is None or all(s == 1 for s in strides) else positions(strides)
     return slice_p(operand, starts=positions(start_indices), stops=positions(limit_indices), strides=strides)
 
 
 def positions(indices: Sequence) -> tuple:
     """Indices as a tuple of Python ints or symbolic dimensions."""
-    try:
-        return tuple(map(operator.index, indices))
-    except TypeError:  # a symbolic dimension
-        return tuple([i.__index__() if isinstance(i, int | np.integer) else i for i in indices])
+    return tuple(map(static_size, indices))
 
 
 def slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Any:

@@ -17,8 +17,9 @@ from phalanx.lax.creation import iota_p
 from phalanx.lax.elementwise import neg_p
 from phalanx.lax.family import ANY, ORDERED, check_kind, emit_compare, kind_of
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
-from phalanx.lax.shape import reshape_p
-from phalanx.lax.slicing import one_dim
+from phalanx.lax.shape import reshape_p, rev_p
+from phalanx.lax.slicing import one_dim, slice_in_dim
+from phalanx.symbolic import is_symbolic, static_size
 
 MADE_OF_OTHERS = Undefined("its derivative is a gather, which has a transpose")
 
@@ -157,6 +158,8 @@ class TopK(Primitive, name="top_k", multiple=True):
 
     def lower(self, ctx: Any, x: Any, *, k: int, dim: int) -> list:
         aval, last = ctx.avals_in[0], ctx.avals_in[0].ndim - 1
+        if is_symbolic(k):
+            return ctx.inline(_leading_of_sorted, x, avals=[aval], k=k, dim=dim)
         if dim == last:
             return list(chlo.TopKOp(x, k).results)
         order = [d for d in range(aval.ndim) if d != dim] + [dim]
@@ -171,6 +174,13 @@ class TopK(Primitive, name="top_k", multiple=True):
 
     def batch(self, x: Any, b: int, *, k: int, dim: int) -> tuple:
         return self(x, k=k, dim=skip_batch((dim,), b)[0]), [b, b]
+
+
+def _leading_of_sorted(x: Any, k: Any, dim: int) -> list:
+    """`top_k` for a symbolic number of elements: sorted from the end, where of equal ones the first comes last."""
+    places = rev_p(iota_p(dtype=np.dtype("int32"), shape=x.shape, dim=dim), dims=(dim,))
+    found = sort_p(rev_p(x, dims=(dim,)), places, dim=dim, num_keys=1, is_stable=True)
+    return [slice_in_dim(rev_p(y, dims=(dim,)), 0, k, axis=dim) for y in found]
 
 
 top_k_p = TopK()
@@ -256,7 +266,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple:
       ([5, 3], [1, 2])
     """
     dim = one_dim("lax.top_k axis", axis, aval_of(operand).ndim)
-    values, positions = top_k_p(operand, k=int(k), dim=dim)
+    values, positions = top_k_p(operand, k=static_size(k), dim=dim)
     return values, positions
 
 

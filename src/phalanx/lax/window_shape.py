@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.symbolic import dilate, max_dim
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -147,7 +148,7 @@ def padtype_to_pads(in_shape: Any, window_shape: Any, window_strides: Any, paddi
         if stride == 1:
             total = window - 1  # also where the size is symbolic
         else:
-            total = max((-(-size // stride) - 1) * stride + window - size, 0)
+            total = max_dim((-(-size // stride) - 1) * stride + window - size, 0)
         low = total // 2 if name == "SAME" else total - total // 2
         pads.append((low, total - low))
     return pads
@@ -155,7 +156,7 @@ def padtype_to_pads(in_shape: Any, window_shape: Any, window_strides: Any, paddi
 
 def dilated(size: Any, dilation: int) -> Any:
     """The extent of `size` elements with `dilation - 1` holes between them."""
-    return size if dilation == 1 else (0 if type(size) is int and size == 0 else (size - 1) * dilation + 1)
+    return dilate(size, dilation)
 
 
 def windowed(size: Any, window: int, stride: int, pads: tuple, base_dilation: int = 1, window_dilation: int = 1) -> Any:
@@ -163,7 +164,7 @@ def windowed(size: Any, window: int, stride: int, pads: tuple, base_dilation: in
     room = dilated(size, base_dilation) + pads[0] + pads[1] - dilated(window, window_dilation)
     if stride != 1:
         room = room // stride
-    return max(0, room + 1) if isinstance(room, int) else room + 1
+    return max_dim(0, room + 1)
 
 
 def transposed_pads(window: int, stride: int, padding: str) -> tuple[int, int]:

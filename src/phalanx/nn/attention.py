@@ -16,6 +16,14 @@ from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.nn.softmax import logsumexp, softmax
+from phalanx.symbolic import is_symbolic
+
+
+def _scale(depth: Any, dtype: Any) -> Any:
+    """1 / sqrt(depth)."""
+    if is_symbolic(depth):
+        return lax.rsqrt(lax.convert_element_type(depth, dtype))
+    return dtype.type(1 / math.sqrt(depth))
 
 
 def _positions(shape: tuple, dim: int) -> Any:
@@ -149,7 +157,7 @@ def dot_product_attention(
     scores = lax.dot_general(grouped, key, (((4,), (3,)), ((0, 2), (0, 2))), preferred_element_type=wide)
     # [batch, key head, query, group, key] becomes [batch, head, query, key].
     scores = lax.reshape(lax.transpose(scores, (0, 1, 3, 2, 4)), shape)
-    scores = lax.mul(scores, scores.dtype.type(1 / math.sqrt(depth) if scale is None else scale))
+    scores = lax.mul(scores, _scale(depth, scores.dtype) if scale is None else scores.dtype.type(scale))
     if bias is not None:
         scores = lax.add(scores, lax.convert_element_type(_fit("bias", bias, shape), scores.dtype))
     may_meet = _full_mask(mask, shape, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size)

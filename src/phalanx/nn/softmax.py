@@ -17,7 +17,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
-from phalanx.symbolic import static_size
+from phalanx.symbolic import is_symbolic, static_size
 from phalanx.transforms.custom import custom_jvp
 
 
@@ -254,7 +254,8 @@ def _standardize(x: Any, dims: tuple, epsilon: Any, algorithm: str) -> Any:
     shape, dtype = x.shape, x.dtype
     if dtype.itemsize < 4:
         x = lax.convert_element_type(x, np.float32)
-    count = float(math.prod(shape[d] for d in dims))
+    count = math.prod(shape[d] for d in dims)
+    count = lax.convert_element_type(count, x.dtype) if is_symbolic(count) else float(count)
     mean = lax.div(lax.reduce_sum(x, dims), count)
     shifted = lax.sub(x, spread(mean, shape, dims))
     if algorithm == "fast":

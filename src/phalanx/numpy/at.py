@@ -18,7 +18,7 @@ from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.lax.explicit import laid_out, open_type
 from phalanx.numpy import indexing
-from phalanx.numpy.index_expression import Integers, expanded, parse, slice_of
+from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
@@ -28,6 +28,7 @@ from phalanx.numpy.operands import (
     operand,
     unwrapped,
 )
+from phalanx.symbolic import bounds, is_symbolic
 
 INT32 = np.dtype(np.int32)
 _modes = lax.GatherScatterMode
@@ -446,7 +447,7 @@ class ScatterPlan(WritePlan):
         """The index vectors."""
         given = iter(arrays)
         wide = (*self.batch_shape, 1)
-        found = [next(given) if a is None else a for a in self.arrays]
+        found = [next(given) if a is None else _made(a) for a in self.arrays]
         if all(isinstance(a, np.ndarray) for a in found):
             parts = [_host_spread(a, p, self.batch_shape) for a, p in zip(found, self.places)]
             return np.stack(parts, axis=-1).astype(indexing._widest(found))
@@ -495,7 +496,10 @@ def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: boo
         elif type(e) is int:
             if type(n) is int and not -n <= e < n:
                 out_of_bounds = True
-            e = indexing.clamped(e, n)
+            if type(n) is int or mode == "clip":
+                e = indexing.clamped(e, n)
+            elif e < 0:  # one out of bounds stays so: the scatter drops it
+                e = n + e
         items.append((e, dim))
         dim += 1
     if not has_arrays:
@@ -524,7 +528,7 @@ def _plan_static(shape: tuple, items: list, mode: Any, out_of_bounds: bool, is_s
     empty = any(type(n) is int and n == 0 for n in sizes)
     if (out_of_bounds and mode not in ("clip", "promise_in_bounds")) or empty:
         return Unchanged(tuple(result), tuple(added))
-    if strided or not all(type(s) is int for s in starts):
+    if strided or not all(_fits(s, size, n) for s, size, n in zip(starts, sizes, shape)):
         return _plan_scatter(shape, items, (), mode, True if not strided else is_sorted, True)
     return WindowPlan(tuple(result), tuple(added), tuple(starts), tuple(sizes), shape)
 
@@ -572,7 +576,8 @@ def _plan_scatter(
                     components.append((_start(e.start), (), n, True))
                     operand_dims.append(dim)
                 continue
-            values = np.asarray(e.start + e.step * np.arange(e.count), INT32)
+            is_known = type(e.start) is int and type(e.count) is int
+            values = np.asarray(e.start + e.step * np.arange(e.count), INT32) if is_known else e
             components.append((values, (place,), n, True))
         elif indexing.is_array(e):
             lead = len(batch) - len(e.shape)
@@ -596,5 +601,18 @@ def _plan_scatter(
     return ScatterPlan(result, added, components, tuple(plain[i] for i in batch_dims), numbers, options)
 
 
-def _start(start: Any) -> np.ndarray:
-    return np.asarray(start, INT32)
+def _start(start: Any) -> Any:
+    return np.asarray(start, INT32) if type(start) is int else start
+
+
+def _fits(start: Any, size: Any, n: Any) -> bool:
+    """Whether a window is known to lie inside a dimension and to begin at a number, as an update in place needs it."""
+    return type(start) is int and bounds(n - start - size)[0] >= 0
+
+
+def _made(component: Any) -> Any:
+    """A component of index vectors that depends on symbolic sizes, as an array: a place or a slice."""
+    if type(component) is Slice:
+        counted = lax.iota(INT32, component.count)
+        return lax.add(lax.mul(counted, INT32.type(component.step)), cast(component.start, INT32))
+    return cast(component, INT32) if is_symbolic(component) else component

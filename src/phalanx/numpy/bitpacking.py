@@ -40,8 +40,8 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     x = moveaxis(x, axis, -1)
     n = x.shape[-1]
     x = cast(x, _UINT8)
-    if n % 8:
-        x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, 8 - n % 8, 0)])
+    if (missing := -n % 8) != 0:
+        x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)])
     x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8))
     return moveaxis(lax.reduce_sum(x << shifts, (x.ndim - 1,)), -1, axis)
 

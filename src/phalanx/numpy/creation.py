@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -413,16 +414,28 @@ def _known(x: Any, name: str) -> Any:
     return value.item()
 
 
+_FINEST = 1 << 20  # by which a step or an end of a symbolic range may be divided
+
+
 @eager_program(static_argnames=("size", "start", "step", "dtype"))
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     """`arange` of ints and symbolic dimensions."""
-    if not all(is_symbolic(x) or isinstance(x, int | np.integer) for x in (start, stop, step)):
+    if not all(is_symbolic(x) or isinstance(x, int | float | np.integer | np.floating) for x in (start, stop, step)):
         raise ArgumentError(
-            "arange with symbolic dimensions", expected="ints and dimensions", got=f"({start}, {stop}, {step})",
-            mend="count in whole steps and scale the result",
+            "arange with symbolic dimensions", expected="numbers and dimensions", got=f"({start}, {stop}, {step})",
+            mend="convert them",
         )  # fmt: skip
-    dtype = dtypes.canonicalize_dtype(dtype or int)
-    counted = lax.iota(dtype, non_negative(-((start - stop) // step)))
+    given = [x if is_symbolic(x) else Fraction(x.item() if hasattr(x, "item") else x) for x in (start, stop, step)]
+    scale = math.lcm(*(x.denominator for x in given if isinstance(x, Fraction)))
+    if scale > _FINEST:
+        raise ArgumentError(
+            "arange with symbolic dimensions", expected="steps whose number follows from the size, as with 0.5",
+            got=f"({start}, {stop}, {step})", mend="count in whole steps and scale the result",
+        )  # fmt: skip
+    whole = [int(x * scale) if isinstance(x, Fraction) else x * scale for x in given]
+    has_fractions = any(isinstance(x, float | np.floating) for x in (start, stop, step))
+    dtype = dtypes.canonicalize_dtype(dtype or (float if has_fractions else int))
+    counted = lax.iota(dtype, non_negative(-((whole[0] - whole[1]) // whole[2])))
     return lax.add(lax.mul(counted, cast(step, dtype)), cast(start, dtype)) if start != 0 or step != 1 else counted
 
 
@@ -556,7 +569,8 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
         from phalanx.numpy.shapes import moveaxis
 
         out = moveaxis(out, axis, 0).at[0].set(start)
-        out = out.at[-1].set(stop) if endpoint and num > 1 else out
+        if endpoint and (is_symbolic(num) or num > 1):
+            out = out.at[max_dim(num - 1, 1)].set(stop)  # out of bounds where there is one number: the first stays
         out = moveaxis(out, 0, axis)
     return out if dtype is None else cast(out, dtype)
 

@@ -19,6 +19,7 @@ from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import arange
 from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
 from phalanx.numpy.shapes import moveaxis, roll
+from phalanx.symbolic import is_symbolic, static_size
 
 _static = eager_program(static_argnames=("name", "kind", "s", "axes", "norm", "n", "axis"))
 
@@ -56,14 +57,14 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
     moved = axes != trailing
     x = moveaxis(x, axes, trailing) if moved else x
-    lengths = [x.shape[i] for i in trailing] if s is None else [int(n) for n in s]
+    lengths = [x.shape[i] for i in trailing] if s is None else [static_size(n) for n in s]
     if len(lengths) != len(axes):
         raise ArgumentError(
             f"fft.{name}, argument s", expected=f"{len(axes)} lengths", got=s, mend="give one for each axis"
         )
     if s is None and kind == "IRFFT":
         lengths[-1] = 2 * (lengths[-1] - 1)
-    if min(lengths) < 1:
+    if any(not is_symbolic(n) and n < 1 for n in lengths):
         raise ArgumentError(f"fft.{name}", expected="lengths of 1 or more", got=tuple(lengths), mend="give s= or n=")
     taken = [n // 2 + 1 if kind == "IRFFT" and i == len(lengths) - 1 else n for i, n in enumerate(lengths)]
     x = _resized(x, taken)
@@ -104,7 +105,7 @@ def _resized(x: Any, lengths: Sequence[int]) -> Any:
 def _one(name: str, kind: str, a: Any, n: Any, axis: Any, norm: str | None) -> Any:
     if isinstance(axis, tuple | list):
         raise AxisError(f"fft.{name}, argument axis", expected="one axis", got=axis, mend=f"use fft.{name}n")
-    return _transform(name, kind, a, None if n is None else (int(n),), (axis,), norm)
+    return _transform(name, kind, a, None if n is None else (static_size(n),), (axis,), norm)
 
 
 _DOC = """{doc}
@@ -234,11 +235,14 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
       >>> jnp.fft.fftfreq(4).tolist()
       [0.0, 0.25, -0.5, -0.25]
     """
+    dtype = dtypes.canonicalize_dtype(dtype or float)
     half = (n - 1) // 2 + 1
+    if is_symbolic(n):
+        return roll(arange(-(n // 2), half, dtype=dtype, device=device), half) / (n * d)
     i = np.concatenate([np.arange(half), np.arange(-(n // 2), 0)])
     from phalanx.numpy.creation import array
 
-    return array(i, dtype=dtypes.canonicalize_dtype(dtype or float), device=device) / (n * d)
+    return array(i, dtype=dtype, device=device) / (n * d)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.errors import NonConcreteBooleanIndexError, PhalanxError
 from phalanx.numpy.operands import concrete
+from phalanx.symbolic import max_dim, min_dim
 
 
 class IndexingError(PhalanxError, IndexError, TypeError):
@@ -231,22 +232,19 @@ def slice_of(bounds: tuple, n: Any) -> Slice:
 
 
 def _symbolic_slice(start: Any, stop: Any, step: int, n: Any) -> Slice:
-    if step == -1 and start is None and stop is None:
-        return Slice(n - 1, -1, n)
-    first = 0 if start is None else _from_end(start, n)
-    last = n if stop is None else _from_end(stop, n)
-    if step < 0:
-        raise IndexingError(
-            "index expression", expected="a positive step over a symbolic dimension", got=step, mend="flip it first"
-        )
-    if stop is not None and type(stop) is int and stop >= 0:
-        last = stop if n >= stop else n
-    count = last - first
-    return Slice(first, step, count if step == 1 else (count + step - 1) // step)
+    if step > 0:
+        first, last = _within(start, 0, n, n, 0), _within(stop, 0, n, n, n)
+    else:
+        first, last = _within(start, -1, n - 1, n, n - 1), _within(stop, -1, n - 1, n, -1)
+    count = last - first if step > 0 else first - last
+    return Slice(first, step, max_dim(0, -(-count // abs(step))))
 
 
-def _from_end(b: Any, n: Any) -> Any:
-    return n + b if type(b) is int and b < 0 else b
+def _within(b: Any, low: Any, high: Any, n: Any, missing: Any) -> Any:
+    """A bound of a slice counted from 0 and moved between `low` and `high`."""
+    if b is None:
+        return missing
+    return max_dim(low, min_dim(n + b if b < 0 else b, high))
 
 
 def expanded(key: tuple, ndim: int, shape: tuple) -> tuple:

@@ -18,6 +18,7 @@ from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import broadcast_shapes
+from phalanx.symbolic import is_symbolic, max_dim, min_dim
 
 INT32 = np.dtype(np.int32)
 _modes = lax.GatherScatterMode
@@ -42,14 +43,11 @@ class View:
     __slots__ = ("added", "dropped", "limits", "reversed_dims", "shape", "starts", "strides")
 
     def __init__(self, shape: tuple, slices: Sequence[Slice], dropped: tuple, added: tuple):
-        starts = tuple(s.start if s.step > 0 else s.start + (s.count - 1) * s.step for s in slices)
+        starts = tuple(map(_lowest, slices))
         cut = any(s.count is not n and s.count != n for s, n in zip(slices, shape))
         starts = tuple(a if s.count != 0 else 0 for a, s in zip(starts, slices))
         self.starts = starts if cut else None
-        self.limits = tuple(
-            a + (s.count - 1) * abs(s.step) + 1 if s.step not in (1, -1) and s.count != 0 else a + s.count
-            for a, s in zip(starts, slices)
-        )
+        self.limits = tuple(map(_limit, starts, slices))
         strides = tuple(abs(s.step) if s.count not in (0, 1) else 1 for s in slices)
         self.strides = strides if any(s != 1 for s in strides) else None
         self.reversed_dims = tuple(i for i, s in enumerate(slices) if s.step < 0 and s.count not in (0, 1))
@@ -78,6 +76,22 @@ class View:
     def num_operations(self) -> int:
         """How many operations the view takes."""
         return (self.starts is not None) + bool(self.reversed_dims) + bool(self.dropped or self.added)
+
+
+def _lowest(s: Slice) -> Any:
+    """Where a slice begins, counted upwards."""
+    if s.step > 0:
+        return s.start
+    if is_symbolic(s.count):  # which may be 0
+        return max_dim(0, s.start + (max_dim(s.count, 1) - 1) * s.step)
+    return s.start + (s.count - 1) * s.step
+
+
+def _limit(start: Any, s: Slice) -> Any:
+    """Where a slice that begins at `start` ends, counted upwards."""
+    if s.step in (1, -1) or s.count == 0:
+        return start + s.count
+    return max_dim(start, start + (s.count - 1) * abs(s.step) + 1)
 
 
 class ViewPlan:
@@ -438,7 +452,7 @@ def _plan_scalars(shape: tuple, entries: tuple) -> ScalarsPlan:
 def clamped(i: int, n: Any) -> Any:
     """A static index counted from 0; one out of bounds means the nearest element."""
     if type(n) is not int:
-        return i if i >= 0 else n + i
+        return max_dim(0, min_dim(i, n - 1)) if i >= 0 else max_dim(0, n + i)
     i = i + n if i < 0 else i
     return 0 if i < 0 else n - 1 if i >= n and n else i
 

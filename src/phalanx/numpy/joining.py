@@ -18,7 +18,7 @@ from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, operand, promote
 from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
-from phalanx.symbolic import max_dim
+from phalanx.symbolic import is_symbolic, max_dim
 
 
 def _parts(arrays: Any, where: str) -> list:
@@ -386,6 +386,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     if not isinstance(obj, slice) and concrete(np.asarray(obj) if isinstance(obj, list | tuple) else obj) is None:
         if assume_unique_indices or obj.ndim == 0:
             return take(arr, _others(obj, n), axis, mode="clip")
+    if is_symbolic(n):
+        return _delete_symbolic(arr, obj, axis)
     keep = np.ones(n, bool)
     where = obj if isinstance(obj, slice) else _known_positions(obj, "delete")
     if not isinstance(where, slice) and where.dtype != bool:
@@ -398,6 +400,19 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         where = where.astype(int)
     keep[where] = False
     return take(arr, np.flatnonzero(keep).astype(np.int32), axis, mode="clip")
+
+
+def _delete_symbolic(arr: Any, obj: Any, axis: int) -> Any:
+    """`delete` along a symbolic length: what is left is as many fewer only if no position stands twice."""
+    known = None if isinstance(obj, slice) else np.unique(_known_positions(obj, "delete"))
+    if known is None or known.dtype == bool or (known.size and known[0] < 0 <= known[-1]):
+        raise ArgumentError(
+            "delete along a symbolic length", expected="positions counted from one end, the same for every size",
+            got=repr(obj), mend="concatenate the slices that are to stay",
+        )  # fmt: skip
+    from phalanx.numpy.taking import take
+
+    return take(arr, _others(known, arr.shape[axis]), axis, mode="clip")
 
 
 @eager_program(static_argnames=("n",))

@@ -34,6 +34,7 @@ from phalanx.numpy.shapes import diagonal as _diagonal
 from phalanx.numpy.shapes import matrix_transpose as _matrix_transpose
 from phalanx.numpy.shapes import moveaxis, reshape
 from phalanx.numpy.shapes import trace as _trace
+from phalanx.symbolic import max_dim
 
 _static = eager_program(
     static_argnames=(
@@ -275,7 +276,7 @@ def _slogdet(a: Any) -> tuple:
     factors, pivots, _ = decompositions.lu(x)
     d = _diagonal(factors, 0, -2, -1)
     swaps = lax.reduce_sum(
-        cast(pivots != np.arange(pivots.shape[-1], dtype=np.int32), np.dtype(np.int32)), (pivots.ndim - 1,)
+        cast(pivots != lax.iota(np.dtype(np.int32), pivots.shape[-1]), np.dtype(np.int32)), (pivots.ndim - 1,)
     )
     odd = cast(swaps % 2, x.dtype)
     if x.dtype.kind == "c":
@@ -302,7 +303,7 @@ def det(a: Any) -> Any:
     if n == 3:
         return _det3(x)
     factors, pivots, _ = decompositions.lu(x)
-    swaps = lax.reduce_sum(cast(pivots != np.arange(n, dtype=np.int32), np.dtype(np.int32)), (pivots.ndim - 1,))
+    swaps = lax.reduce_sum(cast(pivots != lax.iota(np.dtype(np.int32), n), np.dtype(np.int32)), (pivots.ndim - 1,))
     return _prod(_diagonal(factors, 0, -2, -1), axis=-1) * (1 - 2 * cast(swaps % 2, x.dtype))
 
 
@@ -482,7 +483,7 @@ def _rank(m: Any, rtol: Any, hermitian: bool) -> Any:
         return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
     s = svd(x, compute_uv=False, hermitian=hermitian)
     if rtol is None:
-        rtol = max(x.shape[-2:]) * dtypes.finfo(s.dtype).eps
+        rtol = max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps)
     bound = _max(s, axis=-1, keepdims=True) * (rtol if not np.ndim(rtol) else rtol[..., None])
     return _sum((s > bound).astype(int), axis=-1)
 
@@ -520,7 +521,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     x = _matrix(a, "pinv")
     rtol = rcond if rtol is None else rtol
     if rtol is None:
-        rtol = 10.0 * max(x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
+        rtol = 10.0 * max_dim(*x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
     return _pinv(x, rtol, hermitian)
 
 
@@ -602,7 +603,7 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> tuple:
     vector = y.ndim == 1
     y = y[:, None] if vector else y
     m, n = x.shape
-    rcond = dtypes.finfo(x.dtype).eps * max(m, n) if rcond is None else rcond
+    rcond = float(dtypes.finfo(x.dtype).eps) * max_dim(m, n) if rcond is None else rcond
     u, s, vh = svd(x, full_matrices=False)
     mask = (s > 0) & (s >= cast(operand(rcond, "linalg.lstsq"), s.dtype) * s[:1])
     rank = _sum(mask.astype(int))

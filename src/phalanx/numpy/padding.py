@@ -12,11 +12,12 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions
-from phalanx.numpy.creation import linspace
+from phalanx.numpy.creation import arange, linspace
 from phalanx.numpy.joining import concatenate
+from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, operand
 from phalanx.numpy.shapes import moveaxis
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import is_constant_shape, is_symbolic, max_dim, min_dim
 from phalanx.tree import tree_leaves
 
 _OPTIONS = {
@@ -107,7 +108,9 @@ def _flat_pairs(value: Any, ndim: int) -> Any:
 @eager_program(static_argnames=("widths",))
 def _pad_constant(x: Any, value: Any, widths: tuple) -> Any:
     value = cast(value, x.dtype)
-    return lax.pad(x, value, [(a, b, 0) for a, b in widths]) if any(a or b for a, b in widths) else as_array(x)
+    if all(a == b == 0 for a, b in widths):
+        return as_array(x)
+    return lax.pad(x, value, [(a, b, 0) for a, b in widths])
 
 
 @eager_program(static_argnames=("widths",))
@@ -115,7 +118,7 @@ def _pad_constants(x: Any, values: Any, widths: tuple) -> Any:
     values = cast(values, x.dtype)
     for i, (before, after) in enumerate(widths):
         for side, amount in ((0, (before, 0, 0)), (1, (0, after, 0))):
-            if any(amount):
+            if any(n != 0 for n in amount):
                 config = [(0, 0, 0)] * x.ndim
                 config[i] = amount
                 x = lax.pad(x, values[i, side], config)
@@ -139,14 +142,14 @@ def _pad_ramp(x: Any, ends: Any, widths: tuple) -> Any:
 @eager_program(static_argnames=("widths", "mode", "lengths", "reflect_type"))
 def _pad_along(x: Any, widths: tuple, mode: str, lengths: tuple | None, reflect_type: str) -> Any:
     for i, (before, after) in enumerate(widths):
-        if not before and not after:
+        if before == 0 and after == 0:
             continue
         if mode in ("maximum", "mean", "median", "minimum"):
             x = _with_statistic(x, i, before, after, mode, None if lengths is None else lengths[i])
         elif mode == "edge":
             x = _with_edges(x, i, before, after)
         elif mode == "wrap":
-            x = _by_index(x, i, np.arange(-before, x.shape[i] + after) % max(x.shape[i], 1))
+            x = _by_index(x, i, _places(x.shape[i], before, after) % max_dim(x.shape[i], 1))
         elif reflect_type == "even":
             x = _by_index(x, i, _reflected(x.shape[i], before, after, mode))
         else:
@@ -162,7 +165,7 @@ def _with_edges(x: Any, axis: int, before: int, after: int) -> Any:
     n = x.shape[axis]
     parts = [x]
     for amount, piece, at in ((before, _part(x, axis, 0, 1), 0), (after, _part(x, axis, n - 1, n), len(parts))):
-        if amount:
+        if amount != 0:
             wide = broadcast_to_shape(piece, (*x.shape[:axis], amount, *x.shape[axis + 1 :]))
             parts.insert(at if at == 0 else len(parts), wide)
     return concatenate(parts, axis)
@@ -174,7 +177,7 @@ def _with_statistic(x: Any, axis: int, before: int, after: int, mode: str, lengt
 
     find = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median}[mode]
     n = x.shape[axis]
-    first, last = (n, n) if lengths is None else (min(lengths[0], n), min(lengths[1], n))
+    first, last = (n, n) if lengths is None else (min_dim(lengths[0], n), min_dim(lengths[1], n))
     parts = []
     for amount, piece in ((before, _part(x, axis, 0, first)), (after, _part(x, axis, n - last, n))):
         value = find(piece, axis=axis, keepdims=True)
@@ -185,17 +188,27 @@ def _with_statistic(x: Any, axis: int, before: int, after: int, mode: str, lengt
     return concatenate([parts[0], x, parts[1]], axis)
 
 
-def _reflected(n: int, before: int, after: int, mode: str) -> np.ndarray:
+def _places(n: Any, before: Any, after: Any) -> Any:
+    """The places of the padded axis, counted from where the original begins: known on the host unless symbolic."""
+    if is_constant_shape((n, before, after)):
+        return np.arange(-before, n + after)
+    return arange(-before, n + after, dtype=np.int32)
+
+
+def _reflected(n: Any, before: Any, after: Any, mode: str) -> Any:
     """For each place of the padded axis, the place of the original it mirrors."""
-    if n == 1:
-        return np.zeros(before + n + after, np.int64)
-    period = 2 * (n - 1) if mode == "reflect" else 2 * n
-    i = np.arange(-before, n + after) % period
-    return np.where(i < n, i, (period if mode == "reflect" else period - 1) - i)
+    period = max_dim(2 * (n - 1) if mode == "reflect" else 2 * n, 1)
+    i = _places(n, before, after) % period
+    choose = np.where if isinstance(i, np.ndarray) else where
+    return choose(i < n, i, (period if mode == "reflect" else period - 1) - i)
 
 
-def _by_index(x: Any, axis: int, index: np.ndarray) -> Any:
+def _by_index(x: Any, axis: int, index: Any) -> Any:
     """The pieces of an axis that an index names, as few slices where it runs evenly, else by a gather."""
+    if not isinstance(index, np.ndarray):
+        from phalanx.numpy.taking import take
+
+        return take(x, index, axis, mode="clip")
     turns = np.flatnonzero(np.diff(np.diff(index)) != 0) + 1 if len(index) > 2 else np.array([], int)
     runs, start = [], 0
     while start < len(index):
@@ -219,6 +232,8 @@ def _reflect_odd(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
     n = x.shape[axis]
     if n == 1:
         return _with_edges(x, axis, before, after)
+    if not is_constant_shape((n, before, after)):
+        return _reflect_odd_at_once(x, axis, before, after, mode)
     for side, amount in ((0, before), (1, after)):
         while amount > 0:
             n = x.shape[axis]
@@ -232,6 +247,20 @@ def _reflect_odd(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
                 x = concatenate([x, 2 * edge - lax.rev(piece, (axis,))], axis)
             amount -= step
     return x
+
+
+def _reflect_odd_at_once(x: Any, axis: int, before: Any, after: Any, mode: str) -> Any:
+    """The same for symbolic sizes: each turn adds twice the rise from the first element to the last, or mirrors."""
+    n = x.shape[axis]
+    period = max_dim(n - 1, 1) if mode == "reflect" else n
+    places = _places(n, before, after)
+    turns, rest = places // period, places % period
+    is_mirrored = turns % 2 == 1
+    found = _by_index(x, axis, where(is_mirrored, n - 1 - rest, rest))
+    first, last = _part(x, axis, 0, 1), _part(x, axis, n - 1, n)
+    wide = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    turns, is_mirrored = cast(turns, x.dtype).reshape(wide), is_mirrored.reshape(wide)
+    return where(is_mirrored, (turns + 1) * last - (turns - 1) * first - found, found + turns * (last - first))
 
 
 def _pad_by_function(x: Any, widths: list, function: Callable, kwargs: dict) -> Any:

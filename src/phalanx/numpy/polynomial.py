@@ -16,6 +16,7 @@ from phalanx.numpy.joining import concatenate
 from phalanx.numpy.operands import as_array, cast, concrete, operand, promote, promote_inexact
 from phalanx.numpy.reductions import sum
 from phalanx.numpy.shapes import atleast_1d, diag
+from phalanx.symbolic import is_symbolic
 
 
 def _vector(x: Any, name: str) -> Any:
@@ -27,7 +28,7 @@ def _horner(p: Any, x: Any, unroll: int) -> Any:
     p, x = promote("polyval", p, x)
     shape = x.shape
     y = lax.full(shape, 0, p.dtype)
-    if p.shape[0] <= 2 * unroll:
+    if not is_symbolic(p.shape[0]) and p.shape[0] <= 2 * unroll:
         for i in range(p.shape[0]):
             y = y * x + p[i]
         return y

@@ -31,6 +31,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import argsort, sort
 from phalanx.numpy.taking import nonzero
+from phalanx.symbolic import is_symbolic, min_dim
 
 
 def _listed(x: Any, name: str) -> Any:
@@ -145,7 +146,7 @@ def _grouped(x: Any, axis: int, equal_nan: bool) -> tuple:
     if equal_nan and dtypes.issubdtype(x.dtype, np.inexact):
         differ = differ & ~(lax.ne(before, before) & lax.ne(after, after))
     new = lax.reduce_or(differ, (1,))
-    mask = concatenate([lax.full((min(n, 1),), True, np.dtype(bool)), new], 0)
+    mask = concatenate([lax.full((min_dim(n, 1),), True, np.dtype(bool)), new], 0)
     group = lax.cumsum(cast(mask, dtype), axis=0) - 1
     return rows, mask, order, group
 
@@ -158,7 +159,7 @@ def _chosen(rows: Any, starts: Any, fill_value: Any, padded: bool) -> Any:
     if not padded:
         return found
     fill = rows[:1] if fill_value is None else cast(operand(fill_value, "unique"), rows.dtype)
-    beyond = lax.reshape(lax.ge(starts, starts.dtype.type(rows.shape[0])), (starts.shape[0],) + (1,) * (rows.ndim - 1))
+    beyond = lax.reshape(lax.ge(starts, cast(rows.shape[0], starts.dtype)), (starts.shape[0],) + (1,) * (rows.ndim - 1))
     return where(beyond, fill, found)
 
 
@@ -172,7 +173,7 @@ def _first_of_each(order: Any, group: Any, starts: Any) -> Any:
 
 @eager_program(static_argnames=("n",))
 def _counted(starts: Any, n: int) -> Any:
-    ends = concatenate([starts[1:], lax.full((min(1, starts.shape[0]),), n, starts.dtype)], 0)
+    ends = concatenate([starts[1:], lax.full((min_dim(1, starts.shape[0]),), n, starts.dtype)], 0)
     return ends - starts
 
 
@@ -254,7 +255,7 @@ def _isin(x: Any, among: Any, invert: bool, method: str) -> Any:
     m = among.shape[0]
     if m == 0:
         return lax.full(shape, invert, np.dtype(bool))
-    if method in ("compare_all",) or (method == "auto" and m <= 64):
+    if method in ("compare_all",) or (method == "auto" and not is_symbolic(m) and m <= 64):
         left = lax.broadcast_in_dim(flat, (flat.shape[0], m), (0,))
         found = lax.reduce_or(lax.eq(left, broadcast_to_shape(among, (flat.shape[0], m))), (1,))
     else:
@@ -298,7 +299,7 @@ def _common(x: Any, y: Any) -> tuple:
     order = argsort(x)
     rows = x[order]
     n = rows.shape[0]
-    new = concatenate([lax.full((min(1, n),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
+    new = concatenate([lax.full((min_dim(1, n),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
     return order, new & _isin(rows, y, False, "auto")
 
 
@@ -308,7 +309,7 @@ def _intersection(x: Any, y: Any, order: Any, found: Any, fill_value: Any, retur
     if n == 0:
         values = lax.full(found.shape, 0, x.dtype)
         return (values, found, found) if return_indices else values
-    beyond = lax.ge(found, found.dtype.type(n))
+    beyond = lax.ge(found, cast(n, found.dtype))
     places = order.at[found].get(mode="clip")
     values = x[places]
     if padded:
@@ -359,6 +360,6 @@ def setxor1d(
         return unique(both[alone])
     order = argsort(both)
     rows, alone = both[order], alone[order]
-    new = concatenate([lax.full((min(1, rows.shape[0]),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
+    new = concatenate([lax.full((min_dim(1, rows.shape[0]),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
     (found,) = nonzero(new & alone, size=size, fill_value=rows.shape[0])
     return _chosen(rows, found, 0 if fill_value is None else fill_value, True)

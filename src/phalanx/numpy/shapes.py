@@ -25,10 +25,12 @@ from phalanx.numpy.operands import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    cast,
     concrete,
     host_operand,
     operand,
 )
+from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
 
 
 def shape(a: Any) -> tuple:
@@ -494,14 +496,14 @@ def _roll_one(a: Any, shift: Any, axis: int) -> Any:
     n = a.shape[axis]
     if type(n) is int and n == 0:
         return a
-    known = shift if isinstance(shift, int) else None
-    if known is not None:
-        cut = -known % n
+    if isinstance(shift, int) or is_symbolic(shift):
+        cut = -shift % max_dim(n, 1)
         if type(cut) is int and cut == 0:
             return a
         pieces = [lax.slice_in_dim(a, cut, n, axis=axis), lax.slice_in_dim(a, 0, cut, axis=axis)]
         return lax.concatenate(pieces, axis)
-    start = lax.rem(n - lax.rem(shift, np.asarray(n, shift.dtype)[()]), np.asarray(n, shift.dtype)[()])
+    size = cast(n, shift.dtype)
+    start = lax.rem(lax.sub(size, lax.rem(shift, size)), size)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
 
 
@@ -537,7 +539,7 @@ def repeat(
     if isinstance(repeats, int) or getattr(repeats, "is_symbolic_dim", False):
         if total_repeat_length is None:
             return _repeat_all(a, repeats, axis)
-        repeats = np.full(a.shape[axis], repeats)
+        repeats = lax.full((a.shape[axis],), repeats, np.dtype(np.int32))
     known = concrete(host_operand(repeats, "repeat"))
     if known is None and total_repeat_length is None:
         raise ConcretizationTypeError(
@@ -555,7 +557,7 @@ def repeat(
             )  # fmt: skip
         positions = np.repeat(np.arange(a.shape[axis], dtype=np.int32), known)
         return _take_at(a, positions, axis)
-    return _repeat_to_length(a, operand(repeats, "repeat"), axis, operator.index(total_repeat_length))
+    return _repeat_to_length(a, operand(repeats, "repeat"), axis, static_size(total_repeat_length))
 
 
 @eager_program(static_argnames=("repeats", "axis"))
@@ -579,7 +581,7 @@ def _repeat_to_length(a: Any, repeats: Any, axis: int, length: int) -> Any:
     ends = lax.cumsum(repeats, axis=0)
     # An element begins where those before it end: count the ends that each place has passed.
     steps = lax.full((length,), 0, np.dtype(np.int32)).at[ends].add(1)
-    return _take_at(a, lax.min_p(lax.cumsum(steps, axis=0), np.int32(max(n - 1, 0))), axis)
+    return _take_at(a, lax.min_p(lax.cumsum(steps, axis=0), cast(max_dim(n - 1, 0), np.dtype(np.int32))), axis)
 
 
 @eager_program(static_argnames=("reps",))
@@ -627,7 +629,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     total, own = math.prod(new), flat.shape[0]
     if own == 0:
         return lax.full(new, 0, flat.dtype)
-    flat = tile(flat, -(-total // own)) if total > own else flat
+    if is_symbolic(total) or is_symbolic(own) or total > own:
+        flat = tile(flat, max_dim(-(-total // own), 1))
     return reshape(lax.slice_in_dim(flat, 0, total) if flat.shape[0] != total else flat, new)
 
 
@@ -716,7 +719,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     a = moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = a.shape[-2:]
     first_row, first_column = max(0, -offset), max(0, offset)
-    n = max(0, min(rows - first_row, columns - first_column))
+    n = max_dim(0, min_dim(rows - first_row, columns - first_column))
     if n == 0:
         return lax.full((*a.shape[:-2], 0), 0, a.dtype)
     # Cut to whole rows of the flat matrix: there the diagonal has a constant stride, so no gather is needed.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ from phalanx.numpy.reductions import any as any_of
 from phalanx.numpy.reductions import max, mean, min, refuse_out, sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted, sort
+from phalanx.symbolic import static_size
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 _static = eager_program(
@@ -345,7 +345,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     x = array(a) if isinstance(a, list | tuple) else operand(a, "histogram")
     if isinstance(bins, list | tuple) or getattr(bins, "ndim", 0) == 1:
         return array(bins)
-    return _edges(x, range, operator.index(bins))
+    return _edges(x, range, static_size(bins))
 
 
 @eager_program(static_argnames=("bins",))
@@ -387,7 +387,7 @@ def _histogram(x: Any, edges: Any, weights: Any, density: bool) -> Any:
         weights = ravel(operand(weights, "histogram"))
     n = edges_in.shape[0]
     i = searchsorted(edges_in, flat, side="right")
-    i = where(flat == edges_in[-1], np.int32(n - 1), i)
+    i = where(flat == edges_in[-1], cast(n - 1, np.dtype(np.int32)), i)
     counts = lax.full((n + 1,), 0, weights.dtype).at[i].add(weights)[1:-1]
     if density:
         widths = edges_in[1:] - edges_in[:-1]

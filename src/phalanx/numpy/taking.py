@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from phalanx.numpy.operands import (
     host_operand,
     operand,
 )
-from phalanx.symbolic import max_dim
+from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
 
 _MODES = (None, "fill", "clip", "wrap", "drop", "promise_in_bounds")
 
@@ -327,7 +326,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         index_dtype = dtypes.canonicalize_dtype(np.int64)
         return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))
-    return tuple(_nonzero(x, operator.index(size), fill_value))
+    return tuple(_nonzero(x, static_size(size), fill_value))
 
 
 @eager_program(static_argnames=("size",))
@@ -660,8 +659,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
         raise ShapeError(
             "fill_diagonal", expected="a matrix, or an array with equal dimensions", got=x.shape, mend="cut it"
         )
-    n = min(x.shape)
-    i = np.arange(n)
+    n = functools.reduce(min_dim, x.shape)
+    i = lax.iota(np.dtype(np.int32), n) if is_symbolic(n) else np.arange(n)
     if val.ndim:
         from phalanx.numpy.shapes import ravel, tile
 

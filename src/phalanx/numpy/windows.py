@@ -1,7 +1,8 @@
-"""Window functions, made on the host: they are constants."""
+"""Window functions, made on the host: they are constants, unless their length is symbolic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,16 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.numpy.creation import arange, array
 from phalanx.numpy.operands import cast
-from phalanx.numpy.ufuncs import i0, sqrt
+from phalanx.numpy.ufuncs import cos, i0, sqrt
+from phalanx.symbolic import is_symbolic, max_dim
 
 
-def _window(values: np.ndarray) -> Any:
-    return array(values.astype(dtypes.canonicalize_dtype(np.float64)))
+def _window(M: Any, on_host: Callable, formula: Callable) -> Any:
+    """The window that NumPy makes; for a symbolic length the formula over the places from -1 to 1."""
+    dtype = dtypes.canonicalize_dtype(np.float64)
+    if not is_symbolic(M):
+        return array(on_host(M).astype(dtype))
+    return formula(arange(1 - M, M, 2, dtype=dtype) / max_dim(M - 1, 1))
 
 
 def bartlett(M: int) -> Any:
@@ -24,7 +30,7 @@ def bartlett(M: int) -> Any:
       >>> jnp.bartlett(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return _window(np.bartlett(M))
+    return _window(M, np.bartlett, lambda x: 1 - abs(x))
 
 
 def blackman(M: int) -> Any:
@@ -34,7 +40,7 @@ def blackman(M: int) -> Any:
       >>> jnp.blackman(3)[1].item()
       1.0
     """
-    return _window(np.blackman(M))
+    return _window(M, np.blackman, lambda x: 0.42 + 0.5 * cos(np.pi * x) + 0.08 * cos(2 * np.pi * x))
 
 
 def hamming(M: int) -> Any:
@@ -44,7 +50,7 @@ def hamming(M: int) -> Any:
       >>> jnp.hamming(3)[1].item()
       1.0
     """
-    return _window(np.hamming(M))
+    return _window(M, np.hamming, lambda x: 0.54 + 0.46 * cos(np.pi * x))
 
 
 def hanning(M: int) -> Any:
@@ -54,7 +60,7 @@ def hanning(M: int) -> Any:
       >>> jnp.hanning(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return _window(np.hanning(M))
+    return _window(M, np.hanning, lambda x: 0.5 + 0.5 * cos(np.pi * x))
 
 
 @eager_program(static_argnames=("M",))
@@ -66,8 +72,7 @@ def kaiser(M: int, beta: Any) -> Any:
       [1.0, 1.0, 1.0]
     """
     dtype = dtypes.canonicalize_dtype(np.float64)
-    if M <= 1:
+    if not is_symbolic(M) and M <= 1:
         return array(np.ones(M, dtype))
-    alpha = 0.5 * (M - 1)
-    n = cast(arange(0, M), dtype)
-    return i0(beta * sqrt(1 - ((n - alpha) / alpha) ** 2)) / i0(cast(beta, dtype))
+    x = arange(1 - M, M, 2, dtype=dtype) / max_dim(M - 1, 1)  # the places from -1 to 1
+    return i0(beta * sqrt(1 - x**2)) / i0(cast(beta, dtype))

@@ -5,6 +5,7 @@ Builds on the scattering updates of `numpy`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.core.trace import Tracer
+from phalanx.symbolic import static_size
 
 
 def segment_sum(
@@ -131,7 +133,7 @@ def _reduce(
     _check(where, data, ids)
     count = _number_of(where, ids, count)
     rest = data.shape[ids.ndim :]
-    size = int(np.prod(ids.shape))
+    size = math.prod(ids.shape)
     data, ids = data.reshape(size, *rest), ids.reshape(size)
     if mode is None:  # In an index, negative numbers would count from the end.
         mode, ids = "drop", jnp.where(ids < 0, count, ids)
@@ -145,7 +147,7 @@ def _reduce(
         raise ArgumentError(
             f"{where}, bucket_size", expected="at least 1", got=bucket_size, mend="leave it out for one bucket"
         )
-    buckets = np.arange(size) // bucket_size
+    buckets = jnp.arange(size) // bucket_size
     start = jnp.full((-(-size // bucket_size), count, *rest), neutral, data.dtype)
     parts = getattr(start.at[buckets, ids], update)(data, mode=mode, **promises)
     return _JOIN[update](parts, axis=0).astype(data.dtype)
@@ -177,4 +179,4 @@ def _number_of(where: str, ids: Any, count: int | None) -> int:
         return int(np.max(np.asarray(ids), initial=-1)) + 1
     if count < 0:
         raise ArgumentError(f"{where}, num_segments", expected="at least 0", got=count, mend="pass a size")
-    return int(count)
+    return static_size(count)

@@ -18,7 +18,7 @@ from phalanx import lax
 from phalanx.core.errors import ArgumentError
 from phalanx.lax.rng import rng_bit_generator_p
 from phalanx.lax.threefry import threefry2x32_p
-from phalanx.symbolic import is_constant_shape, size_of
+from phalanx.symbolic import is_constant_shape, is_symbolic, size_of
 
 _UINT32 = np.dtype(np.uint32)
 _UINT64 = np.dtype(np.uint64)
@@ -100,7 +100,8 @@ def counters(shape: tuple) -> tuple[Any, Any]:
         if shape[dim] != 1:
             step = lax.broadcasted_iota(dtype, shape, dim)
             if stride != 1:
-                step = lax.mul(step, dtype.type(stride))
+                wide = lax.convert_element_type(stride, dtype) if is_symbolic(stride) else dtype.type(stride)
+                step = lax.mul(step, wide)
             total = step if total is None else lax.add(total, step)
         stride = stride * shape[dim]
     if total is None:

@@ -19,6 +19,9 @@ from phalanx.random.keys import static_shape
 from phalanx.random.parameters import as_dtype, distribution, key_of, new_keys, placed
 from phalanx.random.primitives import random_bits_p
 from phalanx.random.uniform import check_mode, randint, unit
+from phalanx.symbolic import bounds, same_dim, static_size
+
+_MOST_ROUNDS = 6  # for up to 2**64 elements
 
 
 def _dim(where: str, x: Any, axis: int) -> int:
@@ -36,11 +39,22 @@ def shuffled(key: Any, x: Any, dim: int) -> Any:
     Sorting by random words leaves the order to chance where two words are equal; enough rounds make that rarer than
     one in the number of elements, cubed.
     """
-    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
-    for _ in range(rounds):
+
+    def once(key: Any, x: Any) -> tuple:
         key, round_key = new_keys(key, 2)
         words = random_bits_p(round_key, width=32, shape=x.shape)
-        x = lax.sort((words, x), dimension=dim, num_keys=1)[1]
+        return key, lax.sort((words, x), dimension=dim, num_keys=1)[1]
+
+    least, most = bounds(x.size)
+    for done in range(_MOST_ROUNDS):
+        enough = int((2**32 - 1) ** (done / 3))  # elements for which this many rounds will do
+        if most <= enough:
+            break
+        if least > enough:
+            key, x = once(key, x)
+        else:
+            key, x = lax.cond(lax.gt(lax.convert_element_type(x.size, np.float32), np.float32(enough)), once,
+                              lambda key, x: (key, x), key, x)  # fmt: skip
     return x
 
 
@@ -91,9 +105,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     return _permutation(key, x, None, axis, independent, out_sharding=out_sharding)
 
 
-def _static_count(where: str, x: Any) -> int:
+def _static_count(where: str, x: Any) -> Any:
     try:
-        return x.__index__()
+        return static_size(x)
     except (AttributeError, TypeError):
         raise ArgumentError(
             f"random.{where}", expected="an array or an int", got=repr(x), mend="pass an array of rank 1 or more"
@@ -127,7 +141,7 @@ def _choice(
 
 
 def _check_choice(size: int, count: int, replace: bool) -> None:
-    if size == 0 and count:
+    if same_dim(size, 0) and count:
         raise ArgumentError("random.choice, a", expected="something to choose from", got="size 0", mend="pass elements")
     if not replace and count > size:
         raise ArgumentError(

@@ -7,6 +7,7 @@ divide, compare and multiply dimensions by them; `export` makes the variables.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,7 +40,7 @@ def is_constant_dim(dim: Any) -> bool:
 
 def static_size(dim: Any) -> Any:
     """A size as a plain int, or the symbolic dimension that it is."""
-    return dim if type(dim) is Dim else int(dim)
+    return dim if type(dim) is Dim else operator.index(dim)
 
 
 def is_constant_shape(shape: Iterable[Any]) -> bool:

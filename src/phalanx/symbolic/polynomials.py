@@ -409,7 +409,7 @@ class Dim:
             mend="use the dimension itself in shapes and arithmetic; phalanx.numpy.asarray makes it an array",
         )
 
-    __float__ = __complex__ = __int__
+    __index__ = __float__ = __complex__ = __int__
 
     __copy__ = lambda self: self
     __deepcopy__ = lambda self, memo: self

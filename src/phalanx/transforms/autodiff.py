@@ -24,6 +24,7 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.frames import boundary
+from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.functions import FlatFunction, function_name, leaf_path
@@ -570,10 +571,15 @@ def _basis(leaves: Sequence[Any]) -> list:
     total = sum(a.size for a in avals)
     basis, start = [], 0
     for aval in avals:
-        block = np.zeros((total, aval.size), dtypes.to_inexact_dtype(aval.dtype))
-        block[np.arange(start, start + aval.size), np.arange(aval.size)] = 1
-        basis.append(block.reshape((total, *aval.shape)))
-        start += aval.size
+        size = aval.size
+        dtype = dtypes.to_inexact_dtype(aval.dtype)
+        if is_constant_shape((total, size)):
+            block = np.zeros((total, size), dtype)
+            block[np.arange(start, start + size), np.arange(size)] = 1
+            basis.append(block.reshape((total, *aval.shape)))
+        else:
+            basis.append(vector_space.unit_vectors(total, start, aval.shape, dtype))
+        start += size
     return basis
 
 

@@ -37,6 +37,7 @@ from phalanx.lax.linalg.matrices import (
 )
 from phalanx.lax.parts import complex as complex_number
 from phalanx.lax.parts import imag, real
+from phalanx.symbolic import is_symbolic
 
 
 class EigImplementation(enum.Enum):
@@ -138,6 +139,12 @@ class Hessenberg(Primitive, name="hessenberg", multiple=True):
     def lower(self, ctx, a):
         (aval,) = ctx.avals_in
         num_batch, n = aval.ndim - 2, aval.shape[-1]
+        if is_symbolic(n):
+            raise RuleError(
+                "lowering of lax.linalg.hessenberg",
+                expected="matrices of a known size, which the call of LAPACK holds",
+                got=aval.str_short(), mend="export it for each size, or keep only the batch symbolic",
+            )  # fmt: skip
         results = [*ctx.avals_out, info_aval(aval, num_batch)]
         *out, report = lapack(ctx, "gehrd", [a], [aval], results, num_batch, low=np.int32(1), high=np.int32(n))
         return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)

@@ -39,6 +39,7 @@ from phalanx.lax.linalg.matrices import (
 from phalanx.lax.linalg.triangular import triangular_solve
 from phalanx.lax.select import select
 from phalanx.lax.slicing import pad, slice_in_dim
+from phalanx.symbolic import min_dim
 
 
 class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
@@ -81,8 +82,8 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
         start = ctx.iota(out, last)
         if count == 0:
             return start
+        limit = ctx.size(count, scalar)
         op = hlo.WhileOp([ctx.type(a) for a in avals], [ctx.constant(0, scalar), start, pivots])
-        limit = ctx.constant(count, scalar)
         kind = hlo.ComparisonTypeAttr.get("SIGNED")
         below = hlo.ComparisonDirectionAttr.get("LT")
         ctx.region(avals, op, lambda i, *_: hlo.compare(i, limit, below, compare_type=kind), index=0)
@@ -106,7 +107,7 @@ class Lu(Primitive, name="lu", multiple=True):
     def result(self, x):
         check_matrices("lax.linalg.lu", x)
         *batch, m, n = x.shape
-        return [x.update(weak_type=False), ShapedArray((*batch, min(m, n)), INT32), ShapedArray((*batch, m), INT32)]
+        return [x.update(weak_type=False), ShapedArray((*batch, min_dim(m, n)), INT32), ShapedArray((*batch, m), INT32)]
 
     def roles(self, x):
         return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim - 1, x.ndim - 1])

@@ -289,8 +289,7 @@ def _column_major(ndim: int, num_batch: int) -> list[int]:
 
 def emit_triangle(ctx: Any, x: Any, aval: ShapedArray, lower: bool) -> Any:
     """The lower or upper triangle of matrices, as IR."""
-    index = ctx.type(ShapedArray(aval.shape[-2:], INT32))
-    rows, columns = hlo.iota(index, 0), hlo.iota(index, 1)
+    rows, columns = (ctx.iota(ShapedArray(aval.shape[-2:], INT32), dim) for dim in (0, 1))
     first, second = (rows, columns) if lower else (columns, rows)
     kind = hlo.ComparisonTypeAttr.get("SIGNED")
     mask = hlo.compare(first, second, hlo.ComparisonDirectionAttr.get("GE"), compare_type=kind)

@@ -39,6 +39,7 @@ from phalanx.lax.linalg.triangular import triangular_solve
 from phalanx.lax.parts import conj, real
 from phalanx.lax.shape import concatenate
 from phalanx.lax.slicing import slice_in_dim
+from phalanx.symbolic import min_dim
 
 
 class Qr(Primitive, name="qr", multiple=True):
@@ -51,7 +52,7 @@ class Qr(Primitive, name="qr", multiple=True):
     def result(self, x, *, pivoting, full_matrices):
         check_matrices("lax.linalg.qr", x)
         *batch, m, n = x.shape
-        inner = m if full_matrices else min(m, n)
+        inner = m if full_matrices else min_dim(m, n)
         out = [ShapedArray((*batch, m, inner), x.dtype), ShapedArray((*batch, inner, n), x.dtype)]
         return [*out, ShapedArray((*batch, n), INT32)] if pivoting else out
 
@@ -61,7 +62,7 @@ class Qr(Primitive, name="qr", multiple=True):
     def lower(self, ctx, x, *, pivoting, full_matrices):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
-        num_batch, inner, small = len(batch), m if full_matrices else min(m, n), min(m, n)
+        num_batch, inner, small = len(batch), m if full_matrices else min_dim(m, n), min_dim(m, n)
         taus_aval = ShapedArray((*batch, small), aval.dtype)
         pivots_aval = ShapedArray((*batch, n), INT32)
         if pivoting:
@@ -75,11 +76,12 @@ class Qr(Primitive, name="qr", multiple=True):
         r = packed if inner == m else _leading(ctx, packed, aval, -2, inner)
         r = emit_triangle(ctx, r, r_aval, lower=False)
         q_aval = ctx.avals_out[0]
-        reflectors = _leading(ctx, packed, aval, -1, min(n, inner))
-        if inner > n:  # the remaining columns complete the basis
+        own = min_dim(n, inner)
+        reflectors = _leading(ctx, packed, aval, -1, own)
+        if inner != own:  # the remaining columns complete the basis
             zero = ctx.constant(0, ShapedArray((), aval.dtype))
             none = [0] * aval.ndim
-            reflectors = ctx.pad(reflectors, zero, none, [*none[:-1], inner - n], none, q_aval)
+            reflectors = ctx.pad(reflectors, zero, none, [*none[:-1], inner - own], none, q_aval)
         (q,) = lapack(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval], num_batch)
         return [q, r, hlo.subtract(pivots, ctx.constant(1, pivots_aval))] if pivoting else [q, r]
 
@@ -97,7 +99,7 @@ class Qr(Primitive, name="qr", multiple=True):
         q, r = out[:2]
         if pivoting:
             x_dot = transposed(take_rows(transposed(x_dot), out[2]))
-        k = min(m, n)
+        k = min_dim(m, n)
         lead, lead_dot = (v if n == k else slice_in_dim(v, 0, k, axis=np.ndim(v) - 1) for v in (r, x_dot))
         right = triangular_solve(lead, lead_dot)
         inner = matmul(adjoint(q), right)
@@ -108,7 +110,7 @@ class Qr(Primitive, name="qr", multiple=True):
             turn = add(turn, mul(sub(diag, conj(diag)), q.dtype.type(0.5)))
         q_dot = add(matmul(q, sub(turn, inner)), right)
         r_dot = matmul(sub(inner, turn), lead)
-        if n > k:
+        if n != k:
             rest_dot = slice_in_dim(x_dot, k, n, axis=np.ndim(x_dot) - 1)
             rest = slice_in_dim(r, k, n, axis=np.ndim(r) - 1)
             rest = sub(matmul(adjoint(q), rest_dot), matmul(turn, rest))

@@ -35,6 +35,7 @@ from phalanx.lax.linalg.matrices import (
     stack_roles,
 )
 from phalanx.lax.parts import conj, real
+from phalanx.symbolic import is_symbolic, min_dim
 
 
 class SvdAlgorithm(enum.Enum):
@@ -56,7 +57,7 @@ class Svd(Primitive, name="svd", multiple=True):
     def result(self, x, *, full_matrices, compute_uv, algorithm):
         check_matrices("lax.linalg.svd", x)
         *batch, m, n = x.shape
-        k = min(m, n)
+        k = min_dim(m, n)
         s = ShapedArray((*batch, k), real_of(x.dtype))
         if not compute_uv:
             return [s]
@@ -69,14 +70,15 @@ class Svd(Primitive, name="svd", multiple=True):
     def lower(self, ctx, x, *, full_matrices, compute_uv, algorithm):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
-        if min(m, n) == 0:
+        k = min_dim(m, n)
+        if k == 0:
             return [ctx.inline(_basis, avals=[], shape=a.shape, dtype=a.dtype)[0] for a in ctx.avals_out]
         num_batch = len(batch)
         s = ctx.avals_out[0]
         if compute_uv:
             u, vh = ctx.avals_out[1:]
         else:
-            u, vh = ShapedArray((*batch, m, min(m, n)), aval.dtype), ShapedArray((*batch, min(m, n), n), aval.dtype)
+            u, vh = ShapedArray((*batch, m, k), aval.dtype), ShapedArray((*batch, k, n), aval.dtype)
         mode = ("A" if full_matrices else "S") if compute_uv else "N"
         routine = "gesvd" if algorithm is SvdAlgorithm.QR else "gesdd"
         _, *out, report = lapack(
@@ -110,10 +112,10 @@ class Svd(Primitive, name="svd", multiple=True):
         v = adjoint(vh)
         u_dot, v_dot = matmul(u, u_turn), matmul(v, v_turn)
         inverse = div(s.dtype.type(1), s)
-        if m > n:  # u spans only part of its space: add what x_dot has outside
+        if is_symbolic(m - n) or m > n:  # u spans only part of its space: add what x_dot has outside
             moved = matmul(x_dot, v)
             u_dot = add(u_dot, scale_columns(sub(moved, matmul(u, inner)), inverse))
-        if n > m:
+        if is_symbolic(m - n) or n > m:
             moved = matmul(adjoint(x_dot), u)
             v_dot = add(v_dot, scale_columns(sub(moved, matmul(v, adjoint(inner))), inverse))
         return [s, u, vh], [s_dot, u_dot, adjoint(v_dot)]
