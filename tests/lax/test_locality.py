@@ -17,6 +17,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import ShapeDtypeStruct, lax
 from phalanx.core.aval import aval_of
+from phalanx.core.errors import RuleError
 from phalanx.core.primitive import Undefined
 from phalanx.core.trace import stage
 from phalanx.sharding import NamedSharding, P
@@ -251,6 +252,57 @@ def test_each_key_draws_where_it_is(mesh):
     keys = phalanx.device_put(phalanx.random.split(phalanx.random.key(0), 8), NamedSharding(mesh, P("x")))
     for draw in (phalanx.random.normal, lambda k, shape: phalanx.random.gamma(k, 2.0, shape)):
         assert_collectives(phalanx.vmap(lambda k, draw=draw: draw(k, (3,))), keys)
+
+
+def rounds_until(x, y):
+    """Rounds of a loop of scalars, of which each element has its own number, and what they end with."""
+    return lax.while_loop(lambda c: c[1] < y, lambda c: (c[0] + 1, 1.3 * c[1] + jnp.sin(c[1]) ** 2 + 0.1), (0, x))
+
+
+def test_each_element_of_a_mapped_loop_ends_by_itself(mesh):
+    """A `vmap` of a loop of scalars, over any dimensions and with its derivative, asks nobody."""
+    x, y = np.linspace(0, 1, 32, dtype=np.float32).reshape(8, 4), np.linspace(1, 30, 8, dtype=np.float32)
+    f = phalanx.vmap(phalanx.vmap(rounds_until, (0, None)))
+    want = [np.array([[rounds_until(a, b)[k] for a in row] for row, b in zip(x, y)]) for k in range(2)]
+    assert len(np.unique(want[0])) > 5
+    slope = lambda x, y: phalanx.jvp(lambda x: f(x, y)[1], (x,), (jnp.cos(x),))
+    for kind in (mesh, phalanx.make_mesh((4, 2), ("x", "y"))):  # Explicit axes too: the types tell the result's
+        placed = [phalanx.device_put(v, NamedSharding(kind, P(*s))) for v, s in ((x, ("x", "y")), (y, ("x",)))]
+        assert_collectives(f, *placed)
+        assert_collectives(slope, *placed)
+        for got, wanted in zip(phalanx.jit(f)(*placed), want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+            assert got.sharding.is_equivalent_to(NamedSharding(kind, P("x", "y")), 2)
+        for got, wanted in zip(phalanx.jit(slope)(*placed), slope(x, y), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    y_lin, pushed = phalanx.linearize(lambda x: f(x, y)[1], x)
+    for got, wanted in zip((y_lin, pushed(jnp.cos(x))), slope(x, y), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    remat = phalanx.checkpoint(lambda x: f(jnp.sin(x), y)[1])
+    np.testing.assert_allclose(phalanx.jit(lambda x: phalanx.linearize(remat, x)[0])(x), f(jnp.sin(x), y)[1], rtol=1e-5)
+    with pytest.raises(RuleError, match="reverse-mode differentiation of while_loop"):
+        phalanx.grad(lambda x: f(x, y)[1].sum())(x)
+    h = 1e-3  # where no element is about to take another round
+    np.testing.assert_allclose(slope(x, y)[1][0], (f(x + h * np.cos(x), y)[1] - f(x, y)[1])[0] / h, rtol=2e-2)
+    assert_collectives(
+        phalanx.vmap(phalanx.vmap(lambda x: lax.fori_loop(0, (9 * x).astype(int), lambda i, c: c * 2, x))), placed[0]
+    )
+    assert_collectives(lambda x: jnp.gcd((9 * x).astype(int), 6), placed[0])
+
+
+def test_loops_of_arrays_and_of_what_text_does_not_tell_stay_one_loop(mesh):
+    rows = phalanx.vmap(lambda v: lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, v))
+    asked = lambda x: phalanx.pure_callback(
+        np.sin, phalanx.ShapeDtypeStruct((), np.float32), x, vmap_method="sequential"
+    )
+    called = phalanx.vmap(lambda x: lax.while_loop(lambda c: c < 2, lambda c: c + asked(c) + 1, x))
+    x = np.linspace(0, 1, 8, dtype=np.float32)
+    assert "while_each" not in str(phalanx.make_jaxpr(rows)(x[:, None])) + str(phalanx.make_jaxpr(called)(x))
+    (c, *_) = collectives(rows, shape(mesh, (8, 4), ("x",)))
+    assert c.kind == "all-reduce" and c.bytes <= 2
+    np.testing.assert_allclose(
+        called(x), [functools.reduce(lambda c, _: c + np.sin(c) + 1 if c < 2 else c, range(3), v) for v in x]
+    )
 
 
 def test_pieces_are_found_inside_programs_and_derivatives(mesh):

@@ -61,6 +61,11 @@ def mapped(fun, in_specs, out_specs, **options):
     return call
 
 
+def halved_below(x, y):
+    """`x`, halved until it is less than a hundredth of `y`."""
+    return lax.while_loop(lambda c: c * 100 > y, lambda c: c / 2, x)
+
+
 X, W, XS, INDEX = numbers(4, 6), numbers(6, 8), numbers(3, 4, 6), np.int32(1)
 
 # One call of each primitive that holds a program, its arguments, and what its roles print as.
@@ -109,6 +114,9 @@ CALLS = {
     ),
     "while any": (
         lambda x: lax.while_loop(lambda c: (c > 0).any(), lambda c: c - 1, x), (X,), "[(0, 1)], [(0, 1)], reduced={}, whole={0, 1}"
+    ),
+    "while_each": (
+        lambda x, y: phalanx.vmap(phalanx.vmap(halved_below), (0, None))(x, y), (X, numbers(6)), "[(0,), (1, 0)], [(1, 0)], reduced={}, whole=set()"
     ),
     "scan": (
         lambda h, xs: lax.scan(lambda h, x: (h + x, (h * x).sum(1)), h, xs), (X, XS),

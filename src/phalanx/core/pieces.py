@@ -8,6 +8,7 @@ operation is lowered anew for the pieces. Called by `core.lowering`.
 
 from __future__ import annotations
 
+import enum
 import math
 import threading
 import weakref
@@ -80,6 +81,21 @@ class _Operation:
 _operations: weakref.WeakValueDictionary[str, _Operation] = weakref.WeakValueDictionary()
 _registered: set[str] = set()
 _lock = threading.Lock()
+
+
+# Parameters that print as what they are; functions and other objects only print their names.
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
+
+
+def is_told_by_text(program: Jaxpr) -> bool:
+    """Whether a program's text, by which a call of it is known again, says all of it."""
+
+    def is_plain(value: Any) -> bool:
+        if isinstance(value, tuple | frozenset):
+            return all(map(is_plain, value))
+        return is_told_by_text(value) if type(value) is Jaxpr else isinstance(value, _PLAIN)
+
+    return not program.consts and all(is_plain(value) for eqn in program.eqns for value in eqn.params.values())
 
 
 def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:

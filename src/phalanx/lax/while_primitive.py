@@ -1,7 +1,7 @@
-"""The primitive `while`, with every rule; and the emission of a StableHLO loop, which `scan` shares.
+"""The primitives `while` and `while_each`, with every rule; and the emission of a StableHLO loop, which `scan` shares.
 
 Its length is not known, so that what has tangents runs the whole loop again and nothing is transposed. `loops.py` binds
-it.
+it. A `vmap` of a loop of scalars is `while_each`, which does not make devices wait for each other.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import effects as fx
-from phalanx.core.aval import token_aval
+from phalanx.core.aval import aval_of, token_aval
+from phalanx.core.dtypes import KeyDtype
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
-from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, named_axes, run_program
+from phalanx.core.pieces import is_told_by_text
+from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
@@ -26,10 +28,10 @@ from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
-from phalanx.transforms.batching import Axis, batch_program, front_dims
+from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace
-from phalanx.transforms.linearization import join_tangents
+from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.partial_eval import Policy, split_program
 
 
@@ -197,9 +199,20 @@ class While(Primitive, name="while", multiple=True):
             mend="use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)",
         )
 
-    def batch_axis(
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple:
+        mapped = [d is not None for d in dims]
+        if _is_of_scalars(params["cond"], params["body"]) and _ends_by_example(axis, mapped, **params):
+            params |= {
+                name: _untyped(params[name]) for name in ("cond", "body")
+            }  # The roles say how results are split.
+            out = while_each_p(*axis.to_fronts(args, dims), levels=(tuple(mapped),), **params)
+            return out, [0] * len(out)
+        return self.mapped(axis, args, dims, **params)
+
+    def mapped(
         self, axis: Axis, args: Any, dims: Any, *, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
     ) -> tuple:
+        """The results as one loop for all examples, and their mapped dimensions; as `batch_axis`."""
         sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
         mapped = [d is not None for d in dims]
         m_cond, m_body, m_init = groups_of(mapped, sizes)
@@ -268,6 +281,127 @@ class While(Primitive, name="while", multiple=True):
 while_p = While()
 
 
+class WhileEach(Primitive, name="while_each", multiple=True):
+    """Loops of scalars, one for each element: any[*e] each -> any[*e] each.
+
+    What a `vmap` of `while` is where the condition is the example's own. The parameters are those of the one loop;
+    `levels` says for each `vmap`, innermost first, which operands it maps, and their mapped dimensions stand in front.
+    Over several devices each runs until its own elements are done.
+    """
+
+    holds_program = True
+    by_pieces = True
+    batch = None
+    transpose = While.transpose
+
+    def result(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> list:
+        shape = tuple(reversed(_sizes([a.shape for a in avals], levels)))
+        axes = joint_varying(avals)
+        return [a.with_shape(shape).with_varying(a.varying | axes) for a in body.out_avals]
+
+    def roles(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> Roles:
+        front = range(len(levels) - 1, -1, -1)
+        operands = [[n for n in front if levels[n][i]] for i in range(len(avals))]
+        return Roles(operands, [front for _ in body.outvars])
+
+    def lower(self, ctx: Any, *operands: Any, levels: tuple, **params: Any) -> list:
+        def one_loop(axis: Axis, xs: Any, dims: Any) -> tuple:
+            return while_p.mapped(axis, xs, dims, **params)
+
+        return ctx.inline(lambda *xs: _nested(one_loop, xs, levels), *operands)
+
+    def jvp(self, primals: Any, tangents: Any, *, levels: tuple, **params: Any) -> tuple:
+        nonzero, given = split_tangents(tangents)
+        has: list[bool] = []
+
+        def one(*xs: Any) -> list:
+            x = xs[: len(primals)]
+            out, out_dot = while_p.jvp(x, join_tangents([aval_of(v) for v in x], nonzero, xs[len(x) :]), **params)
+            has[:], nonzero_dot = split_tangents(out_dot)
+            return [*out, *nonzero_dot]
+
+        wide = [(*level, *chosen(level, nonzero)) for level in levels]
+        out = _nested(lambda axis, xs, dims: vmap_flat(one, xs, dims, axis), [*primals, *given], wide)
+        count = len(params["body"].outvars)
+        return out[:count], join_tangents([aval_of(y) for y in out[:count]], has, out[count:])
+
+    def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
+        """As for `while`: the primal part runs now."""
+        known_in, known, smaller = _known_each(params, [trace.is_unknown(x) for x in args])
+        ready = iter(self(*chosen(args, known_in), **smaller) if any(known) else ())
+        atoms = [trace.atom(x) for x in args]
+        later = trace.record(self, atoms, tuple(a.aval for a in atoms), params)
+        return [next(ready) if k else x for x, k in zip(later, known, strict=True)]
+
+    def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        """The known part of the loops, and the whole of them, which waits."""
+        known_in, known, smaller = _known_each(eqn.params, unknown)
+        if not any(known):
+            return None, eqn, []
+        ins, outs = chosen(eqn.invars, known_in), chosen(eqn.outvars, known)
+        fresh = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, known, strict=True)]
+        return eqn.replace(invars=ins, outvars=outs, params=smaller), eqn.replace(outvars=fresh), []
+
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, levels: tuple, **params: Any) -> tuple:
+        out = self(*axis.to_fronts(args, dims), levels=(*levels, tuple([d is not None for d in dims])), **params)
+        return out, [0] * len(out)
+
+
+while_each_p = WhileEach()
+
+
+def _is_of_scalars(cond: Jaxpr, body: Jaxpr) -> bool:
+    """Whether all that a loop reads and carries are plain scalars, and its text says all that it does."""
+
+    def find() -> bool:
+        avals = [*cond.in_avals, *body.in_avals]
+        is_plain = all(a.shape == () and type(a.dtype) is not KeyDtype for a in avals)
+        programs = (cond, body)
+        return is_plain and all(not (p.effects or named_axes(p)) and is_told_by_text(p) for p in programs)
+
+    return body.derive(("of scalars", cond), find)
+
+
+def _untyped(program: Jaxpr) -> Jaxpr:
+    """A program of scalars whose types say nothing of Explicit axes."""
+    if all(a.sharding is None for a in (*program.in_avals, *program.out_avals)):
+        return program
+    avals = [a.unsharded() for a in program.in_avals]
+    return program.derive("untyped", lambda: stage(lambda *xs: run_program(program, *xs), avals, program.debug_name))
+
+
+def _ends_by_example(
+    axis: Axis, mapped: Sequence[bool], cond: Jaxpr, body: Jaxpr, num_cond_consts: int, **_: Any
+) -> bool:
+    """Whether the condition is another one for each example."""
+    m_cond, m_rest = mapped[:num_cond_consts], mapped[num_cond_consts:]
+    count = len(body.outvars)
+    m_body, m_init = m_rest[: len(m_rest) - count], m_rest[len(m_rest) - count :]
+    step = lambda m_carry: batch_program(body, axis, [*m_body, *m_carry], m_carry)
+    _, m_carry = fixpoint(m_init, step)
+    return batch_program(cond, axis, [*m_cond, *m_carry])[1][0]
+
+
+def _sizes(shapes: Sequence[tuple], levels: Sequence[Sequence[bool]]) -> list:
+    """The number of examples of each level."""
+    found = []
+    for n, level in enumerate(levels):
+        i = next(i for i, is_mapped in enumerate(level) if is_mapped)
+        found.append(shapes[i][sum(outer[i] for outer in levels[n + 1 :])])
+    return found
+
+
+def _nested(innermost: Callable, xs: Sequence[Any], levels: Sequence[Sequence[bool]]) -> list:
+    """Map over all levels, the outermost first; `innermost` takes an axis, operands and their mapped dimensions."""
+    axis = Axis(_sizes([aval_of(x).shape for x in xs], levels)[-1])
+    dims = front_dims(levels[-1])
+    if len(levels) == 1:
+        out, out_dims = innermost(axis, xs, dims)
+    else:
+        out, out_dims = vmap_flat(lambda *ys: _nested(innermost, ys, levels[:-1]), xs, dims, axis)
+    return [axis.to_front(y, d) for y, d in zip(out, out_dims, strict=True)]
+
+
 def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> tuple[Jaxpr, Jaxpr]:
     """The condition and body of a loop that runs while any example wants to, keeping the others as they are.
 
@@ -317,6 +451,16 @@ def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], lis
         known,
         {"cond": keep_cond, "body": smaller, "num_cond_consts": c, "num_body_consts": sum(kept[:b])},
     )
+
+
+def _known_each(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
+    """`_known_while` of mapped loops; nothing is known where unknown operands alone have a mapped dimension."""
+    one = {name: value for name, value in params.items() if name != "levels"}
+    known_in, known, smaller = _known_while(one, unknown)
+    levels = tuple([tuple(chosen(level, known_in)) for level in params["levels"]])
+    if not all(any(level) for level in levels):
+        known = [False] * len(known)
+    return known_in, known, smaller | {"levels": levels}
 
 
 def _split_while(params: dict, unknown: Sequence[bool]) -> tuple[Callable, list[bool]]:

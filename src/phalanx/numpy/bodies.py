@@ -12,6 +12,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.numpy.operands import SCALAR_KINDS, as_array, broadcast_to_shape, cast, scalar_of
+from phalanx.transforms import vmap
 
 
 def dtype_of(*xs: Any) -> Any:
@@ -329,7 +330,7 @@ def copysign(x: Any, y: Any) -> Any:
 
 
 def gcd(x: Any, y: Any) -> Any:
-    """The greatest common divisor, by Euclid's algorithm on all elements at once."""
+    """The greatest common divisor, by Euclid's algorithm on each element."""
     dtype = dtype_of(x, y)
     shape = np.broadcast_shapes(np.shape(x), np.shape(y))
     x, y = (
@@ -337,16 +338,12 @@ def gcd(x: Any, y: Any) -> Any:
     )
     zero = scalar_of(0, dtype)
 
-    def goes_on(xy: tuple) -> Any:
-        return lax.reduce_or(lax.ne_p(xy[1], zero), tuple(range(len(shape))))
+    def one(x: Any, y: Any) -> Any:
+        return lax.while_loop(lambda xy: lax.ne_p(xy[1], zero), lambda xy: (xy[1], lax.rem_p(*xy)), (x, y))[0]
 
-    def step(xy: tuple) -> tuple:
-        x, y = xy
-        done = lax.eq_p(y, zero)
-        rest = lax.rem_p(x, choose(done, 1, y))
-        return choose(done, x, y), choose(done, zero, rest)
-
-    return lax.while_loop(goes_on, step, (x, y))[0]
+    for _ in shape:
+        one = vmap(one)
+    return one(x, y)
 
 
 def lcm(x: Any, y: Any) -> Any:
