@@ -10,6 +10,7 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, testing
+from phalanx.core import dispatch
 from phalanx.core.checker import ProgramError, check_jaxpr
 from phalanx.core.errors import (
     ArgumentError,
@@ -20,6 +21,7 @@ from phalanx.core.errors import (
     TreeError,
     UnboundAxisError,
 )
+from phalanx.core.jaxpr import are_alike
 from phalanx.core.lowering import lower_program
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
@@ -692,6 +694,27 @@ def test_an_array_reached_by_an_attribute_is_read_at_each_call(over):
     model.w = 3 * model.w
     assert f(A).sum() == 3 * A.sum()
     assert phalanx.grad(lambda w: setattr(model, "w", w) or f(A).sum())(model.w).tolist() == A.sum(0).tolist()
+
+
+def test_an_array_reached_otherwise_costs_no_compiling_again(over, monkeypatch):
+    values = [jnp.ones(4), 2 * jnp.ones(4), 3 * jnp.ones(4)]
+    f = over(lambda a: a * phalanx.jit(lambda w: -w)(values[0]) + 2.5, in_specs=P("x"), out_specs=P("x"))
+    np.testing.assert_allclose(f(A), 2.5 - A)
+    monkeypatch.setattr(dispatch, "lower", lambda *_, **__: pytest.fail("compiled anew"))
+    for i in (1, 2):
+        values[0] = values[i]
+        np.testing.assert_allclose(f(A), 2.5 - (i + 1) * A)
+
+
+def test_programs_are_alike_that_compute_the_same_of_their_constants():
+    def program(w, by=2.0, last=jnp.sin):
+        return phalanx.make_jaxpr(lambda x: lax.cond(x[0] > 0, last, jnp.cos, x * w * by))(jnp.ones(3))
+
+    first = program(jnp.ones(3))
+    assert are_alike(first, program(jnp.zeros(3)))
+    assert not are_alike(first, program(jnp.ones(1)))
+    assert not are_alike(first, program(jnp.ones(3), by=-2.0))
+    assert not are_alike(first, program(jnp.ones(3), last=jnp.tan))
 
 
 def test_a_spec_of_none_gives_every_device_the_whole(over):

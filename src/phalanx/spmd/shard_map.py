@@ -15,7 +15,7 @@ from typing import Any
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.jaxpr import Jaxpr, are_alike
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.engine.frames import boundary
@@ -162,11 +162,13 @@ class _Mapped:
         # A function that closes over something else by now is another function.
         cells = _cells(self.fun)
         key = (tree, avals, state.context, tuple(map(id, cells)))
-        found = self.programs.get(key)
-        if found is None:
+        before = found = self.programs.get(key)
+        # An array that was reached otherwise, by an attribute or a global, may be another one at each call.
+        if before is None or not all(any(c is x for x in cells) for c in before[0].consts):
             found = (*self._trace(args, avals, tree), cells)
-            # An array that was reached otherwise, by an attribute or a global, may be another one at the next call.
-            if all(any(c is x for x in cells) and not isinstance(c, Tracer) for c in found[0].consts):
+            if before is not None and before[1:5] == found[1:5] and are_alike(before[0], found[0]):
+                found[0].derive("hoisted", lambda: before[0].derive("hoisted", before[0].hoist))
+            if not any(isinstance(c, Tracer) for c in found[0].consts):
                 self.programs[key] = found
         program, ins, outs, out_tree, view, _ = found
         return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
