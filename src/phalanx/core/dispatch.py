@@ -729,7 +729,7 @@ def _finish_function(fun: Callable, entry: tuple, leaves: list) -> Any:
 _function_caches: list[dict] = []
 
 
-class _Static:
+class Static:
     """A leaf whose value is part of the key; compared by type too, since 1 is not True."""
 
     __slots__ = ("value",)
@@ -741,13 +741,16 @@ class _Static:
         return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is _Static and type(self.value) is type(other.value) and self.value == other.value
+        return type(other) is Static and type(self.value) is type(other.value) and self.value == other.value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 def _leaf_type(x: Any) -> Any:
     if type(x) in (int, float, complex, bool) or isinstance(x, np.ndarray | np.generic) or hasattr(x, "aval"):
         return concrete_type(x)
-    return _Static(x)
+    return Static(x)
 
 
 def _prepare_function(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.aval import aval_at, aval_of
+from phalanx.core.dispatch import Static
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -93,24 +94,6 @@ class CallArguments(NamedTuple):
                 out.extend(range(start, start + count))
             start += count
         return tuple(out)
-
-
-class Static:
-    """A static argument's value, compared by type too, since 1 is not True."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Static and type(self.value) is type(other.value) and self.value == other.value
-
-    def __repr__(self) -> str:
-        return repr(self.value)
 
 
 class Signature:
