@@ -93,3 +93,12 @@ def test_a_call_is_recorded_as_few_operations(function, count):
 
 def test_the_seat_is_taken():
     assert Operators.__add__ is methods()["__add__"] or callable(Operators.__add__)
+
+
+@pytest.mark.parametrize("dtype", "bool int8 uint8 int16 uint16 uint32 float16 bfloat16 complex64".split())
+def test_operators_take_numpy_scalars_of_the_same_dtype(dtype):
+    x = jnp.ones(2, dtype)
+    one = x.dtype.type(1)
+    for out in (x * one, one * x, x[0] * one, phalanx.jit(lambda x: x * one)(x)):
+        assert out.dtype == dtype and np.all(np.asarray(out).astype(complex) == 1)
+    assert (x == one).all()

@@ -517,7 +517,7 @@ _MAX_SCALARS = 4096
 
 def scalar_array(x: Any) -> Any:
     """A scalar as the array that the same scalar became before; anything else as it is."""
-    if type(x) not in _SCALAR_KINDS:
+    if type(x) not in _SCALAR_KINDS and not isinstance(x, np.generic):
         return x
     key = (type(x), x or repr(x), state.context)  # 0.0 equals -0.0; their texts differ
     found = _scalar_arrays.get(key)
