@@ -207,6 +207,9 @@ def test_no_rows_and_names_that_are_none_are_refused():
         phalanx.pmap(lambda x: x)(np.ones((0, 3)))
     with pytest.raises(ArgumentTypeError, match=r"pmap of <lambda>, axis_name: expected one name, .* got \['i'\]"):
         phalanx.pmap(lambda x: x, axis_name=["i"])
+    with pytest.raises(ArgumentTypeError) as error:
+        phalanx.vmap(lambda x: x, axis_name=["i"])
+    assert str(error.value) == "vmap, axis_name: expected one name, such as 'batch', got ['i'].\n  To mend: pass a str."
 
 
 def test_a_soft_pmap_inside_another_is_vectorised():

@@ -159,6 +159,20 @@ def check_function(where: str, fun: Any) -> None:
         raise ArgumentTypeError(where, expected="a function", got=repr(fun), mend="pass a function")
 
 
+def check_axis_name(where: str, name: Any) -> None:
+    """Refuse what can be no name of an axis.
+
+    Raises:
+      ArgumentTypeError: `name` is not hashable.
+    """
+    try:
+        hash(name)
+    except TypeError:
+        raise ArgumentTypeError(
+            where, expected="one name, such as 'batch'", got=repr(name), mend="pass a str"
+        ) from None
+
+
 def _described(tracer: str, origin: str | None) -> str:
     """Name a traced value and the line that made it."""
     return f"{tracer}, made at {origin}" if origin else tracer

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core.array import ArrayType
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, check_function
+from phalanx.core.errors import ArgumentError, check_axis_name, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
@@ -95,10 +95,7 @@ class Rows(Jit):
     ):
         super().__init__(fun, signature)
         self._what = f"{what} of {self._name}"
-        if not isinstance(axis_name, Hashable):
-            raise ArgumentTypeError(
-                f"{self._what}, axis_name", expected="one name, such as 'batch'", got=repr(axis_name), mend="pass a str"
-            )
+        check_axis_name(f"{self._what}, axis_name", axis_name)
         self._axis_name = axis_name
         static = signature.static_argnums
         is_listed = isinstance(in_axes, tuple | list)

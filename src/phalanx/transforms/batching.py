@@ -17,7 +17,14 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state, state_extra
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ShardingError,
+    check_axis_name,
+    check_function,
+)
 from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.trace import Trace, Tracer, check_leaks, stage
@@ -268,6 +275,7 @@ def vmap(
     check_function("vmap, argument fun", fun)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
+    check_axis_name("vmap, axis_name", axis_name)
     spmd_axis_name = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
 
     @boundary
