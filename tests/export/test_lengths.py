@@ -150,7 +150,9 @@ NOT = [
 SLOW = {"linalg", "attention", "attention causal", "conv grad", "conv transpose", "hessian", "pool grad", "random split",
         "percentile", "gather rows", "clip", "searchsorted", "index", "concat", "conv valid", "mean var", "scan grad", "linalg n", "linalg n, m",
         "linalg gradients", "multivariate", "unique rows", "cumulative jvp", "shuffle rows", "choice", "sets", "random of a plane",
-        "repeat to length", "jacobian of two", "linalg tall", "pad by the size", "qdwh", "spaces", "ranges"}  # fmt: skip
+        "repeat to length", "jacobian of two", "linalg tall", "pad by the size", "qdwh", "spaces", "ranges",
+        "cumulative gradients", "histogram", "unique counts", "pad odd", "pad mirrored often", "top_k n", "bits", "segments",
+        "attention depth", "map in batches", "windows of signals", "polyval", "packbits", "insert and delete"}  # fmt: skip
 
 
 def exported(case):
