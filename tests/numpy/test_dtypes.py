@@ -98,3 +98,10 @@ def test_indices_along_an_axis_that_do_not_wrap():
     assert jnp.take_along_axis(x, index, 0).tolist() == [0.0, 2.0]
     assert jnp.take_along_axis(x, index, 0, mode="clip", wrap_negative_indices=False).tolist() == [0.0, 0.0]
     assert jnp.isnan(jnp.take_along_axis(x, index, 0, wrap_negative_indices=False)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["max", "min", "ptp"])
+def test_extremes_of_complex_numbers_go_by_real_then_imaginary_part(name):
+    z = np.array([[1 + 2j, 1 - 1j, 0.5 + 9j], [-1j, 2, 2 + 1j]], np.complex64)
+    for axis in (None, 0, 1):
+        np.testing.assert_allclose(getattr(jnp, name)(z, axis=axis), getattr(np, name)(z, axis=axis))

@@ -217,6 +217,9 @@ def _any_complex(op: Callable) -> Callable:
     def reduce(x: Any, axes: tuple) -> Any:
         if x.dtype == np.bool_:
             return (lax.reduce_or if op is lax.reduce_max else lax.reduce_and)(x, axes)
+        if x.dtype.kind == "c":  # by real part, then by imaginary part, as NumPy orders them
+            worst, better = (-np.inf, lax.max) if op is lax.reduce_max else (np.inf, lax.min)
+            return lax.reduce(x, x.dtype.type(complex(worst, worst)), lambda a, b: better(a, b), axes)
         return op(x, axes)
 
     return reduce
