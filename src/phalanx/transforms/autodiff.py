@@ -390,10 +390,10 @@ def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[t
 def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callable[[], str]) -> None:
     aval = aval_at(x, where)
     if holomorphic:
-        _check_kind(aval, np.complexfloating, where(), "convert the argument to complex64, or drop holomorphic")
+        _check_kind(aval, np.complexfloating, where, "convert the argument to complex64, or drop holomorphic")
     elif not allow_int:
         mend = "convert the argument to float32, choose others by argnums, or pass allow_int=True"
-        _check_kind(aval, np.inexact, where(), mend)
+        _check_kind(aval, np.inexact, where, mend)
 
 
 def _check_forward_input(x: Any, holomorphic: bool, where: Callable[[], str]) -> None:
@@ -425,10 +425,10 @@ def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -
             mend="reduce it with .sum() or .mean(), or use jacrev, jacfwd or vjp for array results",
         )
     if holomorphic:
-        _check_kind(aval, np.complexfloating, where, "drop holomorphic, or return a complex value")
+        _check_kind(aval, np.complexfloating, lambda: where, "drop holomorphic, or return a complex value")
     else:
         mend = "return a real value (for complex functions use holomorphic=True, vjp or jvp)"
-        _check_kind(aval, np.floating, where, mend)
+        _check_kind(aval, np.floating, lambda: where, mend)
 
 
 _KINDS = {
@@ -438,9 +438,10 @@ _KINDS = {
 }
 
 
-def _check_kind(aval: ShapedArray, kind: Any, where: str, mend: str) -> None:
+def _check_kind(aval: ShapedArray, kind: Any, where: Callable[[], str], mend: str) -> None:
+    # Where it is, is worked out for the message only: the path of each of many leaves would cost their square.
     if dtypes.is_extended(aval.dtype) or not dtypes.issubdtype(aval.dtype, kind):
-        raise DTypeError(where, expected=_KINDS[kind], got=aval.str_short(), mend=mend)
+        raise DTypeError(where(), expected=_KINDS[kind], got=aval.str_short(), mend=mend)
 
 
 class _NotScalarError(ArgumentError, TypeError):
