@@ -151,3 +151,18 @@ def test_a_mesh_of_some_devices():
     y = phalanx.jit(lambda v: v.T @ v)(x)
     assert {d.id for d in y.devices()} == {2, 3, 4, 5}
     np.testing.assert_allclose(y, X.T @ X, rtol=1e-5)
+
+
+def test_what_nothing_places_lies_whole_on_the_mesh_that_the_user_set():
+    mesh = phalanx.make_mesh((4, 2), ("x", "y"))
+    with phalanx.set_mesh(mesh):
+        made = phalanx.jit(lambda key: phalanx.random.normal(key, (8, 8)))(phalanx.random.key(0))
+        doubled = phalanx.jit(lambda x: 2 * x)(np.ones(3, np.float32))
+        lowered = phalanx.jit(lambda x: 2 * x).lower(phalanx.ShapeDtypeStruct((3,), np.float32))
+    for x in (made, doubled):
+        assert x.sharding.mesh.shape == mesh.shape and x.sharding.is_fully_replicated and x.committed
+    assert lowered.compile().input_shardings[0][0].is_fully_replicated
+    np.testing.assert_array_equal(made, phalanx.random.normal(phalanx.random.key(0), (8, 8)))
+    one = phalanx.device_put(np.ones(3, np.float32), phalanx.devices()[1])
+    with phalanx.set_mesh(mesh):  # What is committed stays.
+        assert phalanx.jit(lambda x: 2 * x)(one).devices() == {phalanx.devices()[1]}

@@ -14,6 +14,7 @@ import numpy as np
 from phalanx.core import dispatch, placement
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
 from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal
@@ -21,7 +22,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import Tracer
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
-from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding
+from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec
 from phalanx.tree import keystr, tree_flatten_with_path, tree_map
 
 
@@ -108,12 +109,12 @@ def resolve(
     wanted = next((s for s in (*declared, *out_declared) if s is not None), None)
     if wanted is None:
         wanted = named_sharding(program)
-    if wanted is None:
-        devices, committed = common_devices(types, names)
-        if devices is None:
-            devices = tuple(placement.default_sharding().device_set)
-    else:
-        devices, committed = tuple(wanted._device_assignment), True
+    devices, committed = common_devices(types, names) if wanted is None else (None, True)
+    if devices is None and wanted is None and isinstance(state.context.mesh, Mesh):
+        # Nothing says where, but the user does.
+        wanted, committed = NamedSharding(state.context.mesh, PartitionSpec()), True
+    if devices is None:
+        devices = tuple((wanted or placement.default_sharding())._device_assignment)
     whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
     pieces = _read_in_pieces(program, devices)
     out = []
