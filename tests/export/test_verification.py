@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import struct
 import sys
 
@@ -72,8 +73,8 @@ def test_a_signal_a_limit_and_a_silent_end_are_told_apart():
 
 
 def test_a_child_that_does_not_start_is_no_fault_of_the_artifact(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["nowhere"])
-    with pytest.raises(RuntimeError, match=r"^the process that parses programs did not start: ModuleNotFoundError"):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(RuntimeError, match=r"^the process that parses programs did not start: 1$"):
         isolated.parse_isolated([program_of("v1-trees")])
 
 

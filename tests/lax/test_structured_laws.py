@@ -2,8 +2,10 @@
 
 import functools
 
+import numpy as np
 import pytest
 from tests.lax import laws
+from tests.lax.cases import Case as TableCase
 from tests.lax.structured_cases import CASES
 from tests.lax.structured_checks import (
     Case,
@@ -18,9 +20,11 @@ from tests.lax.structured_checks import (
 
 import phalanx
 from phalanx.core.primitive import registry
+from phalanx.lax.conv import conv_general_dilated_p, grouped_conv_p
 
 MODULES = ("dot", "conv", "gather", "scatter", "dynamic_slice", "windows", "fft", "rng", "linalg")
 ELSEWHERE = {
+    "grouped_conv": "what a convolution in groups is lowered to: the test below, and tests/lax/test_locality.py",
     "rng_bit_generator": "its results are compared with nothing: tests/lax/test_structured.py",
     "rng_uniform": "its results are not reproducible",
     "select_and_gather_add": "made by the derivative of maxima: the derivatives of reduce_window",
@@ -89,3 +93,17 @@ def names_in_cases() -> set[str]:
 @pytest.mark.parametrize("name", sorted(n for n, p in registry.items() if is_ours(p) and n not in ELSEWHERE))
 def test_every_primitive_has_a_case(name):
     assert name in names_in_cases()
+
+
+@pytest.mark.parametrize("numbers", [((0, 1, 2), (0, 1, 2), (0, 1, 2)), ((0, 2, 1), (2, 1, 0), (0, 2, 1))], ids=str)
+def test_groups_that_are_a_dimension_are_those_of_the_convolution(numbers):
+    lhs, rhs, out = numbers
+    x, w = np.random.default_rng(0).normal(size=(2, 6, 7)), np.random.default_rng(1).normal(size=(4, 3, 3))
+    x, w = (np.transpose(a, np.argsort(spec)) for a, spec in ((x, lhs), (w, rhs)))
+    params = dict(window_strides=(1,), padding=((1, 1),), lhs_dilation=(1,), rhs_dilation=(1,), precision=None)
+    params |= dict(preferred_element_type=None, dimension_numbers=numbers)
+    whole = conv_general_dilated_p(x, w, feature_group_count=2, batch_group_count=1, **params)
+    args = [np.reshape(a, (*a.shape[:d], 2, -1, *a.shape[d + 1 :])) for a, d in ((x, lhs[1]), (w, rhs[0]))]
+    grouped = grouped_conv_p(*args, **params)
+    np.testing.assert_allclose(np.reshape(grouped, whole.shape), whole, rtol=1e-12)
+    laws.check_roles(TableCase(grouped_conv_p, tuple(args), params))
