@@ -171,24 +171,6 @@ def check_second_order(case: Case) -> None:
     assert_close(got, differences(gradient, x, x_dot), 10 * case.tol, "second tangent")
 
 
-def equations(case: Case, wanted: Callable) -> list:
-    """The applications of the wanted primitives in a case, with their operands, as cases of the laws."""
-    from tests.lax.cases import Case as Application
-
-    program = phalanx.make_jaxpr(case.flat())(*case.args)
-    values = dict(zip(program.constvars, program.consts, strict=True)) | dict(
-        zip(program.invars, case.args, strict=True)
-    )
-    found = []
-    for eqn in program.eqns:
-        operands = [np.asarray(v.value if hasattr(v, "value") else values[v]) for v in eqn.invars]
-        out = eqn.primitive(*operands, **eqn.params)
-        values |= zip(eqn.outvars, out if eqn.primitive.multiple else [out], strict=True)
-        if wanted(eqn.primitive):
-            found.append(Application(eqn.primitive, tuple(operands), dict(eqn.params)))
-    return found
-
-
 def check_batched(case: Case) -> None:
     """A mapped call equals a loop, for every choice of mapped arguments and some places of the mapped dimension."""
     rng = np.random.default_rng(4)

@@ -98,6 +98,7 @@ def test_the_type_of_a_result_follows_the_role_that_is_split(case):
     check_type(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in first_of_each()])
 def test_operands_split_along_a_role_give_the_whole_placed_as_its_type_says(case):
     assert check_value(case) > 0

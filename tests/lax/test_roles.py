@@ -28,6 +28,7 @@ def test_pieces_along_a_role_make_the_whole(case):
     laws.check_roles(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", structured_cases.CASES, ids=[c.name for c in structured_cases.CASES])
 def test_pieces_along_a_role_of_structured_operations_make_the_whole(call):
     for case in equations(call.flat(), call.args, call.name):

@@ -4,8 +4,9 @@ import functools
 
 import numpy as np
 import pytest
+from tests.lax import cases as cases_of_one
 from tests.lax import laws
-from tests.lax.cases import Case as TableCase
+from tests.lax.recorded import equations
 from tests.lax.structured_cases import CASES
 from tests.lax.structured_checks import (
     Case,
@@ -15,7 +16,6 @@ from tests.lax.structured_checks import (
     check_peer,
     check_second_order,
     check_staged,
-    equations,
 )
 
 import phalanx
@@ -78,16 +78,11 @@ def test_mapping_is_a_loop(case: Case):
     check_batched(case)
 
 
-@cases(lambda c: True)
-def test_pieces_along_a_role_make_the_whole(case: Case):
-    for equation in equations(case, is_ours):
-        laws.check_roles(equation)
-
-
 @functools.cache
 def names_in_cases() -> set[str]:
     with phalanx.enable_x64(True):
-        return {e.primitive.name for case in CASES for e in equations(case, is_ours)}
+        recorded = [e for case in CASES for e in equations(case.flat(), case.args, case.name)]
+    return {c.primitive.name for c in (*recorded, *cases_of_one.CASES)}
 
 
 @pytest.mark.parametrize("name", sorted(n for n, p in registry.items() if is_ours(p) and n not in ELSEWHERE))
@@ -106,4 +101,4 @@ def test_groups_that_are_a_dimension_are_those_of_the_convolution(numbers):
     args = [np.reshape(a, (*a.shape[:d], 2, -1, *a.shape[d + 1 :])) for a, d in ((x, lhs[1]), (w, rhs[0]))]
     grouped = grouped_conv_p(*args, **params)
     np.testing.assert_allclose(np.reshape(grouped, whole.shape), whole, rtol=1e-12)
-    laws.check_roles(TableCase(grouped_conv_p, tuple(args), params))
+    laws.check_roles(cases_of_one.Case(grouped_conv_p, tuple(args), params))

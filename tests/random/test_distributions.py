@@ -109,6 +109,7 @@ CONTINUOUS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "impl"),
     [*((name, "threefry2x32") for name in CONTINUOUS), ("normal", "rbg"), ("gamma", "rbg"), ("normal", "unsafe_rbg")],

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def splits(draw):
     return sizes, names, P(*(tuple(axes) or None for axes in dims)), shape
 
 
+@pytest.mark.slow
 @settings(max_examples=14, deadline=None)
 @given(splits(), st.booleans())
 def test_pieces_joined_are_the_whole(split, check):
