@@ -131,7 +131,7 @@ class Jit:
         if types == known_types and state.context is context and tree == known_tree:
             return leaves, *work
         if open_known is not None and tree != known_tree:  # To try and fail is dear: this function shall not again.
-            self._opens_alike = False
+            self._opens_alike, self._last[0] = False, _NO_HIT
         try:
             entry = self._calls.get((tree, tuple(types), state.context))
         except TypeError:  # a static argument that cannot be part of a key
