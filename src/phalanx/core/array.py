@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
 from phalanx.core.legacy_access import LegacyAccess
 from phalanx.core.operators import Operators
@@ -378,17 +378,6 @@ def raise_callback_error(error: Exception) -> None:
     """Raise the exception of a host callback in place of the engine's report of it, if it is one."""
     if isinstance(error, XlaRuntimeError) and (cause := user_error(error)) is not error:
         raise cause from None
-
-
-def type_of(x: Any) -> ArrayType:
-    """The type of a concrete argument, arrays and host data alike.
-
-    Raises:
-      ArgumentTypeError: `x` is neither.
-    """
-    if type(x) is Array:
-        return x._type
-    return ArrayType(aval_of(x), None, False)
 
 
 def block_until_ready(x: Any) -> Any:

@@ -53,10 +53,6 @@ class Undefined:
         )
 
 
-class NotWritten(Undefined):
-    """A rule that could exist and does not yet; the reason starts with the number of its issue."""
-
-
 class Roles:
     """Which dimensions of operands and results are the same index, which are reduced, which cannot be split.
 
