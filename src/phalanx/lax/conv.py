@@ -29,12 +29,11 @@ from phalanx.lax.window_shape import (
     ConvDimensionNumbers,
     Padding,
     conv_dimension_numbers,
-    dilated,
     padtype_to_pads,
     transposed_pads,
     windowed,
 )
-from phalanx.symbolic import is_constant_shape, is_symbolic, static_size
+from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
 class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
@@ -371,10 +370,10 @@ def _input_cotangent(
         w = _merge(_split(w, rhs[0], groups, minor=False), rhs[0], rhs[1], minor=False)
     pads = []
     for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
-        window = dilated(np.shape(w)[k], rhs_dilation[s])
+        window = dilate(np.shape(w)[k], rhs_dilation[s])
         low = window - 1 - padding[s][0]
-        extent = dilated(np.shape(y_bar)[q], window_strides[s])
-        pads.append((low, dilated(x.shape[p], lhs_dilation[s]) + window - 1 - extent - low))
+        extent = dilate(np.shape(y_bar)[q], window_strides[s])
+        pads.append((low, dilate(x.shape[p], lhs_dilation[s]) + window - 1 - extent - low))
     x_bar = conv_general_dilated_p(
         y_bar,
         w,
@@ -415,9 +414,9 @@ def _kernel_cotangent(
     pads = []
     for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
         low = padding[s][0]
-        extent = dilated(np.shape(x)[p], lhs_dilation[s])
+        extent = dilate(np.shape(x)[p], lhs_dilation[s])
         pads.append(
-            (low, (w.shape[k] - 1) * rhs_dilation[s] + dilated(np.shape(y_bar)[q], window_strides[s]) - extent - low)
+            (low, (w.shape[k] - 1) * rhs_dilation[s] + dilate(np.shape(y_bar)[q], window_strides[s]) - extent - low)
         )
     exchanged = ConvDimensionNumbers((lhs[1], lhs[0], *lhs[2:]), (out[1], out[0], *out[2:]), (rhs[1], rhs[0], *rhs[2:]))
     return conv_general_dilated_p(
@@ -507,8 +506,8 @@ def conv_general_dilated(
         (1,) * space if v is None else tuple(map(int, v)) for v in (window_strides, lhs_dilation, rhs_dilation)
     )
     if isinstance(padding, str):
-        window = [dilated(w.shape[k], r) for k, r in zip(numbers.rhs_spec[2:], rhs_dilation, strict=True)]
-        extent = [dilated(x.shape[p], r) for p, r in zip(numbers.lhs_spec[2:], lhs_dilation, strict=True)]
+        window = [dilate(w.shape[k], r) for k, r in zip(numbers.rhs_spec[2:], rhs_dilation, strict=True)]
+        extent = [dilate(x.shape[p], r) for p, r in zip(numbers.lhs_spec[2:], lhs_dilation, strict=True)]
         padding = padtype_to_pads(extent, window, window_strides, padding)
     if preferred_element_type is not None:
         preferred_element_type = dtypes.canonicalize_dtype(preferred_element_type)
@@ -640,7 +639,7 @@ def conv_transpose(
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     rhs_spec = tuple(numbers.rhs_spec)
     dilation = (1,) * (x.ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
-    window = [dilated(w.shape[k], r) for k, r in zip(rhs_spec[2:], dilation, strict=True)]
+    window = [dilate(w.shape[k], r) for k, r in zip(rhs_spec[2:], dilation, strict=True)]
     if isinstance(padding, str):
         pads = [transposed_pads(k, s, padding) for k, s in zip(window, strides, strict=True)]
     elif use_consistent_padding:

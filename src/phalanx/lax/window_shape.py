@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.symbolic import dilate, max_dim
+from phalanx.symbolic import dilate, max_dim, windows
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -154,17 +154,9 @@ def padtype_to_pads(in_shape: Any, window_shape: Any, window_strides: Any, paddi
     return pads
 
 
-def dilated(size: Any, dilation: int) -> Any:
-    """The extent of `size` elements with `dilation - 1` holes between them."""
-    return dilate(size, dilation)
-
-
 def windowed(size: Any, window: int, stride: int, pads: tuple, base_dilation: int = 1, window_dilation: int = 1) -> Any:
     """How many positions a window has along one dimension, which may be symbolic."""
-    room = dilated(size, base_dilation) + pads[0] + pads[1] - dilated(window, window_dilation)
-    if stride != 1:
-        room = room // stride
-    return max_dim(0, room + 1)
+    return windows(dilate(size, base_dilation) + pads[0] + pads[1], dilate(window, window_dilation), stride)
 
 
 def transposed_pads(window: int, stride: int, padding: str) -> tuple[int, int]:
@@ -260,7 +252,7 @@ def conv_transpose_shape_tuple(
     window = [rhs_shape[d] for d in rhs[2:]]
     if isinstance(padding, str):
         padding = [transposed_pads(k, s, padding) for k, s in zip(window, window_strides, strict=True)]
-    extent = [dilated(lhs_shape[d], s) for d, s in zip(lhs[2:], window_strides, strict=True)]
+    extent = [dilate(lhs_shape[d], s) for d, s in zip(lhs[2:], window_strides, strict=True)]
     spatial = [windowed(e, k, 1, pads) for e, k, pads in zip(extent, window, padding, strict=True)]
     standard = (lhs_shape[lhs[0]], rhs_shape[rhs[0]], *spatial)
     return tuple(standard[list(out).index(d)] for d in range(len(out)))

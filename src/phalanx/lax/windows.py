@@ -26,8 +26,8 @@ from phalanx.lax.creation import full, iota
 from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
-from phalanx.lax.window_shape import Padding, dilated, padtype_to_pads, windowed
-from phalanx.symbolic import is_constant_shape, static_size
+from phalanx.lax.window_shape import Padding, padtype_to_pads, windowed
+from phalanx.symbolic import dilate, is_constant_shape, static_size
 
 BOOL = np.dtype(bool)
 WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
@@ -146,10 +146,10 @@ class ReduceWindowSum(_ReduceWindowMonoid, name="reduce_window_sum"):
             return (zeros(x.aval),)
         pads = []
         for d, n in enumerate(x.shape):
-            span = dilated(window_dimensions[d], window_dilation[d])
+            span = dilate(window_dimensions[d], window_dilation[d])
             low = span - 1 - padding[d][0]
-            extent = dilated(np.shape(y_bar)[d], window_strides[d])
-            pads.append((low, dilated(n, base_dilation[d]) + span - 1 - extent - low))
+            extent = dilate(np.shape(y_bar)[d], window_strides[d])
+            pads.append((low, dilate(n, base_dilation[d]) + span - 1 - extent - low))
         return (
             self(
                 y_bar,
@@ -452,8 +452,8 @@ def _window_params(
         ones if v is None else tuple(map(int, v)) for v in (window_strides, base_dilation, window_dilation)
     )
     if isinstance(padding, str):
-        extents = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
-        spans = [dilated(n, d) for n, d in zip(window, spread, strict=True)]
+        extents = [dilate(n, d) for n, d in zip(shape, base, strict=True)]
+        spans = [dilate(n, d) for n, d in zip(window, spread, strict=True)]
         padding = padtype_to_pads(extents, spans, strides, padding)
     padding = tuple((static_size(lo), static_size(hi)) for lo, hi in padding)
     return dict(zip(WINDOW, (window, strides, padding, base, spread), strict=True))
