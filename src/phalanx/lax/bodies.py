@@ -16,7 +16,8 @@ from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer, check_outputs, stage
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 
@@ -61,7 +62,7 @@ def stage_body(
     def flat(*xs: Any) -> list:
         out = call(*tree_unflatten(in_tree, xs))
         leaves, tree = tree_flatten(out)
-        check_outputs(leaves, lambda i: f" of {name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
+        check_outputs(leaves, lambda i: f" of {name}{leaf_path(out, i)}")
         trees.append(tree)
         return leaves
 
@@ -100,7 +101,7 @@ def check_same_types(
     shape = tree_unflatten(tree, list(range(len(avals))))
     for i, (want, got) in enumerate(zip(expected, avals)):
         if not got.matches(want):
-            path = keystr(tree_flatten_with_path(shape)[0][i][0])
+            path = leaf_path(shape, i)
             raise ArgumentTypeError(
                 f"{what}{path}",
                 expected=f"type {want.str_short()}, that of {source}",
@@ -108,7 +109,7 @@ def check_same_types(
                 mend=f"convert it with .astype or reshape it, or change {source}",
             )
         if got.sharding is not want.sharding:
-            path = keystr(tree_flatten_with_path(shape)[0][i][0])
+            path = leaf_path(shape, i)
             raise ShardingError(
                 f"{what}{path}",
                 expected=f"type {want.str_short()}, that of {source}",

@@ -6,6 +6,7 @@ a program over a mesh they tell the partitioner. `spmd` binds them for `device_p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,30 +168,27 @@ def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool =
       TreeError: `shardings` is no prefix of `tree`.
     """
     flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
+    paths = functools.cache(lambda: tree_flatten_with_path(tree)[0])  # walked once, and only where specs are asked
+    where = lambda i: f"{what}{keystr(paths()[i][0])}"
     out: list[Sharding | None] = []
     for i, s in enumerate(flat):
         if isinstance(s, Format):
-            s = s.placed(f"{what}{_path(tree, i)}")
+            s = s.placed(where(i))
         if s is UNSPECIFIED:
             s = None
         elif hasattr(s, "device_kind"):
             s = placement.on_device(s)
         elif s is not None and not isinstance(s, Sharding):
-            s = to_sharding(s, where=f"{what}{_path(tree, i)}")
+            s = to_sharding(s, where=where(i))
         if isinstance(s, NamedSharding) and s.spec.has_unconstrained and not may_be_open:
             raise ShardingError(
-                f"{what}{_path(tree, i)}",
+                where(i),
                 expected="a spec that says where each part of an array is",
                 got=s.spec,
                 mend="leave dimensions to the compiler in with_sharding_constraint only",
             )
         out.append(s)
     return out
-
-
-def _path(tree: Any, i: int) -> str:
-    """Where leaf `i` is in its tree."""
-    return keystr(tree_flatten_with_path(tree)[0][i][0])
 
 
 def _check_rank(sharding: Sharding, x: ShapedArray) -> None:

@@ -72,12 +72,12 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
       ...     phalanx.typeof(reshard(jnp.ones((8, 4)), P("x")))
       ShapedArray(float32[8@x,4])
     """
-    leaves, tree = tree_flatten(xs)
+    leaves, tree = tree_flatten_with_path(xs)
     specs = broadcast_prefix(out_shardings, xs, what="reshard, out_shardings", is_leaf=lambda s: s is None)
-    out = []
-    for i, (x, spec) in enumerate(zip(leaves, specs, strict=True)):
-        path = keystr(tree_flatten_with_path(xs)[0][i][0])
-        out.append(x if spec is None else _resharded(x, spec, f"reshard, out_shardings{path}"))
+    out = [
+        x if spec is None else _resharded(x, spec, f"reshard, out_shardings{keystr(path)}")
+        for (path, x), spec in zip(leaves, specs, strict=True)
+    ]
     return tree_unflatten(tree, out)
 
 

@@ -31,7 +31,8 @@ from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
 from phalanx.spmd.resolution import declared_types, split_as_declared
 from phalanx.spmd.stages import Lowered, Traced
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
@@ -212,7 +213,7 @@ class Jit:
             args, kwargs = call.rebuild(tracers)
             out = fun(*args, **kwargs)
             leaves, tree = tree_flatten(out)
-            check_outputs(leaves, lambda i: keystr(tree_flatten_with_path(out)[0][i][0]))
+            check_outputs(leaves, lambda i: leaf_path(out, i))
             trees.append(tree)
             return split_as_declared(leaves, out, options["out_shardings"])
 

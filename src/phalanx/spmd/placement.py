@@ -26,15 +26,8 @@ from phalanx.lax import constraint
 from phalanx.lax.constraint import device_put_p, sharding_prefix
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.reshard import reshard
-from phalanx.tree import (
-    broadcast_prefix,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
-)
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
@@ -73,7 +66,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     for i, (leaf, s) in enumerate(zip(leaves, shardings, strict=True)):
         if given_up[i] and aliased[i]:
             raise ArgumentError(
-                f"device_put, x{_path(x, i)}",
+                f"device_put, x{leaf_path(x, i)}",
                 expected="donate or may_alias, not both",
                 got="donate=True and may_alias=True",
                 mend="donate where x is not used again, alias where it is",
@@ -85,7 +78,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             return tree_unflatten(tree, put(leaves, shardings, given_up, aliased))
     except ArgumentTypeError:
         for i, leaf in enumerate(leaves):
-            aval_at(leaf, lambda i=i: f"device_put, x{_path(x, i)}")
+            aval_at(leaf, lambda i=i: f"device_put, x{leaf_path(x, i)}")
         raise
 
 
@@ -154,17 +147,13 @@ def _check_fits(leaf: Any, sharding: Sharding, x: Any, i: int) -> None:
     try:
         sharding.shard_shape(shape)
     except ShardingError:
-        sharding.check_compatible(shape, f"device_put, x{_path(x, i)}")
+        sharding.check_compatible(shape, f"device_put, x{leaf_path(x, i)}")
 
 
 def _flags(flags: Any, x: Any, count: int, what: str) -> list:
     if flags is None or isinstance(flags, bool):
         return [flags] * count
     return broadcast_prefix(flags, x, what=what, is_leaf=lambda flag: flag is None)
-
-
-def _path(x: Any, i: int) -> str:
-    return keystr(tree_flatten_with_path(x)[0][i][0])
 
 
 def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:

@@ -22,7 +22,8 @@ from phalanx.engine.frames import boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
 from phalanx.spmd.manual import WHOLE, View, bind
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 
 def shard_map(
@@ -194,7 +195,7 @@ class _Mapped:
         def flat(*xs: Any) -> list:
             out = self.fun(*tree_unflatten(tree, xs))
             leaves, out_tree = tree_flatten(out)
-            check_outputs(leaves, lambda i: f" of {self.name}{keystr(tree_flatten_with_path(out)[0][i][0])}")
+            check_outputs(leaves, lambda i: f" of {self.name}{leaf_path(out, i)}")
             trees.append(out_tree)
             return leaves
 
@@ -266,7 +267,7 @@ class _Mapped:
         flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
         out = []
         for i, (spec, aval) in enumerate(zip(flat, avals, strict=True)):
-            path = lambda i=i: f"{where}{keystr(tree_flatten_with_path(tree)[0][i][0])}"
+            path = lambda i=i: f"{where}{leaf_path(tree, i)}"
             out.append(_checked(spec, aval, view, path, is_input))
         return tuple(out)
 
@@ -277,7 +278,7 @@ class _Mapped:
             if over:
                 names = _names(over)
                 tree = tree_unflatten(out_tree, list(range(out_tree.num_leaves)))
-                path = keystr(tree_flatten_with_path(tree)[0][i][0])
+                path = leaf_path(tree, i)
                 raise ShardingError(
                     f"shard_map of {self.name}, result{path}",
                     expected=f"a value that is the same along {names}, which {spec} does not name",
@@ -307,7 +308,7 @@ def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, args: Any) 
     """How the type of an argument says that it is split over the manual axes."""
     if aval.sharding is None:
         raise ShardingError(
-            f"{where}{keystr(tree_flatten_with_path(args)[0][i][0])}",
+            f"{where}{leaf_path(args, i)}",
             expected="a spec, or an array whose type says how it is split over Explicit axes",
             got=aval.str_short(),
             mend="give in_specs, or make the axes of the mesh Explicit and reshard the argument",

@@ -23,7 +23,8 @@ from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
 from phalanx.spmd.resolution import prefix_shardings, resolve
-from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten, treedef_children
+from phalanx.tree import equality_errors, tree_flatten, tree_unflatten, treedef_children
+from phalanx.tree.paths import leaf_path
 
 
 class ArgInfo:
@@ -126,7 +127,7 @@ class Traced:
 
     def result_path(self, i: int) -> str:
         """Where leaf `i` of the result is in its tree."""
-        return keystr(tree_flatten_with_path(self.out_info)[0][i][0])
+        return leaf_path(self.out_info, i)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
         """Lower for the shardings that the example arguments have: the second stage."""

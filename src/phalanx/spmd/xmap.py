@@ -33,6 +33,7 @@ from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 
 class SerialLoop(NamedTuple):
@@ -344,7 +345,7 @@ class XMap(Jit):
                     x, held = to_dim(x, None, sizes[name], 0), [name, *held]
             for name in held:
                 if name not in wanted:
-                    raise self._unplaced(name, keystr(tree_flatten_with_path(numbered)[0][i][0]))
+                    raise self._unplaced(name, leaf_path(numbered, i))
             unnamed = iter(range(len(held), np.ndim(x)))
             at = {dim: held.index(name) for name, dim in wanted.items()}
             x = transpose(x, [at[d] if d in at else next(unnamed) for d in range(np.ndim(x))])

@@ -27,9 +27,10 @@ from phalanx.engine.frames import boundary
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
-from phalanx.transforms.functions import FlatFunction, function_name, leaf_path
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
 from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 
 class LinearMap:

@@ -30,8 +30,9 @@ from phalanx.core.primitive import Primitive
 from phalanx.core.trace import Trace, Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
-from phalanx.transforms.functions import FlatFunction, function_name, leaf_path
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 # move(x, from, to), broadcast(x, size, dim) and split(x, dim, axes): taken by lax, which has the operations.
 dims = Seat(taken_by="phalanx.lax")

@@ -11,7 +11,8 @@ from typing import Any
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs
-from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 
 class FlatFunction:
@@ -57,11 +58,6 @@ class FlatFunction:
 def function_name(fun: Any) -> str:
     """What a function is called in messages and programs."""
     return getattr(fun, "__name__", None) or type(fun).__name__
-
-
-def leaf_path(tree: Any, i: int) -> str:
-    """The path of leaf `i` of a tree, as text."""
-    return keystr(tree_flatten_with_path(tree)[0][i][0])
 
 
 def pair_of(where: str, result: Any, names: str) -> Any:

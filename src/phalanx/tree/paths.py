@@ -42,6 +42,11 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     return separator.join([_bare(key) for key in keys] if simple else map(str, keys))
 
 
+def leaf_path(tree: Any, i: int) -> str:
+    """The path of leaf `i` of a tree, as text: for errors, since it walks the tree."""
+    return keystr(pytree.flatten_with_path(tree, None)[0][i][0])
+
+
 def _bare(key: KeyEntry) -> str:
     """Write one key without its decoration."""
     match key:
