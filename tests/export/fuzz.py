@@ -210,17 +210,17 @@ def checked(target, data):
 
 
 def keep(target, data, problem):
-    """Write a finding where the tests read it."""
+    """Write a finding where the tests read it; its path, which is the same however often it is found."""
     FINDINGS.mkdir(exist_ok=True)
     path = FINDINGS / (hashlib.sha256(data).hexdigest()[:16] + target.suffix)
     path.write_bytes(data)
     print(f"  {path.name}: {problem}\n  {data!r:.300}", flush=True)
+    return path
 
 
 def draw(target, seconds, first_seed):
     """Let Hypothesis draw inputs for a while; the number of them, and of findings."""
-    tried = findings = 0
-    last = b""
+    tried, findings, last = 0, set(), b""
     end = cpu_seconds() + seconds
     while cpu_seconds() < end:
 
@@ -241,14 +241,13 @@ def draw(target, seconds, first_seed):
         try:
             one()
         except Exception as error:  # whatever it is, it is a finding, and what came last is the least such input
-            findings += 1
-            keep(target, last, f"{type(error).__name__}: {error}"[:300])
-    return tried, findings
+            findings.add(keep(target, last, f"{type(error).__name__}: {error}"[:300]))
+    return tried, len(findings)
 
 
 def grow(name, seconds, first_seed):
     """Let atheris grow inputs for a while; the number of them, and of findings."""
-    target, tried, findings = TARGETS[name], 0, 0
+    target, tried, findings = TARGETS[name], 0, set()
     with tempfile.TemporaryDirectory() as folder:
         corpus, crashes = Path(folder, "corpus"), Path(folder, "crashes")
         for place in (corpus, crashes):
@@ -273,13 +272,12 @@ def grow(name, seconds, first_seed):
             stats = [line for line in done.stderr.splitlines() if line.startswith("stat::number_of_executed_units")]
             tried += int(stats[-1].split()[-1]) if stats else 0
             for crash in crashes.iterdir():
-                findings += 1
-                keep(target, target.grown(crash.read_bytes()), "\n".join(done.stderr.splitlines()[-12:]))
+                findings.add(keep(target, target.grown(crash.read_bytes()), "\n".join(done.stderr.splitlines()[-12:])))
                 crash.unlink()
             if not stats and not findings:
                 raise RuntimeError(f"atheris did not run:\n{done.stderr[-2000:]}")
         print(f"  {len(list(corpus.iterdir()))} inputs of their own coverage", flush=True)
-    return tried, findings
+    return tried, len(findings)
 
 
 def main(seconds, first_seed):
