@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError
+from phalanx.core.errors import ArgumentError, ShardingError, TreeError
 from phalanx.experimental.pjit import pjit, with_sharding_constraint
 from phalanx.sharding import PartitionSpec as P
 
@@ -33,3 +33,25 @@ def test_both_spellings_at_once_are_refused():
         "pjit, in_axis_resources: expected in_axis_resources or in_shardings, got both.\n"
         "  To mend: leave in_axis_resources out, the older name."
     )
+
+
+def test_errors_say_the_name_that_the_user_wrote():
+    x = jnp.ones((8, 6))
+    with phalanx.make_mesh((4, 2), ("x", "y")):
+        with pytest.raises(ShardingError) as error:
+            pjit(lambda a: a, P("x", None, "y"))(x)
+        assert str(error.value).startswith("in_axis_resources[0]: expected a spec of at most 2 entries")
+        with pytest.raises(ShardingError) as error:
+            pjit(lambda a: {"out": a}, P("x"), {"out": P("x", None, "y")})(x)
+        assert str(error.value).startswith("out_axis_resources['out']: expected a spec of at most 2 entries")
+        with pytest.raises(TreeError) as error:
+            pjit(lambda a: a, (P("x"), P("y")))(x)
+        assert str(error.value).startswith("in_axis_resources")
+        with pytest.raises(ShardingError) as error:
+            pjit(lambda a: a, in_shardings=P("x", None, "y"))(x)
+        assert str(error.value).startswith("in_shardings[0]")
+
+
+def test_static_arguments_may_be_given_by_position():
+    f = pjit(lambda n, x: n * x, None, None, (0,))
+    assert f(3, jnp.float32(2)) == 6

@@ -289,7 +289,7 @@ def test_jit_types_arguments_and_results_as_declared(put, mesh):
     assert type_of(phalanx.jit(lambda a: phalanx.jit(lambda a: a * 2, out_shardings=y)(a) + 1)(a)) == "f32[8@y,4]"
     assert refusal(phalanx.jit(phalanx.jit(lambda a: a, in_shardings=y)), a) == (
         "<lambda>, argument a: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
-        "  To mend: reshard it with phalanx.reshard, or leave in_shardings open for this argument."
+        "  To mend: reshard it with phalanx.reshard, or leave the sharding of this argument open."
     )
     assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
 

@@ -75,7 +75,7 @@ def test_contradictions_name_both_sides(mesh):
         "<lambda>, argument a: expected an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), "
         "PartitionSpec('data')), got f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), "
         "PartitionSpec('model')).\n"
-        "  To mend: reshard it with device_put, or leave in_shardings open for this argument."
+        "  To mend: reshard it with device_put, or leave the sharding of this argument open."
     )
     one = phalanx.device_put(X, phalanx.devices()[1])
     with pytest.raises(ShardingError) as e:

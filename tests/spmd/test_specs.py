@@ -246,7 +246,7 @@ def test_devices_that_contradict_each_other_are_named_on_both_sides(mesh):
     assert message(lambda: phalanx.jit(add, in_shardings=two[0])(X, placed(small, "x"))) == (
         "add, argument b: expected an array with the declared sharding NamedSharding(Mesh('x': 4, 'y': 2), "
         "PartitionSpec('x')), got f32[8,8] committed to NamedSharding(Mesh('x': 4), PartitionSpec('x')).\n"
-        "  To mend: reshard it with device_put, or leave in_shardings open for this argument."
+        "  To mend: reshard it with device_put, or leave the sharding of this argument open."
     )
     assert message(lambda: phalanx.jit(add, out_shardings=two[1])(placed(mesh, "x"), X)) == (
         "add, argument a: expected devices of the computation, cpu 0, 1, 2, 3, got "

@@ -20,7 +20,12 @@ FROM_GDA = UNSPECIFIED
 
 
 def pjit(
-    fun: Callable, in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED, **options: Any
+    fun: Callable,
+    in_axis_resources: Any = UNSPECIFIED,
+    out_axis_resources: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    donate_argnums: Any = None,
+    **options: Any,
 ) -> Any:
     """Compile a function for a mesh: `jit` under its older name and signature.
 
@@ -28,7 +33,7 @@ def pjit(
       fun: the function.
       in_axis_resources: the specs or shardings of the arguments, a tree prefix of them; `in_shardings` of `jit`.
       out_axis_resources: the specs or shardings of the results; `out_shardings` of `jit`.
-      options: further arguments of `jit`.
+      static_argnums, donate_argnums, options: as for `jit`.
 
     Returns:
       The compiled function, as from `jit`.
@@ -44,6 +49,7 @@ def pjit(
       >>> [shard.data.tolist() for shard in y.addressable_shards]
       [[0, 2], [4, 6]]
     """
+    spelling = {}
     for old, new, value in (
         ("in_axis_resources", "in_shardings", in_axis_resources),
         ("out_axis_resources", "out_shardings", out_axis_resources),
@@ -54,8 +60,10 @@ def pjit(
             raise ArgumentError(
                 f"pjit, {old}", expected=f"{old} or {new}", got="both", mend=f"leave {old} out, the older name"
             )
-        options[new] = value
-    return jit(fun, **options)
+        options[new], spelling[new] = value, old
+    compiled = jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
+    compiled._jit.spell(**spelling)
+    return compiled
 
 
 _guard(globals())

@@ -215,9 +215,9 @@ class Jit:
             leaves, tree = tree_flatten(out)
             check_outputs(leaves, lambda i: leaf_path(out, i))
             trees.append(tree)
-            return split_as_declared(leaves, out, options["out_shardings"])
+            return split_as_declared(leaves, out, options)
 
-        avals = declared_types(avals, call, options["in_shardings"], self._name)
+        avals = declared_types(avals, call, options, self._name)
         with logged("Tracing", self._name, avals):
             program = stage(flat, avals, self._name, call.path)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
@@ -237,6 +237,10 @@ class Jit:
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The types of the results, without compiling."""
         return self.trace(*args, **kwargs).out_info
+
+    def spell(self, **names: str) -> None:
+        """Say by which names the user gave `in_shardings` and `out_shardings`, for messages."""
+        self._options["spelling"] = names
 
     def clear_cache(self) -> None:
         """Forget all programs of this function."""

@@ -48,15 +48,20 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     return tuple(flat)
 
 
-def declared_types(avals: Sequence[ShapedArray], call: Any, declared: Any, name: str) -> tuple:
+def declared_shardings(options: dict, which: str, tree: Any) -> tuple:
+    """`prefix_shardings` of what `jit` was told as `which`, under the name by which the user told it."""
+    return prefix_shardings(options[which], tree, options.get("spelling", {}).get(which, which))
+
+
+def declared_types(avals: Sequence[ShapedArray], call: Any, options: dict, name: str) -> tuple:
     """The types of a function's arguments, with the shardings over Explicit axes that `in_shardings` gives them.
 
     Raises:
       ShardingError: the type of a traced argument has another sharding; concrete ones are compared when placed.
     """
-    if declared is UNSPECIFIED or declared is None:
+    if options["in_shardings"] is UNSPECIFIED or options["in_shardings"] is None:
         return tuple(avals)
-    shardings = prefix_shardings(declared, tree_map(aval_of, call.dynamic()[0]), "in_shardings")
+    shardings = declared_shardings(options, "in_shardings", tree_map(aval_of, call.dynamic()[0]))
     out = list(avals)
     for i, (a, s) in enumerate(zip(avals, shardings)):  # keyword arguments follow, about which nothing is declared
         in_type = None if s is None else s.as_type(a.ndim)
@@ -67,17 +72,17 @@ def declared_types(avals: Sequence[ShapedArray], call: Any, declared: Any, name:
                 f"{name}, argument {call.path(i)}",
                 expected=f"an array with the declared sharding {s.spec}",
                 got=a.str_short(),
-                mend="reshard it with phalanx.reshard, or leave in_shardings open for this argument",
+                mend="reshard it with phalanx.reshard, or leave the sharding of this argument open",
             )
         out[i] = a.update(sharding=in_type)
     return tuple(out)
 
 
-def split_as_declared(leaves: Sequence[Any], tree: Any, declared: Any) -> list:
+def split_as_declared(leaves: Sequence[Any], tree: Any, options: dict) -> list:
     """A function's results, resharded where `out_shardings` is over Explicit axes."""
-    if declared is UNSPECIFIED or declared is None:
+    if options["out_shardings"] is UNSPECIFIED or options["out_shardings"] is None:
         return list(leaves)
-    shardings = prefix_shardings(declared, tree_map(aval_of, tree), "out_shardings")
+    shardings = declared_shardings(options, "out_shardings", tree_map(aval_of, tree))
     return [
         reshard_p(x, sharding=s) if s is not None and s.as_type(aval_of(x).ndim) is not None else x
         for x, s in zip(leaves, shardings, strict=True)
@@ -176,7 +181,7 @@ def _check_committed(t: ArrayType, declared: Any, devices: tuple, name: str) -> 
             name,
             expected=f"an array with the declared sharding {declared}",
             got=f"{t.aval} committed to {held}",
-            mend="reshard it with device_put, or leave in_shardings open for this argument",
+            mend="reshard it with device_put, or leave the sharding of this argument open",
         )
     if set(held._device_assignment) != set(devices):
         raise _different_devices(name, held, devices)

@@ -22,7 +22,7 @@ from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
-from phalanx.spmd.resolution import prefix_shardings, resolve
+from phalanx.spmd.resolution import declared_shardings, resolve
 from phalanx.tree import equality_errors, tree_flatten, tree_unflatten, treedef_children
 from phalanx.tree.paths import leaf_path
 
@@ -76,11 +76,10 @@ class Traced:
 
     def _make_options(self) -> Options:
         args, kwargs = self._call.dynamic()
-        declared = self._settings["in_shardings"]
-        ins = prefix_shardings(declared, args, "in_shardings")
+        ins = declared_shardings(self._settings, "in_shardings", args)
         num_named = len(tree_flatten(kwargs)[0])
         out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
-        outs = prefix_shardings(self._settings["out_shardings"], out, "out_shardings")
+        outs = declared_shardings(self._settings, "out_shardings", out)
         donated = set(self._call.donated())
         keeps = getattr(self.fun, "keeps", None)  # a function of modules holds on to variables that it does not write
         if donated and keeps is not None:
