@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from phalanx import flatten_util as flatten_util
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
+    from phalanx import memory as memory
     from phalanx import nn as nn
     from phalanx import nnx as nnx
     from phalanx import numpy as numpy
@@ -151,6 +152,7 @@ _MODULES = {
             "engine",
             "interpreters",
             "lax",
+            "memory",
             "nn",
             "nnx",
             "numpy",

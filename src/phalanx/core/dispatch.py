@@ -25,6 +25,7 @@ from phalanx.core.devices import common_devices, named_sharding
 from phalanx.core.errors import ArgumentTypeError, DeletedArrayError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
+from phalanx.core.memories import far_kind, near, result_memories
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
@@ -134,8 +135,7 @@ def lower(
         s.in_order(devices, physical_aval(v.aval).ndim) for s, v in zip(in_shardings, program.invars, strict=True)
     ]
     closed, constants = _hoist_constants(program)
-    num_constants = len(constants)
-    kept = None
+    num_constants, kept = len(constants), None
     if not keep_unused:
         smaller, used = eliminate_dead_code(closed, [True] * len(closed.outvars))
         if not all(used[num_constants:]):
@@ -143,23 +143,22 @@ def lower(
         constants = [c for c, u in zip(constants, used, strict=False) if u]
         closed = smaller
     sharded = len(devices) > 1
-    partition = _replicated_like(in_shardings, devices) if sharded else None
-    shown = None
-    if sharded:
-        inputs = in_shardings if kept is None else [in_shardings[i] for i in kept]
-        shown = [partition] * len(constants) + list(inputs)
+    where = _replicated_like(in_shardings, devices) if sharded else placement.on_device(devices[0])
     position = {i: n for n, i in enumerate(kept if kept is not None else range(len(in_shardings)))}
+    inputs = [where] * len(constants) + [in_shardings[i] for i in position]
+    held = [*map(far_kind, inputs)]
+    left = [far_kind(s) or m for s, m in zip(out_shardings, result_memories(closed, held), strict=True)]
     module = lower_program(
         closed,
         devices[0].platform if devices[0].platform != "gpu" else "cuda",
         num_partitions=len(devices),
         devices=devices,
         name=name,
-        in_shardings=shown,
+        in_shardings=inputs if sharded else None,
         out_shardings=out_shardings if sharded else None,
         donated=[len(constants) + position[i] for i in donated if i in position],
+        memories=(held, left),
     )
-    where = partition if sharded else placement.on_device(devices[0])
     with explicit():  # whoever wrote the program put them there
         placed = [placement.put(c, where)._buffer for c in constants]
     return LoweredProgram(
@@ -199,7 +198,7 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
 
 def _replicated_like(shardings: Sequence[Any], devices: tuple) -> Any:
     named = next((s for s in shardings if isinstance(s, NamedSharding) and s._device_assignment == devices), None)
-    return GSPMDSharding.replicated(devices) if named is None else named.replicated
+    return GSPMDSharding.replicated(devices) if named is None else near(named.replicated)
 
 
 class CompiledProgram:
@@ -213,7 +212,8 @@ class CompiledProgram:
         self.has_effects = bool(lowered.program.effects)
         shardings = _output_shardings(lowered, executable)
         self.out_types = [
-            ArrayType(v.aval, s, lowered.committed) for v, s in zip(lowered.program.outvars, shardings, strict=True)
+            ArrayType(v.aval, s if m == far_kind(s) else s.with_memory_kind(m), lowered.committed)
+            for v, s, m in zip(lowered.program.outvars, shardings, lowered.module.memories, strict=True)
         ]
         self._handlers = [
             buffers.result_handler(physical_aval(t.aval), t.sharding, t.committed) for t in self.out_types
@@ -361,7 +361,7 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
         return [
-            s if v.aval.sharding is not None and s is not None else here
+            s if s is not None and (v.aval.sharding is not None or s.memory_kind is not None) else here
             for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True)
         ]
     if not lowered.program.outvars:
@@ -466,7 +466,7 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
         whole = _replicated_like([t.sharding for t in types], devices)
     count = len(devices)
     in_shardings = [
-        t.sharding
+        near(t.sharding)
         if t.sharding is not None and len(t.sharding.device_set) == count and (count > 1 or t.sharding == whole)
         else whole
         for t in types

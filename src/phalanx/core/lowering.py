@@ -18,6 +18,7 @@ from phalanx.core.aval import ShapedArray, host_scalar, token_aval
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
+from phalanx.core.memories import annotate, place_in_memory
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
@@ -98,6 +99,7 @@ class ModuleContext:
         self.inspections: list[Inspection] = []
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
+        self.memories: Sequence[str | None] = ()  # where the results of `main` are left, if not where programs compute
         self.manual: Any = None  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # numbers of collectives
 
@@ -641,6 +643,10 @@ def emit_function(
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
             if s is not None:
                 outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval).shape, s)
+        if is_public:
+            outputs = [
+                x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
+            ]
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
 
@@ -660,6 +666,7 @@ def lower_program(
     out_shardings: Sequence[Any] | None = None,
     donated: Sequence[int] = (),
     devices: Sequence[Any] | None = None,
+    memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -671,6 +678,7 @@ def lower_program(
       in_shardings, out_shardings: for each parameter and result a sharding, or None to leave it to the partitioner.
       donated: numbers of the parameters whose buffers may be reused.
       devices: in the order in which partitions are numbered.
+      memories: the kinds of memory that parameters and results are in; None for where programs compute.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext((platform,), num_partitions)
@@ -678,6 +686,7 @@ def lower_program(
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = i32(1)
+        module.memories = memories[1]
         function = emit_function(
             module,
             program,
@@ -687,15 +696,17 @@ def lower_program(
             in_shardings=in_shardings or (),
             out_shardings=out_shardings or (),
         )
-        if donated or in_shardings is not None:
-            _annotate_parameters(module, function, program, in_shardings, donated)
-        if out_shardings is not None:
-            function.attributes["res_attrs"] = dictionaries(sharding_attributes(module, program.outvars, out_shardings))
+        if donated or in_shardings is not None or any(memories[0]):
+            _annotate_parameters(module, function, program, in_shardings, donated, memories[0])
+        if out_shardings is not None or any(memories[1]):
+            results = sharding_attributes(module, program.outvars, out_shardings)
+            function.attributes["res_attrs"] = dictionaries(annotate(results, memories[1]))
     return module
 
 
-def sharding_attributes(module: ModuleContext, variables: Sequence[Any], shardings: Sequence[Any]) -> list[dict]:
+def sharding_attributes(module: ModuleContext, variables: Sequence[Any], shardings: Any) -> list[dict]:
     """The attributes by which parameters or results say their shardings, as far as they have any."""
+    shardings = shardings if shardings is not None else [None] * len(variables)
     return [
         {} if s is None else {"sdy.sharding": sdy_sharding(module, s, physical_aval(v.aval).ndim)}
         for v, s in zip(variables, shardings, strict=True)
@@ -708,10 +719,9 @@ def dictionaries(attributes: Sequence[dict]) -> Any:
 
 
 def _annotate_parameters(
-    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int]
+    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int], held: Any
 ) -> None:
-    shardings = in_shardings if in_shardings is not None else [None] * len(program.invars)
-    attributes = sharding_attributes(module, program.invars, shardings)
+    attributes = annotate(sharding_attributes(module, program.invars, in_shardings), held)
     for i, result in _match_donations(program, donated, in_shardings is not None).items():
         if result is None:
             attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)

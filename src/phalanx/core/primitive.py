@@ -116,6 +116,7 @@ class Primitive:
       key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
       dce: (eqn, used_outputs) to a smaller equation or None.
+      memories: the kinds of memory that results are in, None for the default: (those of the operands, **params).
     """
 
     name: str = ""
@@ -134,6 +135,7 @@ class Primitive:
     key_use: ClassVar[str | None] = None
     settle: Any = None
     dce: Any = None
+    memories: Any = None
 
     result: Any  # The rules that every primitive sets; `__init__` checks that it does.
     roles: Any

@@ -15,6 +15,7 @@ from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
+from phalanx.core.memories import far_kind, place_in_memory
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import ir
 from phalanx.engine.seat import Seat
@@ -88,8 +89,12 @@ class DevicePut(Primitive, name="device_put"):
         if sharding is None:
             return x
         _check_partitions(ctx, sharding, "device_put")
-        _check_memory(sharding)
-        return constrain(ctx, x, ctx.avals_in[0], sharding)
+        x = constrain(ctx, x, ctx.avals_in[0], sharding)
+        kind = sharding.memory_kind
+        return x if kind is None or ctx.platform == "cpu" else place_in_memory(x, kind)
+
+    def memories(self, held: Sequence[str | None], *, sharding: Sharding | None, source: Sharding | None) -> list:
+        return list(held) if sharding is None else [far_kind(sharding)]
 
     jvp = LINEAR
 
@@ -241,17 +246,6 @@ def _check_partitions(ctx: Any, sharding: Sharding, where: str) -> None:
             expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on",
             got=sharding,
             mend="use one mesh for the arguments and for what is inside, or move the array before the call",
-        )
-
-
-def _check_memory(sharding: Sharding) -> None:
-    kind = sharding.memory_kind
-    if kind is not None and kind != sharding._internal_device_list.default_memory_kind:
-        raise ShardingError(
-            "device_put inside a compiled function",
-            expected="the default memory of the devices, since programs compute there",
-            got=f"memory_kind={kind!r}",
-            mend="move the array to that memory outside the function",
         )
 
 

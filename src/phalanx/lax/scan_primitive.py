@@ -20,6 +20,7 @@ from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
 from phalanx.core.lowering import physical_aval
+from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vector_space
@@ -88,6 +89,9 @@ class Scan(Primitive, name="scan", multiple=True):
 
     def effects(self, *avals: Any, jaxpr: Jaxpr, layout: Layout) -> Effects:
         return jaxpr.effects
+
+    def memories(self, held: Sequence[str | None], *, jaxpr: Jaxpr, layout: Layout) -> list[str | None]:
+        return result_memories(jaxpr, held)
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, layout: Layout) -> list:
         return _lower_scan(ctx, operands, jaxpr, layout)

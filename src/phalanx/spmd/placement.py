@@ -20,12 +20,14 @@ from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.lowering import physical_aval
+from phalanx.core.memories import far_kind, near
 from phalanx.engine import buffers, client
 from phalanx.engine.guards import explicit
 from phalanx.lax import constraint
 from phalanx.lax.constraint import device_put_p, sharding_prefix
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.reshard import reshard
+from phalanx.transforms.offload import Space, to_memory_p
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -36,7 +38,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     Args:
       x: a tree of arrays, NumPy arrays and Python scalars.
       device: a device or a sharding for all of it, or a tree of them that is a prefix of `x`. A `PartitionSpec` is over
-        the mesh in force. None leaves arrays where they are and puts host data on the default device.
+        the mesh in force, a `memory.Space` the memory of the devices where a value is. None leaves arrays where they
+        are and puts host data on the default device.
       src: accepted for compatibility; arrays know where they are.
       donate: whether the buffers of `x` may be given up: a bool, or a prefix tree of them.
       may_alias: whether the result may share memory with `x`: True lets it share a NumPy array's memory too, None
@@ -57,6 +60,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
       >>> placed["w"].sharding.spec
       PartitionSpec('data')
     """
+    if isinstance(device, Space):
+        src = Space.Host if device is Space.Device else Space.Device
+        return tree_map(lambda leaf: to_memory_p(leaf, src=src.value, dst=device.value), x)
     leaves, tree = tree_flatten(x)
     shardings = _targets(device, x, len(leaves))
     if state.trace is not None:
@@ -370,11 +376,10 @@ def _check_part(data: Any, index: Any, part_shape: tuple[int, ...]) -> None:
 
 def _in_memory(pieces: Sequence[Array], type: ArrayType) -> Array:
     """Pieces in the default memory of their devices as one array, brought to the sharding's own memory if need be."""
-    kind = type.sharding.memory_kind
-    if kind is None or kind == type.sharding._internal_device_list.default_memory_kind:
+    if far_kind(type.sharding) is None:
         return _joined(pieces, type)
-    near = ArrayType(type.aval, type.sharding.with_memory_kind(None), True)
-    return reshard([_joined(pieces, near)], [type.sharding], [True])[0]
+    joined = _joined(pieces, ArrayType(type.aval, near(type.sharding), True))
+    return reshard([joined], [type.sharding], [True])[0]
 
 
 def make_array_from_single_device_arrays(

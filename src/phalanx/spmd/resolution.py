@@ -19,6 +19,7 @@ from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal
 from phalanx.core.lowering import physical_aval
+from phalanx.core.memories import near
 from phalanx.core.trace import Tracer
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
@@ -131,7 +132,7 @@ def resolve(
         if d is not None:
             out.append(_same_or(t.sharding, d, t.aval))
         elif t.sharding is not None and len(devices) > 1 and t.sharding.device_set == set(devices):
-            out.append(t.sharding)
+            out.append(near(t.sharding))
         else:
             out.append(_same_or(t.sharding, pieces.get(i, whole), t.aval))
     return devices, out, committed

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from phalanx.core.effects import Effects
 from phalanx.core.flags import chosen, filled, merged, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
+from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import program_roles
 from phalanx.core.tangent import Zero, is_linear
@@ -57,6 +58,9 @@ class ProgramCall(Primitive):
 
     def lower(self, ctx: Any, *operands: Any, **params: Any) -> list:
         return ctx.emit(params[self.program], operands)
+
+    def memories(self, held: Sequence[str | None], **params: Any) -> list[str | None]:
+        return result_memories(params[self.program], held)
 
 
 class DerivedCall(ProgramCall):

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from phalanx.core.effects import no_effects
 from phalanx.core.flags import chosen, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
+from phalanx.transforms.offload import Offloadable, to_memory_p
 
-# A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool.
+# A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool,
+# or `Offloadable` where it may be kept in another memory.
 Policy = Callable[..., Any]
 
 
@@ -143,7 +145,10 @@ class _Splitter:
         is_unknown = [type(a) is not Literal and a in self.unknown for a in eqn.invars]
         if not any(is_unknown):
             self.known_eqns.append(eqn)
-            if not self._may_save(eqn):
+            verdict = self._may_save(eqn)
+            if isinstance(verdict, Offloadable):
+                self._offload(eqn, verdict)
+            elif not verdict:
                 self._recompute(eqn)
             return
         rule = getattr(eqn.primitive, "split_eqn", None)
@@ -164,10 +169,21 @@ class _Splitter:
         self.unknown.update(eqn.outvars)
         self.available.update(eqn.outvars)
 
-    def _may_save(self, eqn: Eqn) -> bool:
+    def _may_save(self, eqn: Eqn) -> Any:
         if self.policy is everything_saveable or eqn.effects:
             return True
-        return bool(self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params))
+        return self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params)
+
+    def _offload(self, eqn: Eqn, memory: Offloadable) -> None:
+        """Keep the results of an equation in another memory, whence the unknown part takes them."""
+        for v in eqn.outvars:
+            far = Var(v.aval)
+            there = {"src": memory.src, "dst": memory.dst}
+            back = {"src": memory.dst, "dst": memory.src}
+            self.known_eqns.append(Eqn(to_memory_p, [v], [far], there, eqn.source))
+            self.residuals[far] = None
+            self.unknown_eqns.append(Eqn(to_memory_p, [far], [v], back, eqn.source))
+            self.available.add(v)
 
     def _recompute(self, eqn: Eqn) -> None:
         for atom in eqn.invars:

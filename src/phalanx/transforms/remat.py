@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import TraceError, check_function
+from phalanx.core.errors import ArgumentError, TraceError, check_function
 from phalanx.core.flags import chosen, others
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles
@@ -26,6 +26,7 @@ from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.functions import FlatFunction
 from phalanx.transforms.linear import LinearTrace
 from phalanx.transforms.linearization import join_tangents, split_tangents
+from phalanx.transforms.offload import Offloadable
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -131,12 +132,52 @@ class CheckpointPolicies:
     @staticmethod
     @functools.cache
     def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-        """Keep what either policy keeps."""
+        """Keep what either policy keeps, where it is if either of them says so."""
 
-        def policy(primitive: Primitive, *avals: Any, **params: Any) -> bool:
-            return bool(first(primitive, *avals, **params)) or bool(second(primitive, *avals, **params))
+        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
+            verdicts = [p(primitive, *avals, **params) for p in (first, second)]
+            return next((v for v in verdicts if v and not isinstance(v, Offloadable)), verdicts[0] or verdicts[1])
 
         return policy
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *,
+        names_which_can_be_saved: Sequence[str],
+        names_which_can_be_offloaded: Sequence[str],
+        offload_src: str,
+        offload_dst: str,
+    ) -> Policy:
+        """Keep values marked with some names where they are, those with others in another memory."""
+        saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
+        if both := sorted({*saved} & {*offloaded}):
+            raise ArgumentError(
+                "save_and_offload_only_these_names",
+                expected="each name among those saved or those offloaded",
+                got=f"{', '.join(map(repr, both))} among both",
+                mend="take it out of one of them",
+            )
+        return _saved_or_offloaded(saved, offloaded, Offloadable(offload_src, offload_dst))
+
+    @staticmethod
+    @functools.cache
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep the results of matrix products without batch dimensions, in another memory."""
+        memory = Offloadable(offload_src, offload_dst)
+
+        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
+            return memory if CheckpointPolicies.dots_with_no_batch_dims_saveable(primitive, *avals, **params) else False
+
+        return policy
+
+
+@functools.cache
+def _saved_or_offloaded(saved: tuple, offloaded: tuple, memory: Offloadable) -> Policy:
+    def policy(primitive: Primitive, *_: Any, **params: Any) -> Any:
+        name = params["name"] if primitive is name_p else None
+        return memory if name in offloaded else name in saved
+
+    return policy
 
 
 checkpoint_policies = CheckpointPolicies()
