@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.errors import ArgumentError
 from phalanx.engine import frames
+from phalanx.engine.interned import Interned
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
 _global_values: dict[str, Any] = {}
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
+_contexts: Interned[Context] = Interned()
 
 
 class Context:
@@ -36,7 +38,6 @@ class Context:
     __slots__ = ("__dict__", "__weakref__", "_values")
 
     fields: list[str] = ["mesh", "axes"]
-    _interned: weakref.WeakValueDictionary[tuple[Any, ...], Context] = weakref.WeakValueDictionary()
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self._values = values
@@ -45,13 +46,7 @@ class Context:
     @classmethod
     def of(cls, values: tuple[Any, ...]) -> Context:
         """Return the one context that has these values, in the order of `fields`."""
-        found = cls._interned.get(values)
-        if found is None:
-            with _lock:
-                found = cls._interned.get(values)
-                if found is None:
-                    found = cls._interned[values] = cls(values)
-        return found
+        return _contexts.get(values) or _contexts.intern(values, lambda: cls(values))
 
     def replace(self, **changes: Any) -> Context:
         """Return the context that differs from this one in the fields given."""
@@ -101,13 +96,31 @@ class State(threading.local):
 
 
 class Option:
-    """One declared option; calling it gives a context manager (also a decorator) that sets it on this thread."""
+    """One declared option; calling it gives a context manager (also a decorator) that sets it on this thread.
 
-    def __init__(self, name: str, default: Any, check: Callable[[str, Any], Any], doc: str, traced: bool) -> None:
-        self.name = name
+    Args:
+      default: its value where nobody sets it.
+      check: takes the name and a value, and gives the value that is meant or raises.
+      doc: what it does.
+      traced: whether it changes what a program means.
+      members: the options that it stands for: setting it sets them all.
+    """
+
+    name: str  # that of the variable it is bound to
+
+    def __init__(
+        self,
+        default: Any,
+        check: Callable[[str, Any], Any],
+        doc: str,
+        *,
+        traced: bool = False,
+        members: Sequence[Option] = (),
+    ) -> None:
         self.default = default
         self.check = check
         self.traced = traced
+        self.members = members
         self.observers: list[Callable[[Any], None]] = []
         self.local_observers: list[Callable[[Any], None]] = []
         self.__doc__ = doc
@@ -126,7 +139,7 @@ class Option:
         return overrides[self.name] if self.name in overrides else _global_values[self.name]
 
     def __call__(self, value: Any = True) -> _Override:
-        return _Override([self], self.check(self.name, value))
+        return _Override([self, *self.members], self.check(self.name, value))
 
     def __repr__(self) -> str:
         return f"<option {self.name}={self.value!r}: {self.__doc__}>"
@@ -164,15 +177,6 @@ class _Override(contextlib.ContextDecorator):
             state.context = state.context.replace(**{option.name: value})
         for observer in option.local_observers:
             observer(override)
-
-
-class JointOption(Option):
-    """An option that stands for several others: setting it sets them all."""
-
-    members: list[Option] = []
-
-    def __call__(self, value: Any = True) -> _Override:
-        return _Override([self, *self.members], self.check(self.name, value))
 
 
 @contextlib.contextmanager
@@ -234,16 +238,17 @@ class Config:
         Raises:
           ArgumentError: there is no such option, it does not take the value, or it is too late to change it.
         """
-        option = _find(name)
-        value = option.check(option.name, value)
-        for observer in option.observers:
-            observer(value)
-        with _lock:
-            _global_values[option.name] = value
-            if option.traced:
-                for thread in list(_threads):
-                    if option.name not in thread.state["overrides"]:
-                        thread.state["context"] = thread.state["context"].replace(**{option.name: value})
+        found = _find(name)
+        value = found.check(found.name, value)
+        for option in (*found.members, found):
+            for observer in option.observers:
+                observer(value)
+            with _lock:
+                _global_values[option.name] = value
+                if option.traced:
+                    for thread in list(_threads):
+                        if option.name not in thread.state["overrides"]:
+                            thread.state["context"] = thread.state["context"].replace(**{option.name: value})
 
     def observe(self, name: str, observer: Callable[[Any], None]) -> None:
         """Call `observer` with each value `update` sets, before it is set; it may raise to refuse the change."""
@@ -279,16 +284,16 @@ def _find(name: str) -> Option:
     return option
 
 
-def _declare(
-    name: str, default: Any, check: Callable[[str, Any], Any], doc: str, *, traced: bool = False, kind: Any = Option
-) -> Any:
+def _declare(name: str, option: Option) -> None:
     """Add an option to the table, with the value that the environment gives it."""
-    option = _declared[name] = kind(name, default, check, doc, traced)
-    text = os.environ.get(option.env)
-    _global_values[name] = default if text is None else check(name, _from_text(text))
-    if traced:
+    option.name = name
+    _declared[name] = option
+    _global_values[name] = option.default
+    if (text := os.environ.get(option.env)) is not None:
+        value = option.check(name, _from_text(text))
+        _global_values.update((o.name, value) for o in (option, *option.members))
+    if option.traced:
         Context.fields.append(name)
-    return option
 
 
 def _from_text(text: str) -> Any:
@@ -364,82 +369,66 @@ _PRECISIONS: Final = (
     *("F32_F32_F32", "F64_F64_F64"),
 )
 
-_traced = functools.partial(_declare, traced=True)
+_traced = functools.partial(Option, traced=True)
 
-enable_x64 = _traced("enable_x64", False, _flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
-default_matmul_precision = _traced(
-    "default_matmul_precision", None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves."
-)
-numpy_dtype_promotion = _traced(
-    "numpy_dtype_promotion", "standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise."
-)
-numpy_rank_promotion = _traced(
-    "numpy_rank_promotion", "allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast."
-)
-default_device = _traced("default_device", None, _device, "Where uncommitted computations run.")
+enable_x64 = _traced(False, _flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
+default_matmul_precision = _traced(None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves.")
+numpy_dtype_promotion = _traced("standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise.")
+numpy_rank_promotion = _traced("allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast.")
+default_device = _traced(None, _device, "Where uncommitted computations run.")
 default_prng_impl = _traced(
-    "default_prng_impl",
-    "threefry2x32",
-    _choice("threefry2x32", "rbg", "unsafe_rbg"),
-    "The generator of keys made without `impl`.",
+    "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg"), "The generator of keys made without `impl`."
 )
-debug_nans = _traced("debug_nans", False, _flag, "Raise at the operation whose result holds a NaN.")
-debug_infs = _traced("debug_infs", False, _flag, "Raise at the operation whose result holds an infinity.")
-disable_jit = _traced("disable_jit", False, _flag, "Run jit-compiled functions operation by operation.")
-debug_key_reuse = _traced("debug_key_reuse", False, _flag, "Raise where a typed random key is used twice.")
-check_tracer_leaks = _traced("check_tracer_leaks", False, _flag, "Raise where a traced value outlives its trace.")
+debug_nans = _traced(False, _flag, "Raise at the operation whose result holds a NaN.")
+debug_infs = _traced(False, _flag, "Raise at the operation whose result holds an infinity.")
+disable_jit = _traced(False, _flag, "Run jit-compiled functions operation by operation.")
+debug_key_reuse = _traced(False, _flag, "Raise where a typed random key is used twice.")
+check_tracer_leaks = _traced(False, _flag, "Raise where a traced value outlives its trace.")
 threefry_partitionable = _traced(
-    "threefry_partitionable",
     True,
     lambda name, value: _flag(name, value) or _only_partitionable(name),
     "Always true: a random value depends on its key and its global index only.",
 )
-log_compiles = _declare("log_compiles", False, _flag, "Log each tracing and compilation.")
-explain_cache_misses = _declare("explain_cache_misses", False, _flag, "Log why a call had to be traced again.")
-traceback_filtering = _declare(
-    "traceback_filtering",
+log_compiles = Option(False, _flag, "Log each tracing and compilation.")
+explain_cache_misses = Option(False, _flag, "Log why a call had to be traced again.")
+traceback_filtering = Option(
     "auto",
     _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
     "How frames of Phalanx itself are hidden from tracebacks.",
 )
 _guard_level = _choice(None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
-transfer_guard_host_to_device = _declare(
-    "transfer_guard_host_to_device", None, _guard_level, "What to do where data moves from the host to a device."
+transfer_guard_host_to_device = Option(None, _guard_level, "What to do where data moves from the host to a device.")
+transfer_guard_device_to_device = Option(None, _guard_level, "What to do where data moves between devices.")
+transfer_guard_device_to_host = Option(None, _guard_level, "What to do where data moves from a device to the host.")
+transfer_guard = Option(
+    None,
+    _guard_level,
+    "What to do where data moves, in any direction.",
+    members=(transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host),
 )
-transfer_guard_device_to_device = _declare(
-    "transfer_guard_device_to_device", None, _guard_level, "What to do where data moves between devices."
+array = Option(True, _flag, "Taken from programs of 2022; there is one class of arrays either way.")
+parallel_functions_output_gda = Option(
+    True, _flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
 )
-transfer_guard_device_to_host = _declare(
-    "transfer_guard_device_to_host", None, _guard_level, "What to do where data moves from a device to the host."
+num_cpu_devices = Option(None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
+platforms = Option(None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
+enable_compilation_cache = Option(True, _flag, "Use the compilation cache on disk.")
+compilation_cache_dir = Option(None, _text, "Folder of the compilation cache on disk.")
+compilation_cache_max_size = Option(-1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit.")
+persistent_cache_min_compile_time_secs = Option(
+    1.0, _number(float, 0.0), "Programs that compile faster are not stored."
 )
-transfer_guard = _declare(
-    "transfer_guard", None, _guard_level, "What to do where data moves, in any direction.", kind=JointOption
-)
-transfer_guard.members = [transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host]
-array = _declare("array", True, _flag, "Taken from programs of 2022; there is one class of arrays either way.")
-parallel_functions_output_gda = _declare(
-    "parallel_functions_output_gda", True, _flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
-)
-num_cpu_devices = _declare("num_cpu_devices", None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
-platforms = _declare("platforms", None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
-enable_compilation_cache = _declare("enable_compilation_cache", True, _flag, "Use the compilation cache on disk.")
-compilation_cache_dir = _declare("compilation_cache_dir", None, _text, "Folder of the compilation cache on disk.")
-compilation_cache_max_size = _declare(
-    "compilation_cache_max_size", -1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit."
-)
-persistent_cache_min_compile_time_secs = _declare(
-    "persistent_cache_min_compile_time_secs", 1.0, _number(float, 0.0), "Programs that compile faster are not stored."
-)
-persistent_cache_min_entry_size_bytes = _declare(
-    "persistent_cache_min_entry_size_bytes", 0, _number(int, -1), "Smaller executables are not stored."
-)
-raise_persistent_cache_errors = _declare(
-    "raise_persistent_cache_errors", False, _flag, "Raise errors of the cache on disk instead of warning."
-)
+persistent_cache_min_entry_size_bytes = Option(0, _number(int, -1), "Smaller executables are not stored.")
+raise_persistent_cache_errors = Option(False, _flag, "Raise errors of the cache on disk instead of warning.")
 
 
 def _only_partitionable(name: str) -> bool:
     raise _refuse(name, "True", "False", "leave it on: the other numbering depends on how arrays are split")
+
+
+for _name, _held in list(globals().items()):
+    if isinstance(_held, Option):
+        _declare(_name, _held)
 
 
 def checking_leaks() -> _Override:

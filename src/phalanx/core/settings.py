@@ -29,17 +29,9 @@ if config.platforms:
     client.configure(platforms=tuple(config.platforms.split(",")))
 
 
-def _guard_all(level: str | None) -> None:
-    for direction in guards.DIRECTIONS:
-        config.update(f"transfer_guard_{direction}", level)
-
-
 for _direction in guards.DIRECTIONS:
     _option = f"transfer_guard_{_direction}"
     config.observe(_option, functools.partial(guards.guard_everywhere, _direction))
     config.observe_here(_option, functools.partial(guards.guard_here, _direction))
     if config.read(_option):
         guards.guard_everywhere(_direction, config.read(_option))
-config.observe("transfer_guard", _guard_all)
-if config.read("transfer_guard"):
-    _guard_all(config.read("transfer_guard"))

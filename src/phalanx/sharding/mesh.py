@@ -7,12 +7,11 @@ a cheap dictionary key. `shardings.py` pairs them with specs, `context.py` holds
 from __future__ import annotations
 
 import enum
-import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from phalanx.core.errors import ArgumentError, ShardingError
 from phalanx.engine.client import DeviceList
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.frames import boundaries
+from phalanx.engine.interned import Interned
 from phalanx.sharding.current import enter_mesh, leave_mesh
 from phalanx.sharding.spec import AxisName
 
@@ -37,12 +37,25 @@ class AxisType(enum.Enum):
         return self.name
 
 
+def _axes_of_type(kind: AxisType) -> cached_property[tuple[AxisName, ...]]:
+    def axes(mesh: _Axes) -> tuple[AxisName, ...]:
+        return tuple([name for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True) if of is kind])
+
+    axes.__doc__ = f"The axes of type {kind!r}."
+    return cached_property(axes)
+
+
+def _are_all_of_type(kind: AxisType) -> property:
+    return property(lambda mesh: set(mesh.axis_types) == {kind}, doc=f"Whether there are axes, all of type {kind!r}.")
+
+
 class _Axes:
     """Named axes with sizes and types: what `Mesh` and `AbstractMesh` share."""
 
     axis_names: tuple[AxisName, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
+    update: Callable[..., Self]
 
     @cached_property
     def shape(self) -> OrderedDict[AxisName, int]:
@@ -64,38 +77,17 @@ class _Axes:
         """Whether there is no axis: the mesh one gets where none was set."""
         return not self.axis_names
 
-    @cached_property
-    def auto_axes(self) -> tuple[AxisName, ...]:
-        """The axes of type Auto."""
-        return self._axes_of_type(AxisType.Auto)
+    auto_axes = _axes_of_type(AxisType.Auto)
+    explicit_axes = _axes_of_type(AxisType.Explicit)
+    manual_axes = _axes_of_type(AxisType.Manual)
+    are_all_axes_auto = _are_all_of_type(AxisType.Auto)
+    are_all_axes_explicit = _are_all_of_type(AxisType.Explicit)
+    are_all_axes_manual = _are_all_of_type(AxisType.Manual)
 
-    @cached_property
-    def explicit_axes(self) -> tuple[AxisName, ...]:
-        """The axes of type Explicit."""
-        return self._axes_of_type(AxisType.Explicit)
-
-    @cached_property
-    def manual_axes(self) -> tuple[AxisName, ...]:
-        """The axes of type Manual."""
-        return self._axes_of_type(AxisType.Manual)
-
-    @property
-    def are_all_axes_auto(self) -> bool:
-        """Whether there are axes, and all are of type Auto."""
-        return not self.empty and len(self.auto_axes) == len(self.axis_names)
-
-    @property
-    def are_all_axes_explicit(self) -> bool:
-        """Whether there are axes, and all are of type Explicit."""
-        return not self.empty and len(self.explicit_axes) == len(self.axis_names)
-
-    @property
-    def are_all_axes_manual(self) -> bool:
-        """Whether there are axes, and all are of type Manual."""
-        return not self.empty and len(self.manual_axes) == len(self.axis_names)
-
-    def _axes_of_type(self, kind: AxisType) -> tuple[AxisName, ...]:
-        return tuple([name for name, of in zip(self.axis_names, self.axis_types, strict=True) if of is kind])
+    def with_axis_types(self, types: dict[AxisName, AxisType]) -> Self:
+        """The same mesh, some of its axes with another type."""
+        pairs = zip(self.axis_names, self.axis_types, strict=True)
+        return self.update(axis_types=tuple([types.get(name, of) for name, of in pairs]))
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
@@ -133,7 +125,8 @@ class AbstractMesh(_Axes):
             raise ArgumentError(
                 cls.__name__, expected="axes of at least one device", got=f"sizes {sizes}", mend="drop the empty axes"
             )
-        return _interned((cls, sizes, names, types), lambda: cls._make(sizes, names, types))
+        key = (cls, sizes, names, types)
+        return _meshes.get(key) or _meshes.intern(key, lambda: cls._make(*key[1:]))
 
     @classmethod
     def _make(cls, sizes: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]) -> AbstractMesh:
@@ -153,10 +146,6 @@ class AbstractMesh(_Axes):
     def abstract_mesh(self) -> AbstractMesh:
         """This mesh: it has no devices to drop."""
         return self
-
-    def with_axis_types(self, types: dict[AxisName, AxisType]) -> AbstractMesh:
-        """The same axes, some of them with another type."""
-        return AbstractMesh(self.axis_sizes, self.axis_names, _changed_types(self, types))
 
     def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
         """The same mesh but for what is given.
@@ -210,7 +199,8 @@ class Mesh(_Axes):
             devices = np.array(devices, dtype=object)
         names, types = _checked_axes(devices.ndim, axis_names, axis_types, where=cls.__name__)
         flat = tuple(devices.flat) if names else ()
-        return _interned((cls, flat, devices.shape, names, types), lambda: cls._make(devices, flat, names, types))
+        key = (cls, flat, devices.shape, names, types)
+        return _meshes.get(key) or _meshes.intern(key, lambda: cls._make(devices, flat, names, types))
 
     @classmethod
     def _make(
@@ -299,10 +289,6 @@ class Mesh(_Axes):
         mesh._concrete.add(self)
         return mesh
 
-    def with_axis_types(self, types: dict[AxisName, AxisType]) -> Mesh:
-        """The same devices and axes, some axes with another type."""
-        return Mesh(self.devices, self.axis_names, _changed_types(self, types))
-
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
         """The same mesh but for what is given.
 
@@ -361,18 +347,7 @@ def _mesh_of_ids(
     return Mesh(devices.reshape(shape) if names else np.empty((), dtype=object), names, types)
 
 
-_meshes: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def _interned(key: Any, make: Any) -> Any:
-    mesh = _meshes.get(key)
-    if mesh is None:
-        with _lock:
-            mesh = _meshes.get(key)
-            if mesh is None:
-                mesh = _meshes[key] = make()
-    return mesh
+_meshes: Interned[Any] = Interned()
 
 
 def _checked_axes(
@@ -405,7 +380,3 @@ def _checked_axes(
             mend="pass axis_types=(AxisType.Auto, ...), or leave it out",
         )
     return names, types
-
-
-def _changed_types(mesh: _Axes, types: dict[AxisName, AxisType]) -> tuple[AxisType, ...]:
-    return tuple([types.get(name, of) for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True)])

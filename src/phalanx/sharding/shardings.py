@@ -8,17 +8,16 @@ placement share their `canonical` sharding.
 from __future__ import annotations
 
 import math
-import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.buffers import ShardingBase
 from phalanx.engine.client import DeviceList
-from phalanx.engine.frames import boundaries
+from phalanx.engine.frames import boundaries, boundary
+from phalanx.engine.interned import Interned
 from phalanx.engine.runtime import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh
@@ -42,22 +41,16 @@ class Sharding(ShardingBase):
     `is` and `==` mean the same, and a sharding is a cheap dictionary key; `is_equivalent_to` compares placements.
     """
 
-    __slots__ = ("__weakref__", "_memo", "memory_kind")
+    __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "memory_kind")
+    _fields: ClassVar[tuple[str, ...]]  # what it is made of, besides the memory kind
     _memo: dict[Any, Any]
     memory_kind: str | None
+    is_fully_replicated: bool  # whether every device holds the whole array
+    _internal_device_list: DeviceList  # the devices in the engine's form
+    _device_assignment: tuple[Device, ...]  # the devices in the order in which partitions are numbered
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """All is done in `__new__`, once for each interned sharding."""
-
-    @property
-    def _internal_device_list(self) -> DeviceList:
-        """The devices in the engine's form."""
-        raise NotImplementedError
-
-    @property
-    def _device_assignment(self) -> tuple[Device, ...]:
-        """The devices in the order in which partitions are numbered."""
-        raise NotImplementedError
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         """XLA's form, for an array of that rank."""
@@ -67,7 +60,8 @@ class Sharding(ShardingBase):
         """Which part each device holds, not cached."""
         raise NotImplementedError
 
-    def with_memory_kind(self, kind: str | None) -> Sharding:
+    @boundary
+    def with_memory_kind(self, kind: str | None) -> Self:
         """The same placement in another memory of the same devices.
 
         Args:
@@ -79,12 +73,13 @@ class Sharding(ShardingBase):
         Raises:
           ShardingError: the devices have no such memory.
         """
-        raise NotImplementedError
+        return type(self)(*[getattr(self, name) for name in self._fields], kind)
 
     @property
-    def canonical(self) -> Sharding:
+    def canonical(self) -> Self:
         """The one sharding for all spellings of this placement: a key for what depends on the placement only."""
-        return self
+        is_named = self.memory_kind is not None and self.memory_kind == _default_memory(self)
+        return self.with_memory_kind(None) if is_named else self
 
     @property
     def device_set(self) -> frozenset[Device]:
@@ -105,11 +100,6 @@ class Sharding(ShardingBase):
     def is_fully_addressable(self) -> bool:
         """Whether all devices are of this process."""
         return len(self.addressable_devices) == self.num_devices
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole array."""
-        raise NotImplementedError
 
     def tiling(self, ndim: int) -> Tiling:
         """Which part of an array each device holds.
@@ -296,7 +286,7 @@ class NamedSharding(Sharding):
       (128, 64)
     """
 
-    __slots__ = ("_is_fully_replicated", "mesh", "spec")
+    __slots__ = _fields = ("mesh", "spec")
     mesh: Mesh | AbstractMesh
     spec: PartitionSpec
 
@@ -304,33 +294,22 @@ class NamedSharding(Sharding):
         cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None = None, *, where: str | None = None
     ) -> NamedSharding:
         if isinstance(spec, PartitionSpec):
-            found = _shardings.get((cls, mesh, spec._entries, memory_kind))
-            if found is not None:
+            key = (cls, mesh, spec._entries, memory_kind)
+            if (found := _shardings.get(key)) is not None:
                 return found
         _check_named(mesh, spec, where or "NamedSharding")
         devices = mesh.flat_devices if isinstance(mesh, Mesh) else ()
-        _check_memory(devices, memory_kind, where or "NamedSharding")
-        return _interned((cls, mesh, spec._entries, memory_kind), lambda: cls._make(mesh, spec, memory_kind))
-
-    @classmethod
-    def _make(cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None) -> NamedSharding:
-        sharding = _new(cls, memory_kind)
-        sharding.mesh, sharding.spec = mesh, spec
-        sharding._is_fully_replicated = all(
-            axes is not UNCONSTRAINED and all(mesh.shape[axis] == 1 for axis in axes) for axes in spec.dims
-        )
-        return sharding
+        is_whole = all(axes is not UNCONSTRAINED and all(mesh.shape[a] == 1 for a in axes) for axes in spec.dims)
+        return _interned(key, devices, where or "NamedSharding", mesh=mesh, spec=spec, is_fully_replicated=is_whole)
 
     @property
     def canonical(self) -> NamedSharding:
         """As `Sharding.canonical`."""
-        return self._remembered("canonical", self._make_canonical)
+        return self._remembered("canonical", self._canonical)
 
-    def _make_canonical(self) -> NamedSharding:
-        kind = self.memory_kind
-        if kind is not None and isinstance(self.mesh, Mesh) and kind == _default_memory(self):
-            kind = None
-        return NamedSharding(self.mesh, self.spec.canonical, kind)
+    def _canonical(self) -> NamedSharding:
+        placed = super().canonical if isinstance(self.mesh, Mesh) else self
+        return placed.with_spec(self.spec.canonical)
 
     @property
     def _concrete_mesh(self) -> Mesh:
@@ -361,11 +340,6 @@ class NamedSharding(Sharding):
         """Number of devices of the mesh."""
         return self.mesh.size
 
-    @property
-    def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole array."""
-        return self._is_fully_replicated
-
     def axes(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
         """The axes that cut each dimension of an array, from major to minor.
 
@@ -395,10 +369,6 @@ class NamedSharding(Sharding):
         key = ("hlo", num_dimensions)
         return self._remembered(key, lambda: hlo_of_axes(self.mesh, self.axes(num_dimensions)))
 
-    def with_memory_kind(self, kind: str | None) -> NamedSharding:
-        """As `Sharding.with_memory_kind`."""
-        return NamedSharding(self.mesh, self.spec, kind)
-
     def update(self, *, mesh: Any = None, spec: Any = None, memory_kind: Any = UNSPECIFIED) -> NamedSharding:
         """The same sharding but for what is given.
 
@@ -418,7 +388,7 @@ class NamedSharding(Sharding):
     @property
     def replicated(self) -> NamedSharding:
         """The sharding over the same mesh under which each device holds the whole array."""
-        return NamedSharding(self.mesh, _WHOLE, self.memory_kind)
+        return self.with_spec(_WHOLE)
 
     def with_dim(self, position: int, axes: Any = None) -> NamedSharding:
         """As `Sharding.with_dim`."""
@@ -438,13 +408,12 @@ class NamedSharding(Sharding):
     def without_dim(self, position: int) -> NamedSharding:
         """The sharding of an array without the dimension at `position`."""
         entries = list(self.spec)
-        return NamedSharding(self.mesh, PartitionSpec(*entries[:position], *entries[position + 1 :]), self.memory_kind)
+        return self.with_spec(PartitionSpec(*entries[:position], *entries[position + 1 :]))
 
     @property
     def automatic(self) -> NamedSharding:
         """As `Sharding.automatic`."""
-        mesh = self.mesh.with_axis_types(dict.fromkeys(self.mesh.axis_names, AxisType.Auto))
-        return NamedSharding(mesh, self.spec, self.memory_kind)
+        return self.update(mesh=self.mesh.with_axis_types(dict.fromkeys(self.mesh.axis_names, AxisType.Auto)))
 
     def as_type(self, ndim: int) -> NamedSharding | None:
         """As `Sharding.as_type`."""
@@ -485,48 +454,22 @@ class SingleDeviceSharding(Sharding):
       ShardingError: the device has no such memory.
     """
 
-    __slots__ = ("_internal_device_list", "device")
+    __slots__ = ("_device_assignment", "_internal_device_list", "device")
+    _fields = ("device",)
     device: Device
 
     def __new__(cls, device: Device, memory_kind: str | None = None) -> SingleDeviceSharding:
-        found = _shardings.get((cls, device, memory_kind))
-        if found is not None:
+        key = (cls, device, memory_kind)
+        if (found := _shardings.get(key)) is not None:
             return found
-        _check_memory((device,), memory_kind, cls.__name__)
-        return _interned((cls, device, memory_kind), lambda: cls._make(device, memory_kind))
-
-    @classmethod
-    def _make(cls, device: Device, memory_kind: str | None) -> SingleDeviceSharding:
-        sharding = _new(cls, memory_kind)
-        sharding.device = device
-        sharding._internal_device_list = DeviceList((device,))
-        return sharding
-
-    @property
-    def canonical(self) -> SingleDeviceSharding:
-        """As `Sharding.canonical`."""
-        if self.memory_kind is None or self.memory_kind != _default_memory(self):
-            return self
-        return SingleDeviceSharding(self.device)
-
-    @property
-    def _device_assignment(self) -> tuple[Device, ...]:
-        return (self.device,)
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        """True: the one device holds the whole array."""
-        return True
+        held = {"_device_assignment": (device,), "_internal_device_list": DeviceList((device,))}
+        return _interned(key, (device,), cls.__name__, device=device, is_fully_replicated=True, **held)
 
     def _tile(self, ndim: int) -> Tiling:
         return Tiling((1,) * ndim, np.zeros((1, ndim), np.int64))
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         return _REPLICATED
-
-    def with_memory_kind(self, kind: str | None) -> SingleDeviceSharding:
-        """As `Sharding.with_memory_kind`."""
-        return SingleDeviceSharding(self.device, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _single_on_mesh, (Mesh([self.device], ("device",)), self.memory_kind)
@@ -548,31 +491,24 @@ class GSPMDSharding(Sharding):
     """
 
     __slots__ = ("_device_assignment", "_internal_device_list", "hlo_sharding")
+    _fields = ("_device_assignment", "hlo_sharding")
     hlo_sharding: HloSharding
 
     def __new__(
         cls, devices: Sequence[Device], hlo_sharding: HloSharding, memory_kind: str | None = None
     ) -> GSPMDSharding:
-        key = (cls, tuple(devices), hlo_sharding, memory_kind)
-        _check_memory(key[1], memory_kind, cls.__name__)
-        return _shardings.get(key) or _interned(key, lambda: cls._make(*key[1:]))
-
-    @classmethod
-    def _make(cls, devices: tuple[Device, ...], hlo: HloSharding, memory_kind: str | None) -> GSPMDSharding:
-        sharding = _new(cls, memory_kind)
-        sharding._device_assignment, sharding.hlo_sharding = devices, hlo
-        sharding._internal_device_list = DeviceList(devices)
-        return sharding
+        devices = tuple(devices)
+        key = (cls, devices, hlo_sharding, memory_kind)
+        if (found := _shardings.get(key)) is not None:
+            return found
+        is_whole = len(devices) == 1 or hlo_sharding.is_replicated()
+        held = {"_device_assignment": devices, "_internal_device_list": DeviceList(devices)}
+        return _interned(key, devices, cls.__name__, hlo_sharding=hlo_sharding, is_fully_replicated=is_whole, **held)
 
     @classmethod
     def replicated(cls, devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
         """The sharding under which each device holds the whole of an array of any rank."""
         return cls(devices, _REPLICATED, memory_kind)
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole array."""
-        return self.num_devices == 1 or self.hlo_sharding.is_replicated()
 
     def with_dim(self, position: int, axes: Any = None) -> Sharding:
         """As `Sharding.with_dim`."""
@@ -590,10 +526,6 @@ class GSPMDSharding(Sharding):
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         return self.hlo_sharding
-
-    def with_memory_kind(self, kind: str | None) -> GSPMDSharding:
-        """As `Sharding.with_memory_kind`."""
-        return GSPMDSharding(self._device_assignment, self.hlo_sharding, kind)
 
     def __repr__(self) -> str:
         return self._printed(f"{len(self._device_assignment)} devices, {self.hlo_sharding}")
@@ -627,24 +559,22 @@ def from_hlo_sharding(
 
 _REPLICATED = HloSharding.replicate()
 _WHOLE = PartitionSpec()
-_shardings: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_shardings: Interned[Any] = Interned()
 
 
-def _interned(key: Any, make: Callable[[], Any]) -> Any:
-    with _lock:
-        sharding = _shardings.get(key)
-        if sharding is None:
-            sharding = _shardings[key] = make()
+def _interned(key: tuple, devices: Sequence[Device], where: str, **attributes: Any) -> Any:
+    """The sharding with a key, from its class to its memory kind; made with these attributes if there is none yet."""
+    cls, *_, memory_kind = key
+    _check_memory(devices, memory_kind, where)
+
+    def make() -> Sharding:
+        sharding = ShardingBase.__new__(cls)
+        ShardingBase.__init__(sharding)
+        for name, value in (attributes | {"_memo": {}, "memory_kind": memory_kind}).items():
+            setattr(sharding, name, value)
         return sharding
 
-
-def _new(cls: Any, memory_kind: str | None) -> Any:
-    """An instance whose engine half is ready; `__init__` of the classes above has nothing left to do."""
-    sharding = ShardingBase.__new__(cls)
-    ShardingBase.__init__(sharding)
-    sharding._memo, sharding.memory_kind = {}, memory_kind
-    return sharding
+    return _shardings.intern(key, make)
 
 
 def _single_on_mesh(mesh: Mesh, memory_kind: str | None) -> SingleDeviceSharding:
