@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -16,9 +16,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
 
-# An example may be the one that compiles, so no time limit; CI draws the same examples at each run.
-settings.register_profile("phalanx", deadline=None, derandomize="CI" in os.environ)
+# An example may be the one that compiles, so nothing depends on time; CI draws the same examples at each run.
+REPEATS = "CI" in os.environ
+settings.register_profile(
+    "phalanx", deadline=None, derandomize=REPEATS, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.load_profile("phalanx")
+if REPEATS and (draws := sys.modules.get("hypothesis.internal.conjecture.providers")):
+    # Left to itself, Hypothesis also draws numbers that stand in the modules imported so far, which are those of the
+    # files of tests that the process happened to run before.
+    draws._get_local_constants = lambda: draws._local_constants
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 SOURCE = Path(__file__).parent / "src"

@@ -79,20 +79,20 @@ def test_a_global_update_reaches_threads_and_an_override_does_not():
         seen["start"] = (config.enable_x64, config.debug_nans)
         with options.debug_nans(False):
             steps[0].set()
-            steps[1].wait(10)
+            assert steps[1].wait(600)
             seen["inside"] = (state.context.enable_x64, state.context.debug_nans)
         seen["after"] = config.debug_nans
 
     with options.enable_x64(True):
         thread = threading.Thread(target=other)
         thread.start()
-        steps[0].wait(10)
+        assert steps[0].wait(600)
         seen["mine"] = config.enable_x64
     try:
         config.update("debug_nans", True)
         config.update("enable_x64", True)
         steps[1].set()
-        thread.join(10)
+        thread.join()
     finally:
         config.update("debug_nans", False)
         config.update("enable_x64", False)

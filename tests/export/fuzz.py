@@ -218,11 +218,17 @@ def keep(target, data, problem):
     return path
 
 
-def draw(target, seconds, first_seed):
-    """Let Hypothesis draw inputs for a while; the number of them, and of findings."""
-    tried, findings, last = 0, set(), b""
+def rounds_for(seconds):
+    """One round after another until so much CPU time is spent."""
     end = cpu_seconds() + seconds
     while cpu_seconds() < end:
+        yield
+
+
+def draw(target, rounds, first_seed):
+    """Let Hypothesis draw inputs, ROUND of them for each of `rounds`; the number of them, and of findings."""
+    tried, findings, last = 0, set(), b""
+    for _ in rounds:
 
         @seed(first_seed + tried)
         @settings(
@@ -288,7 +294,7 @@ def main(seconds, first_seed):
     bad = 0
     for name, target in TARGETS.items():
         share = target.share * (0.5 if has_atheris else 1)
-        runs = [("Hypothesis", lambda s, t=target: draw(t, s, first_seed), seconds * share)]
+        runs = [("Hypothesis", lambda s, t=target: draw(t, rounds_for(s), first_seed), seconds * share)]
         if has_atheris and target.grown:
             runs.append(("atheris", lambda s, n=name: grow(n, s, first_seed), seconds * 0.25))
         for engine, run, time_given in runs:

@@ -89,7 +89,7 @@ def test_what_is_captured_must_be_one_model(model):
 
 def test_no_other_thread_is_observed(model):
     """Two threads call the same model; one of them observes."""
-    calls, barrier = [], threading.Barrier(2)
+    calls, barrier = [], threading.Barrier(2, timeout=600)
 
     def run(observes):
         barrier.wait()
