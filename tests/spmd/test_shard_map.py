@@ -736,3 +736,20 @@ def test_smap_is_told_by_dimensions(mesh):
         "smap, in_axes: expected dimensions counted from the first, or None, got -1.\n"
         "  To mend: give the number of the dimension that the axis splits."
     )
+
+
+def test_what_a_loop_does_not_write_stays_shared():
+    """Devices run it for different times, and the steps they took differ, but not what is only handed through."""
+
+    def f(x, scale):
+        step = lambda c: (c[0] * c[2], c[1] + 1, c[2])
+        return lax.while_loop(lambda c: c[0].sum() < 10.0, step, (x, 0, scale))
+
+    mesh = phalanx.make_mesh((8,), ("x",))
+    out_specs = (P("x"), P(), P())
+    with pytest.raises(ShardingError, match=r"result\[1\]: expected a value that is the same along 'x'"):
+        phalanx.shard_map(f, mesh=mesh, in_specs=(P("x"), P()), out_specs=out_specs)(jnp.arange(1.0, 9.0), 2.0)
+    g = phalanx.shard_map(lambda *args: f(*args)[::2], mesh=mesh, in_specs=(P("x"), P()), out_specs=out_specs[::2])
+    x, scale = phalanx.jit(g)(jnp.arange(1.0, 9.0), 2.0)
+    assert x.tolist() == [16.0, 16.0, 12.0, 16.0, 10.0, 12.0, 14.0, 16.0]
+    assert scale == 2.0

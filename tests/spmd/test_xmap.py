@@ -1,14 +1,17 @@
 """Named axes of arguments: what `xmap` means, where it runs, and its errors."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
+from phalanx import lax, nn, testing
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, UnboundAxisError
 from phalanx.experimental.maps import SerialLoop, serial_loop, xmap
-from phalanx.sharding import Mesh, NamedSharding
+from phalanx.scipy.special import logsumexp
+from phalanx.sharding import AxisType, Mesh, NamedSharding
 from phalanx.sharding import PartitionSpec as P
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -202,3 +205,48 @@ def test_other_misfits_say_what_is_wrong(mesh):
     with pytest.raises(UnboundAxisError) as e:
         xmap(lambda x: lax.psum(x, "i"), ["i", ...], {}, axis_resources={"i": SerialLoop(2)})(X)
     assert "Axis 'i' is a serial loop" in e.value.__notes__[0]
+
+
+def test_a_network_told_by_names_is_the_one_told_by_positions():
+    """Reductions, sums of exponentials and unit vectors over named axes, wherever these run."""
+    w1, w2, images = (jnp.sin(jnp.arange(n * k * 1.0)).reshape(n, k) for n, k in ((16, 8), (8, 4), (8, 16)))
+    labels = jnp.arange(8) % 4
+
+    def loss(w1, w2):
+        logits = nn.relu(images @ w1) @ w2
+        return -(nn.one_hot(labels, 4) * (logits - logsumexp(logits, axis=1, keepdims=True))).sum(1).mean()
+
+    def named(log_total, w1, w2, image, label):
+        logits = lax.pdot(nn.relu(lax.pdot(image, w1, "inputs")), w2, "hidden")
+        scores = logits - log_total(logits, "classes")
+        return -lax.pmean((nn.one_hot(label, lax.psum(1, "classes"), axis="classes") * scores).sum("classes"), "batch")
+
+    axes = [["inputs", "hidden"], ["hidden", "classes"], ["batch", "inputs"], ["batch", ...]]
+    value, grads = phalanx.value_and_grad(loss, (0, 1))(w1, w2)
+    mesh_axes = {"batch": "x", "hidden": "y"}, {"classes": "y", "hidden": "x"}
+    for log_total, resources in (logsumexp, {}), *((nn.logsumexp, r) for r in mesh_axes):
+        f = xmap(functools.partial(named, log_total), axes, [...], axis_resources=resources)
+        with phalanx.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2):
+            found, found_grads = phalanx.value_and_grad(f, (0, 1))(w1, w2, images, labels)
+        np.testing.assert_allclose(found, value, rtol=1e-5)
+        for a, b in zip(found_grads, grads, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_classes_are_as_many_as_members_of_their_axis():
+    with pytest.raises(ArgumentError) as error:
+        phalanx.vmap(lambda c: nn.one_hot(1, 5, axis="i") + c, axis_name="i")(jnp.zeros(4))
+    assert str(error.value) == (
+        "nn.one_hot, argument num_classes: expected 4, the size of axis 'i', got 5.\n"
+        "  To mend: name an axis with a member for each class."
+    )
+
+
+def test_a_serial_loop_leaves_arrays_split_over_the_mesh(mesh):
+    """Each device goes through its own instances, part by part: nothing is gathered, and nothing sent."""
+    f = xmap(lambda x: 2 * x, ["i", ...], ["i", ...], axis_resources={"i": ("x", SerialLoop(3))})
+    x = phalanx.device_put(jnp.arange(24.0).reshape(12, 2), NamedSharding(mesh, P("x")))
+    y = f(x)
+    assert y.sharding.spec == P("x")
+    np.testing.assert_array_equal(y, 2 * x)
+    assert not testing.collectives(phalanx.jit(f), x)

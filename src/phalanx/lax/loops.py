@@ -227,11 +227,13 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
         after = body.program.out_avals
         if not varies(avals, after):
             return body, after
-        # Devices that differ in the condition run on for different times, so that nothing in the carry stays shared.
+        # Devices that differ in the condition run on for different times, so that nothing it writes stays shared.
         over = joint_varying(
             stage_body(cond_fun, in_tree, widened(avals, after), "while_loop condition").program.out_avals
         )
-        return body, [a.with_varying(a.varying | over) for a in after]
+        carried = zip(body.program.invars[len(body.consts) :], body.program.outvars, strict=True)
+        unwritten = [before is later for before, later in carried]
+        return body, [a if same else a.with_varying(a.varying | over) for a, same in zip(after, unwritten, strict=True)]
 
     flat, avals, (body, after) = promote_carry(flat, make)
     check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")

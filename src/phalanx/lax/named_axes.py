@@ -28,6 +28,15 @@ from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 
 
+def apart(axis: Any) -> tuple[Any, tuple]:
+    """The dimensions of `axis`, and the names of axes among them, which belong to a `vmap`, an `xmap` or a mesh."""
+    if isinstance(axis, str):
+        return (), (axis,)
+    if isinstance(axis, tuple | list) and (names := tuple(a for a in axis if isinstance(a, str))):
+        return tuple(a for a in axis if not isinstance(a, str)), names
+    return axis, ()
+
+
 class Scope:
     """The axes a collective runs over.
 

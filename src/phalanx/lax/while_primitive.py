@@ -103,7 +103,9 @@ class While(Primitive, name="while", multiple=True):
             body = settled_loop(body, in_body, b, count)
             cond = retyped(cond, [*in_cond, *body.out_avals])
             axes = cond.out_avals[0].varying
-            in_body = [a.with_varying(a.varying | axes) for a in body.in_avals]
+            # What a loop never writes is the same on devices that run it for different times.
+            kept = [False] * b + [v is out for v, out in zip(body.invars[b:], body.outvars, strict=True)]
+            in_body = [a if k else a.with_varying(a.varying | axes) for a, k in zip(body.in_avals, kept, strict=True)]
             if in_body == body.in_avals:
                 break
         refuse_divergence("while_loop, the condition", axes, (cond, body))

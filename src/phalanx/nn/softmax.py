@@ -16,6 +16,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
+from phalanx.lax.named_axes import apart
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
 from phalanx.symbolic import is_symbolic, static_size
 from phalanx.transforms.custom import custom_jvp
@@ -107,7 +108,7 @@ def logsumexp(
 
     Args:
       a: num[*s].
-      axis: the axis or axes summed over; None for all.
+      axis: the axis or axes summed over, names of axes in scope among them; None for all.
       b: factors of the exponentials, broadcast with `a`.
       keepdims: keep the axes summed over, with size 1.
       return_sign: return the logarithm of the size of the sum, and its sign (phase if complex).
@@ -133,14 +134,17 @@ def logsumexp(
         a, b = (_broadcast(lax.convert_element_type(v, dtype), shape) for v in (a, b))
         a = lax.select(lax.ne(b, dtype.type(0)), a, lax.full(shape, -np.inf, dtype))
     shape, dtype = aval_of(a).shape, aval_of(a).dtype
+    axis, names = apart(axis)
     dims = dims_of("nn.logsumexp", axis, len(shape))
     a = masked(a, where, -np.inf)
     is_complex = dtypes.issubdtype(dtype, np.complexfloating)
-    top = lax.reduce_max(lax.real(a) if is_complex else a, dims)
+    top = lax.stop_gradient(lax.reduce_max(lax.real(a) if is_complex else a, dims))
+    top = lax.pmax(top, names) if names else top
     # An infinite maximum would give inf - inf.
-    top = lax.stop_gradient(lax.select(lax.is_finite(top), top, lax.full(top.shape, 0, top.dtype)))
+    top = lax.select(lax.is_finite(top), top, lax.full(top.shape, 0, top.dtype))
     e = lax.exp(lax.sub(a, lax.convert_element_type(spread(top, shape, dims), dtype)))
     whole = total(e if b is None else lax.mul(e, b), dims)
+    whole = lax.psum(whole, names) if names else whole
     sign = lax.sign(whole)
     if return_sign or (b is not None and not is_complex):
         size = lax.abs(whole)
@@ -276,20 +280,22 @@ def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
     return lax.convert_element_type(lax.eq(here, lax.broadcasted_iota(aval_of(x).dtype, whole, axis)), dtype)
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Any:
     """Encode indices as unit vectors.
 
     Args:
       x: int[*s].
       num_classes: the length of the vectors.
       dtype: their dtype; the default floating one when left out.
-      axis: where the new axis stands in the result.
+      axis: where the new axis stands in the result; or the name of an axis in scope, of whose members each gets the
+        entries of its own class.
 
     Returns:
       An array with 1 at the index and 0 elsewhere; all 0 for an index out of bounds.
 
     Raises:
       AxisError: there is no such axis in the result.
+      ArgumentError: a named axis has another number of members than there are classes.
 
     Examples:
       >>> import numpy as np
@@ -301,5 +307,12 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     if aval.dtype == np.dtype(bool):
         x = lax.convert_element_type(x, np.int32)
     dtype = dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
+    if isinstance(axis, str):
+        members = lax.axis_size(axis)
+        if num_classes != members:
+            raise ArgumentError("nn.one_hot, argument num_classes", expected=f"{members}, the size of axis {axis!r}",
+                                got=num_classes, mend="name an axis with a member for each class")  # fmt: skip
+        own = lax.convert_element_type(lax.axis_index(axis), aval_of(x).dtype)
+        return lax.convert_element_type(lax.eq(x, own), dtype)
     (dim,) = dims_of("nn.one_hot", axis, aval.ndim + 1)
     return _one_hot(x, static_size(num_classes), dtype, dim)

@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.lax.named_axes import apart
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.operands import (
     as_array,
@@ -62,15 +63,6 @@ def masked(x: Any, where: Any, fill: Any, name: str) -> Any:
     mask = mask if mask.dtype == np.bool_ else to_bool(mask)
     shape = x.shape
     return lax.select_n_p(broadcast_to_shape(mask, shape), scalar_of(fill, x.dtype), x)
-
-
-def apart(axis: Any) -> tuple[Any, tuple]:
-    """The dimensions of `axis`, and the names of axes among them, which belong to a `vmap`, an `xmap` or a mesh."""
-    if isinstance(axis, str):
-        return (), (axis,)
-    if isinstance(axis, tuple | list) and (names := tuple(a for a in axis if isinstance(a, str))):
-        return tuple(a for a in axis if not isinstance(a, str)), names
-    return axis, ()
 
 
 _OVER_NAMES = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}

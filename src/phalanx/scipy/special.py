@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError
+from phalanx.lax.named_axes import apart
 from phalanx.numpy import ufuncs
 from phalanx.numpy.bodies import choose, dtype_of, isnan
 from phalanx.numpy.operands import (
@@ -348,7 +349,7 @@ def logsumexp(
 
     Args:
       a: the exponents.
-      axis: an axis, a tuple of them, or None for all.
+      axis: an axis, a tuple of them, or None for all; names of axes in scope may be among them.
       b: factors of the exponentials.
       keepdims: keep the reduced dimensions, of size 1.
       return_sign: give the logarithm of the magnitude, and the sign, of the sum.
@@ -372,14 +373,16 @@ def logsumexp(
         x, factor = broadcast_operands("logsumexp", x, factors[0])
         # A factor of 0 takes its element out, infinite or not.
         x = choose(lax.eq(factor, _zero(factor)), -np.inf, x)
+    axis, names = apart(axis)
     axes = canonical_axes(axis, x.ndim, "logsumexp")
+    over = (*axes, *names)
     real = lax.real(x) if x.dtype.kind == "c" else x
     initial = -np.inf if where is not None or not x.size else None
-    largest = _max(real, axis=axes, keepdims=True, where=where, initial=initial)
-    shift = lax.stop_gradient(choose(lax.is_finite(largest), largest, 0))
+    largest = _max(lax.stop_gradient(real), axis=over, keepdims=True, where=where, initial=initial)
+    shift = choose(lax.is_finite(largest), largest, 0)
     exponentials = lax.exp(ufuncs.subtract(x, cast(shift, x.dtype)))
     exponentials = exponentials * factor if factors else exponentials
-    total = _sum(exponentials, axis=axes, keepdims=True, where=where)
+    total = _sum(exponentials, axis=over, keepdims=True, where=where)
     sign = None
     if return_sign:
         sign, total = ufuncs.sign(total), cast(lax.abs(total), total.dtype)

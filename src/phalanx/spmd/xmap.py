@@ -297,10 +297,10 @@ class XMap(Jit):
         return mesh
 
     def _sharding(self, mesh: Any, axes: Sequence[Named], positions: Mapping[Any, int]) -> Any:
-        """The sharding of an array with named axes; one that is cut into a loop is left whole at the boundary."""
+        """The sharding of an array with named axes."""
         if mesh is None:
             return None
-        dims = {positions[a.name]: a.mesh_axes for a in axes if a.name in positions and a.mesh_axes and a.loop == 1}
+        dims = {positions[a.name]: a.mesh_axes for a in axes if a.name in positions and a.mesh_axes}
         return NamedSharding(mesh, PartitionSpec.of_dims([dims.get(d, ()) for d in range(max(dims, default=-1) + 1)]))
 
     def _run(
@@ -353,12 +353,23 @@ class XMap(Jit):
         return tree_unflatten(tree, arranged)
 
     def _serially(self, fun: Callable, xs: Sequence[Any], dims_in: Sequence[Any], axis: Named) -> tuple[list, list]:
-        """Map a flat function over the parts of an axis, one after the other."""
+        """Map a flat function over the parts of an axis, one after the other; each device goes on with its own."""
         size = axis.size // axis.loop
-        split = [
-            None if d is None else reshape(to_dim(x, d, axis.size, 0), (axis.loop, size, *np.delete(np.shape(x), d)))
-            for x, d in zip(xs, dims_in, strict=True)
-        ]
+        shards = math.prod(state.context.mesh.shape[name] for name in axis.mesh_axes) if axis.mesh_axes else 1
+
+        def swapped(x: Any, before: int, after: int, tail: tuple) -> Any:
+            x = reshape(x, (before, after, size // shards, *tail))
+            return transpose(x, (1, 0, *range(2, x.ndim)))
+
+        def cut(x: Any, d: int) -> Any:
+            tail = tuple(np.delete(np.shape(x), d))
+            return reshape(swapped(to_dim(x, d, axis.size, 0), shards, axis.loop, tail), (axis.loop, size, *tail))
+
+        def joined(y: Any) -> Any:
+            tail = np.shape(y)[2:]
+            return reshape(swapped(y, axis.loop, shards, tail), (axis.size, *tail))
+
+        split = [cut(x, d) for x, d in zip(xs, dims_in, strict=True) if d is not None]
         found: list = []
         batch = Axis(size, None, axis.mesh_axes or None)
 
@@ -370,17 +381,15 @@ class XMap(Jit):
             return [y if d is None else to_dim(y, d, size, 0) for y, d in zip(out, dims, strict=True)]
 
         try:
-            out = serial_map(part, [s for s in split if s is not None])
+            out = serial_map(part, split)
         except UnboundAxisError as error:
             error.add_note(
                 f"Axis {axis.name!r} is a serial loop: its parts run one after the other, so that no collective can "
                 "go over it."
             )
             raise
-        joined = [
-            y[0] if d is None else reshape(y, (axis.size, *np.shape(y)[2:])) for y, d in zip(out, found[0], strict=True)
-        ]
-        return joined, [None if d is None else 0 for d in found[0]]
+        whole = [y[0] if d is None else joined(y) for y, d in zip(out, found[0], strict=True)]
+        return whole, [None if d is None else 0 for d in found[0]]
 
     def _unplaced(self, name: Any, path: str) -> ArgumentError:
         return ArgumentError(
