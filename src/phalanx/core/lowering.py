@@ -39,10 +39,10 @@ batching = Seat(taken_by="phalanx.transforms")
 
 
 def physical_aval(aval: ShapedArray) -> ShapedArray:
-    """The type by which the engine knows a value: keys become numbers with a trailing dimension."""
+    """The type by which the engine knows a value: keys are numbers with a dimension more, `float0` zeros are bits."""
     if isinstance(aval.dtype, dtypes.KeyDtype):
         return ShapedArray((*aval.shape, *aval.dtype.key_shape), np.dtype("uint32"))
-    return aval
+    return ShapedArray(aval.shape, np.dtype(np.bool_)) if aval.dtype is dtypes.float0 else aval
 
 
 ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))

@@ -80,7 +80,7 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     aval = physical_aval(type.aval)
     x = np.asarray(x)
     if x.dtype != aval.dtype:
-        x = x.astype(np.bool_ if aval.dtype == dtypes.float0 else aval.dtype)
+        x = x.astype(aval.dtype)
     sharding = type.sharding
     if sharding.num_devices == 1:
         (device,) = sharding.device_set

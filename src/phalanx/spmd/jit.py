@@ -31,6 +31,7 @@ from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
 from phalanx.spmd.resolution import declared_types, split_as_declared
 from phalanx.spmd.stages import Lowered, Traced
+from phalanx.transforms.autodiff import compiled
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -340,3 +341,6 @@ def clear_caches() -> None:
     for wrapper in list(_wrappers):
         wrapper.clear_cache()
     dispatch.clear_caches()
+
+
+compiled.take(jit=jit)

@@ -24,6 +24,7 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.frames import boundary
+from phalanx.engine.seat import Seat
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
@@ -31,6 +32,9 @@ from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
 from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from phalanx.tree.paths import leaf_path
+
+# jit(fun): a function compiled.
+compiled = Seat(taken_by="phalanx.spmd.jit")
 
 
 class LinearMap:
@@ -148,7 +152,7 @@ def _as_tangent(x: Any, want: ShapedArray) -> Any:
 
 
 def _is_float0(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
+    return isinstance(x, np.ndarray | Array | Tracer) and x.dtype == dtypes.float0
 
 
 def _tangent_out(t: Any, primal: ShapedArray) -> Any:
@@ -630,21 +634,26 @@ def _apply_transpose(held: LinearMap, consts: Sequence[Any], cotangent: Any) -> 
     return tree_unflatten(held.in_tree, arrays)
 
 
-def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, jitted: bool = False) -> tuple:
+def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, jitted: bool = True) -> tuple:
     """The forward and backward halves of `vjp` as two functions.
 
     Args:
       fun: a function.
       argnums: the arguments whose cotangents are wanted.
       has_aux: whether `fun` returns `(result, aux)`.
-      jitted: must be False; wrap the two functions in `jit` where wanted.
+      jitted: whether the two are compiled.
 
     Returns:
       `(forward, backward)`: `forward(*args)` gives `(result, residuals)`, `backward(residuals, cotangent)` the
       cotangents.
+
+    Examples:
+      >>> import phalanx
+      >>> forward, backward = fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+      >>> z, residuals = forward(2.0, 3.0)
+      >>> [float(x_bar) for x_bar in backward(residuals, 1.0)]
+      [3.0, 2.0]
     """
-    if jitted:
-        raise ArgumentError("fwd_and_bwd, argument jitted", expected="False", got="True", mend="wrap the two in jit")
 
     def forward(*args: Any) -> tuple:
         wanted, fill = _choose(fun, args, argnums)
@@ -654,4 +663,4 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool =
         cts = residuals(cotangent)
         return cts if _is_sequence(argnums) else cts[0]
 
-    return forward, backward_half
+    return (compiled.jit(forward), compiled.jit(backward_half)) if jitted else (forward, backward_half)

@@ -516,7 +516,10 @@ class custom_vjp(_CustomFunction):
     setters = "defvjp"
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rules: `fwd(*args) -> (result, residuals)`, `bwd(*nondiff, residuals, cotangent) -> cotangents`."""
+        """Set the rules: `fwd(*args) -> (result, residuals)`, `bwd(*nondiff, residuals, cotangent) -> cotangents`.
+
+        `optimize_remat` changes nothing: what of `fwd` a rematerialised program does not need is always left out.
+        """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def _is_complete(self) -> bool:
@@ -528,7 +531,7 @@ class custom_vjp(_CustomFunction):
 
         def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
             if self.symbolic_zeros:
-                xs = [_CustomPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
+                xs = [CustomVJPPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
             where = f"fwd rule of {code_position(self.fun)}"
             result = pair_of(where, call(self.fwd, tree_unflatten(tree, xs)), "(result, residuals)")
             (out, *trees[:]), (residuals, *residual_trees[:]) = map(tree_flatten, result)
@@ -597,13 +600,36 @@ def _checked_cotangent(where: str, aval: ShapedArray, c: Any) -> Any:
     return c if got.dtype == want.dtype else vector_space.convert(c, want.dtype)
 
 
-class _CustomPrimal:
+class CustomVJPPrimal:
     """A primal with the fact whether it is differentiated, as `fwd` sees it with `symbolic_zeros=True`."""
 
     __slots__ = ("perturbed", "value")
 
     def __init__(self, value: Any, perturbed: bool):
         self.value, self.perturbed = value, perturbed
+
+
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The primal values that `fwd` got with `symbolic_zeros=True`.
+
+    Args:
+      tree: a pytree whose leaves are of `CustomVJPPrimal`.
+
+    Returns:
+      The same pytree of their values.
+
+    Raises:
+      ArgumentTypeError: a leaf is something else.
+    """
+    for leaf in tree_flatten(tree)[0]:
+        if not isinstance(leaf, CustomVJPPrimal):
+            raise ArgumentTypeError(
+                "custom_vjp_primal_tree_values",
+                expected="arguments of a fwd rule that was set with symbolic_zeros=True",
+                got=repr(leaf),
+                mend="pass symbolic_zeros=True to defvjp, or read the values as they are",
+            )
+    return tree_map(lambda leaf: leaf.value, tree)
 
 
 def custom_gradient(fun: Callable) -> Callable:
