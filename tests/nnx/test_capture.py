@@ -58,7 +58,7 @@ def test_what_was_there_before_is_there_afterwards_and_not_in_the_state(model):
 )
 def test_methods_and_functions_of_a_model_are_captured_alike(model, captured):
     y, state = captured(model)
-    assert jnp.allclose(y, 2 * model.linear(x).sum()) and sorted(state) == ["moved", "seen"]
+    assert jnp.allclose(y, 2 * model.linear(x).sum()) and sorted(state) == ["seen"]
 
 
 def test_each_kind_has_a_state_of_its_own(model):
@@ -78,6 +78,37 @@ def test_outputs_of_methods(model):
     y, state = nnx.capture(model.twice, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     assert state.twice.value == (y,) and state["__call__"].value == (y / 2,)
     assert (state.linear["__call__"].value[0] == state.seen.value[0]).all()
+
+
+class Named(nnx.Module):
+    """A method that sows under its own name, as the guides do."""
+
+    def features(self, x):
+        self.sow(nnx.Intermediate, "features", x)
+        return self.perturb("moved", x)
+
+    def __call__(self, x):
+        return self.features(x) + self.features(2 * x)
+
+
+def test_a_value_may_be_sown_under_the_name_of_a_method():
+    model = Named()
+    y, state = nnx.capture(model, nnx.Intermediate)(1.0)
+    assert (y, state.features.value) == (3.0, (1.0, 2.0)) and vars(model) == {}
+    _, state = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(1.0)
+    assert sorted(state) == ["__call__", "features"]
+
+
+def test_what_is_sown_of_other_kinds_is_dropped_in_transformations_too():
+    model = Named()
+    _, perturbations = nnx.capture(model, nnx.Perturbation)(1.0)
+    assert list(perturbations) == ["moved"] and vars(model) == {}
+    loss = lambda m, p, x: nnx.capture(m, nnx.Intermediate, init=p)(x)
+    (_, grads), sown = nnx.jit(nnx.grad(loss, argnums=(0, 1), has_aux=True))(model, perturbations, 1.0)
+    assert grads.moved.value == 2.0 and sown.features.value == (1.0, 2.0)
+    mapped = nnx.capture(nnx.Intermediate)(lambda m, x: nnx.vmap(lambda m, x: m(x), in_axes=(None, 0))(m, x))
+    with pytest.raises(ArgumentError, match="the same for all examples"):  # what varies wants a dimension
+        mapped(Named(), jnp.ones(3))
 
 
 def test_what_is_captured_must_be_one_model(model):

@@ -57,7 +57,7 @@ def test_the_names_of_flax_are_there():
     # Other libraries' wrappers, variables that are mutable references, and the inside of the graph mechanism.
     left_out = set(
         "A GraphState Initializer M NodeStates PureState UpdateContext current_update_context update_context "
-        "transform_metadata unpack var_defaults vars_as view_info with_vars check_pytree checkify bridge compat "
+        "transform_metadata unpack var_defaults vars_as with_vars check_pytree checkify bridge compat "
         "deprecations extract graphlib helpers module nn object optimizer proxy_caller pytreelib reprlib tracers training "
         "transforms visualization wrappers summary annotations".split()
     )

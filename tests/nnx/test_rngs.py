@@ -5,7 +5,7 @@ import pytest
 
 import phalanx.numpy as jnp
 from phalanx import nnx, random
-from phalanx.core.errors import ArgumentError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 
 
 def data(key):
@@ -36,7 +36,7 @@ def test_streams_draw():
     rngs = nnx.Rngs(0)
     key = random.fold_in(random.key(0), 0)
     assert (rngs.normal((3,)) == random.normal(key, (3,))).all()
-    assert rngs.params.uniform((2,)).shape == (2,) and rngs.lecun_normal((3, 4)).shape == (3, 4)
+    assert rngs.params.uniform((2,)).shape == (2,) and rngs.lecun_normal()((3, 4)).shape == (3, 4)
 
 
 def test_splitting_makes_many_keys_and_restoring_one():
@@ -103,3 +103,33 @@ def test_sowing_and_perturbing():
     assert model(jnp.ones(2)).tolist() == [2, 2]
     assert len(model.seen.value) == 2 and model.total.value.tolist() == [2, 2] and model.shift.value.tolist() == [0, 0]
     assert sorted(nnx.pop(model, nnx.Intermediate)) == ["seen", "shift", "total"]
+
+
+def test_a_stream_that_is_the_same_in_each_iteration_of_a_scan_draws_the_same():
+    """Recurrent dropout: one mask for all steps, whether the stream is an argument or inside a cell."""
+
+    class Cell(nnx.Module):
+        def __init__(self):
+            self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=0), rng_collection="dropout")
+
+    @nnx.scan(in_axes=(nnx.StateAxes({nnx.RngState: None, ...: nnx.Carry}), nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    def step(cell, h, x):
+        return h, cell.drop(x)
+
+    cell = Cell()
+    _, masks = step(cell, 0.0, jnp.ones((5, 8)))
+    assert (masks == masks[:1]).all() and 0 < (masks == 0).sum() < 40 and cell.drop.rngs.count.value == 0
+    _, drawn = nnx.scan(lambda r, h, x: (h, r.normal()), in_axes=(None, nnx.Carry, 0))(nnx.Rngs(0), 0.0, jnp.ones(3))
+    assert (drawn == drawn[0]).all()
+
+
+def test_initializers_of_a_stream_take_their_options():
+    rngs = nnx.Rngs(0)
+    init = rngs.variance_scaling(2.0, "fan_in", "uniform")
+    assert init((3, 4)).shape == (3, 4) and (init((3, 4)) != init((3, 4))).any()
+    assert rngs.params.he_normal()((2, 2), jnp.bfloat16).dtype == jnp.bfloat16
+
+
+def test_what_is_no_seed_is_refused():
+    with pytest.raises(ArgumentTypeError, match=r"^a random stream: expected a seed or a key, got 'a' of type str\."):
+        nnx.Rngs("a")

@@ -10,7 +10,7 @@ import phalanx.numpy as jnp
 from phalanx import nnx
 from phalanx.core.errors import ShardingError
 from phalanx.nn import initializers
-from phalanx.sharding import NamedSharding, SingleDeviceSharding
+from phalanx.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from phalanx.sharding import PartitionSpec as P
 
 kernel = initializers.normal(0.1)
@@ -188,3 +188,14 @@ def test_pmap_runs_a_copy_of_the_module_on_each_device():
     bars = nnx.grad(lambda m: (m(x.reshape(8, 4)) ** 2).mean())(whole)
     assert out.shape == (8, 4) and jnp.allclose(out[5], bars.bias.value, atol=1e-6)
     assert model.calls.value.tolist() == [2] * 8 and len(traces) == 1
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_types_of_a_model_made_under_a_mesh_know_their_shardings(kind):
+    mesh = phalanx.make_mesh((2, 4), ("data", "model"), axis_types=(kind, kind))
+    metadata = {"out_sharding": ("rows", "columns"), "sharding_rules": {"rows": None, "columns": "model"}}
+    with phalanx.set_mesh(mesh):
+        made = nnx.eval_shape(lambda: nnx.Linear(4, 8, kernel_metadata=metadata, rngs=nnx.Rngs(0)))
+        real = nnx.Linear(4, 8, kernel_metadata=metadata, rngs=nnx.Rngs(0))
+    assert made.kernel.value.sharding.spec == P(None, "model") == real.kernel.value.sharding.spec
+    assert made.bias.value.sharding is None

@@ -105,3 +105,11 @@ def test_extremes_of_complex_numbers_go_by_real_then_imaginary_part(name):
     z = np.array([[1 + 2j, 1 - 1j, 0.5 + 9j], [-1j, 2, 2 + 1j]], np.complex64)
     for axis in (None, 0, 1):
         np.testing.assert_allclose(getattr(jnp, name)(z, axis=axis), getattr(np, name)(z, axis=axis))
+
+
+@pytest.mark.parametrize("x", [1.5, 2, 2j, True])
+def test_arrays_like_python_numbers_have_their_dtype(x):
+    """Zeros like a weak float were integers once."""
+    for like in (jnp.zeros_like(x), jnp.ones_like(jnp.asarray(x)), jnp.full_like(x, 3), jnp.zeros_like(x, shape=(2,))):
+        assert (like.dtype, like.weak_type) == (jnp.asarray(x).dtype, jnp.asarray(x).weak_type)
+    assert jnp.full_like(2, 3.5) == 3

@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from phalanx.nnx.functional import unflatten as unflatten
     from phalanx.nnx.functional import update as update
     from phalanx.nnx.functional import variables as variables
-    from phalanx.nnx.functional import view as view
     from phalanx.nnx.graphs import GraphDef as GraphDef
     from phalanx.nnx.jitting import jit as jit
     from phalanx.nnx.jitting import jit_partial as jit_partial
@@ -213,13 +212,16 @@ if TYPE_CHECKING:
     from phalanx.nnx.variable import register_variable_name as register_variable_name
     from phalanx.nnx.variable import variable_name_from_type as variable_name_from_type
     from phalanx.nnx.variable import variable_type_from_name as variable_type_from_name
+    from phalanx.nnx.views import view as view
+    from phalanx.nnx.views import view_info as view_info
+    from phalanx.nnx.views import with_attributes as with_attributes
 
     Any = AnyOf
     Pytree = Object
     Static = StaticHint
     iter_module_children = iter_children
     pure = as_pure
-    with_attributes = view
+    with_modules = view
 
 _NAMES = {
     name: (f"phalanx.{room}", name)
@@ -240,7 +242,7 @@ _NAMES = {
         "nnx.functional": (
             "call clone find_duplicates flatten graphdef iter_children iter_graph iter_modules map merge "
             "merge_context MergeContext pop recursive_map set_metadata split split_context SplitContext state "
-            "unflatten update variables view"
+            "unflatten update variables"
         ),
         "nnx.graphs": "GraphDef",
         "nnx.jitting": "jit jit_partial",
@@ -274,6 +276,7 @@ _NAMES = {
         ),
         "nnx.summary": "tabulate",
         "nnx.training": "TrainState",
+        "nnx.views": "view view_info with_attributes",
         "nnx.variable": (
             "as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
             "register_variable_name Variable variable_name_from_type variable_type_from_name VariableMetadata"
@@ -286,7 +289,7 @@ _NAMES = {
     "Static": ("phalanx.nnx.objects", "StaticHint"),
     "iter_module_children": ("phalanx.nnx.functional", "iter_children"),
     "pure": ("phalanx.nnx.variable", "as_pure"),
-    "with_attributes": ("phalanx.nnx.functional", "view"),
+    "with_modules": ("phalanx.nnx.views", "view"),
 }
 
 # Modules under the names that programs of the field import them by.

@@ -16,6 +16,7 @@ from phalanx.core.aval import ShapeDtypeStruct, aval_of
 from phalanx.nnx.functional import map as map_graph
 from phalanx.nnx.lifting import Lifted, body_for, bring_back, gather
 from phalanx.nnx.objects import is_array
+from phalanx.nnx.placing import placed
 from phalanx.nnx.variable import MISSING, Variable
 from phalanx.tree import tree_flatten, tree_map
 
@@ -80,6 +81,9 @@ def eval_shape(
       f: the function.
       *args, **kwargs: its arguments; they are not changed.
 
+    Returns:
+      The result. Under a mesh, the types of variables with `out_sharding` know their shardings.
+
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx import nnx
@@ -88,7 +92,12 @@ def eval_shape(
     """
     parts = gather(map_graph(lambda path, x: tree_map(_type_of, x), _arrays_only((args, kwargs))))
     own, named = parts.shadowed()
-    return bring_back(parts, spmd.eval_shape(Lifted(f), *own, **named))
+    made = bring_back(parts, spmd.eval_shape(Lifted(f), *own, **named))
+    for variable in gather(made).graph.variables:
+        if isinstance(variable.raw_value, ShapeDtypeStruct) and (names := variable.sharding_names) is not None:
+            known = variable.get_metadata()
+            variable.set_raw_value(placed(variable.raw_value, names, known.get("mesh"), known.get("sharding_rules")))
+    return made
 
 
 def _arrays_only(tree: Any) -> Any:

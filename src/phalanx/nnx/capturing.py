@@ -1,6 +1,7 @@
 """`capture`: what modules sow during one call, as a result of the call instead of a change of the modules.
 
-Builds on `functional.pop` for taking the variables out again and on `observing` for the results of methods.
+For the call each module has one more attribute, of variables that hold what is sown by name, so that names may be those
+of methods and all transformations bring them along. Builds on `observing` for the results of methods.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core.errors import ArgumentError
-from phalanx.nnx.functional import graph_of, pop, update
-from phalanx.nnx.module import Module
+from phalanx.nnx.functional import graph_of, iter_graph
+from phalanx.nnx.module import CAPTURED, Module
 from phalanx.nnx.objects import Object
 from phalanx.nnx.observing import observing, outermost
-from phalanx.nnx.states import State
+from phalanx.nnx.states import Path, State
 from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_leaves
 
@@ -32,7 +33,7 @@ def capture(
       method_outputs: also store what each method of a module gives, as variables of this kind under its name.
 
     Returns:
-      A function that gives `(result, state, ...)`, a state for each kind, the first match counting.
+      A function that gives `(result, state, ...)`, a state for each kind; what is sown of other kinds is dropped.
 
     Raises:
       ArgumentError: no kind is given, or a call has no module or several.
@@ -60,22 +61,39 @@ def capture(
     @functools.wraps(fn if not isinstance(fn, Object) else type(fn).__call__)  # type: ignore[operator]
     def capturing(*args: Any, **kwargs: Any) -> tuple:
         model = bound if isinstance(bound, Object) else _only_module(args, kwargs)
-        kept = pop(model, *var_types)
+        modules = [(path, m) for path, m in iter_graph(model) if isinstance(m, Module)]
+        outer = [m.__dict__.get(CAPTURED) for _, m in modules]
+        given = _by_module(init)
+        for path, module in modules:
+            setattr(module, CAPTURED, (*(kind({}) for kind in var_types), *given.get(path, ())))
         try:
-            if init is not None:
-                update(model, init.map(lambda path, v: v.copy() if isinstance(v, Variable) else v))
             out = _called(fn, args, kwargs, method_outputs)
+            states = [_taken(modules, n) for n in range(len(var_types))]
         finally:
-            states = _states(pop(model, *var_types))
-            for state in _states(kept):
-                update(model, state)
+            for (_, module), before in zip(modules, outer):
+                if before is None:
+                    delattr(module, CAPTURED)
+                else:
+                    setattr(module, CAPTURED, before)
         return out, *states
 
     return capturing
 
 
-def _states(popped: Any) -> tuple[State, ...]:
-    return popped if isinstance(popped, tuple) else (popped,)
+def _by_module(init: State | None) -> dict[Path, tuple[Variable, ...]]:
+    """For each module that is given variables, by its path, one of each kind that holds them by name."""
+    held: dict[Path, dict[type[Variable], dict]] = {}
+    for path, v in init.flat_state() if init is not None else ():
+        held.setdefault(path[:-1], {}).setdefault(type(v), {})[path[-1]] = v.get_raw_value()
+    return {path: tuple(kind(values) for kind, values in kinds.items()) for path, kinds in held.items()}
+
+
+def _taken(modules: list, number: int) -> State:
+    """What modules hold of one kind, as a state."""
+    held = [(path, getattr(m, CAPTURED)[number]) for path, m in modules]
+    return State.from_flat_path(
+        {(*path, name): type(v)(value) for path, v in held for name, value in v.get_raw_value().items()}
+    )
 
 
 def _only_module(args: tuple, kwargs: dict) -> Object:

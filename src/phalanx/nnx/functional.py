@@ -492,25 +492,6 @@ def call(graphdef_state: tuple, /) -> _Caller:
     return _Caller(tuple(graphdef_state), ())
 
 
-def view(
-    node: Any, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
-) -> Any:
-    """A module that shares its variables with another one and differs in static attributes, such as modes.
-
-    Args:
-      node: a module, or a tree of modules.
-      only: in which modules.
-      raise_if_not_found: refuse attributes that no module has.
-      **kwargs: attributes and their values, set where a module has them.
-
-    Raises:
-      ArgumentError: no module has one of the attributes.
-    """
-    out = clone(node, variables=False)
-    set_attributes(out, only, raise_if_not_found=raise_if_not_found, where="view", **kwargs)
-    return out
-
-
 def set_attributes(node: Any, *filters: Filter, raise_if_not_found: bool = True, where: str, **values: Any) -> None:
     """Set attributes of all modules in a graph that have them."""
     predicates = [to_predicate(f) for f in filters] or [to_predicate(...)]

@@ -30,6 +30,7 @@ from phalanx.nnx.lifting import (
 )
 from phalanx.nnx.mapping import Axes
 from phalanx.nnx.prefixes import Carry, InputPrefix, output_specs
+from phalanx.nnx.rngs import RngState
 from phalanx.nnx.states import path_text
 from phalanx.nnx.variable import MISSING, Variable
 from phalanx.tree import flatten_axes, tree_flatten, tree_map
@@ -88,6 +89,9 @@ class _ScanBody:
         inside = Inside(self._shadowed(filled[:count], filled[count:]))
         self.axes.enter(inside, self.inputs.values)
         out = self.fun(*inside.args[0])
+        for v, given, spec in zip(inside.copies, inside.given, self.inputs.values):
+            if spec is None and isinstance(v, RngState):  # the same stream in each iteration draws the same each time
+                v._value = given
         new_carry = self._take_carry(inside, out)
         outputs = inside.outputs(out)
         specs = output_specs("scan, out_axes", self.out_axes, outputs.outcome, self.inputs)
@@ -209,7 +213,8 @@ def scan(
       length: the number of iterations, needed where nothing is sliced.
       reverse, unroll: as in `lax.scan`.
       in_axes: for each argument, as a prefix: `nnx.Carry` for what goes from one iteration to the next, the dimension
-        that is run over, or None for what is the same in each; `StateAxes` says it for a module's variables.
+        that is run over, or None for what is the same in each; `StateAxes` says it for a module's variables. A random
+        stream that is the same in each iteration draws the same each time, and is as it was afterwards.
       out_axes: for the result: `nnx.Carry`, or the dimension along which results are stacked.
       transform_metadata: with `partition_name`, the name of that dimension in the variables' `out_sharding`.
       graph, graph_updates: taken for compatibility.

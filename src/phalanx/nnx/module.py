@@ -18,6 +18,9 @@ from phalanx.nnx.states import Path
 from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
 
+# The attribute that `capturing` gives modules during a call: a variable for each kind that is captured, by name.
+CAPTURED = "_captured"
+
 
 class Module(Object):
     """The base of models and layers: write `__init__` and `__call__`, keep what changes in variables.
@@ -53,7 +56,7 @@ class Module(Object):
         reduce_fn: Callable[[Any, Any], Any] = lambda so_far, value: (*so_far, value),
         init_fn: Callable[[], Any] = tuple,
     ) -> bool:
-        """Store a value in an attribute of its own: by default in a tuple that grows.
+        """Store a value in an attribute of its own: by default in a tuple that grows; inside `nnx.capture` for that.
 
         Args:
           variable_type: the kind of variable, or its name.
@@ -63,12 +66,20 @@ class Module(Object):
           init_fn: what is stored at first.
 
         Returns:
-          True.
+          Whether it is stored, which inside `nnx.capture` only what is captured is.
 
         Raises:
           ArgumentTypeError: the attribute is something else.
         """
         kind = _kind(variable_type)
+        if (captured := self.__dict__.get(CAPTURED)) is not None:
+            for held in captured:
+                if type(held) is kind:
+                    stored = held.get_raw_value()
+                    before = stored[name] if name in stored else init_fn()
+                    held.set_raw_value({**stored, name: reduce_fn(before, value)})
+                    return True
+            return False
         held = self.__dict__.get(name)
         if held is None:
             setattr(self, name, kind(reduce_fn(init_fn(), value)))
@@ -84,7 +95,7 @@ class Module(Object):
         return True
 
     def perturb(self, name: str, value: Any, variable_type: str | type[Variable] = Perturbation) -> Any:
-        """Add a variable of zeros to a value, so that the variable's gradient is that of the value.
+        """Add a variable of zeros to a value, so that the variable's gradient is that of the value; see `nnx.capture`.
 
         Args:
           name: the attribute that holds the variable, made at the first call.
@@ -98,6 +109,14 @@ class Module(Object):
           ArgumentTypeError: the attribute is something else.
         """
         kind = _kind(variable_type)
+        if (captured := self.__dict__.get(CAPTURED)) is not None:
+            for held in captured:
+                if type(held) is kind:
+                    stored = held.get_raw_value()
+                    if name not in stored:
+                        held.set_raw_value({**stored, name: tree_map(jnp.zeros_like, value)})
+                    return tree_map(lambda x, by: x + by, value, held.get_raw_value()[name])
+            return value
         held = self.__dict__.get(name)
         if held is None:
             held = kind(tree_map(jnp.zeros_like, value))

@@ -9,7 +9,8 @@ clock, unless one array takes the place of another. Builds on `levels` and `vari
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from phalanx.core import source
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
+from phalanx.core.errors import ArgumentTypeError
 from phalanx.engine.frames import boundaries
 from phalanx.nnx.levels import check_level, clock
 from phalanx.nnx.variable import MISSING, Static, Variable
@@ -150,7 +152,7 @@ class Object:
     _graph: Any
 
     def __init_subclass__(cls, **kwargs: Any):
-        kwargs.pop("pytree", None)
+        registered = kwargs.pop("pytree", True)
         super().__init_subclass__(**kwargs)
         marks = dict(cls._marked_fields)
         for name, hint in vars(cls).get("__annotations__", {}).items():
@@ -162,7 +164,8 @@ class Object:
         cls._marked_fields = marks
         if cls.__module__.startswith("phalanx."):
             boundaries(cls)
-        _register(cls)
+        if registered:
+            _register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return blank(cls)
@@ -173,6 +176,13 @@ class Object:
         if type(value) is Marked:
             self._marks = {**self._marks, name: value.is_data}
             value = value.value
+        elif type(value) in (list, tuple) and any(type(x) is Marked for x in value):
+            raise ArgumentTypeError(
+                f"{type(self).__name__}, setting {name!r}",
+                expected="nnx.data or nnx.static around the whole value of an attribute",
+                got=f"around parts of a {type(value).__name__}",
+                mend="mark the whole, or leave the marks away: containers of arrays, variables and modules are data",
+            )
         elif self._marks and name in self._marks and name not in self._marked_fields:
             self._marks = {k: v for k, v in self._marks.items() if k != name}
         if self._watched:
@@ -197,7 +207,10 @@ class Object:
         object.__setattr__(self, "_marks", saved[1])
 
     def __repr__(self) -> str:
-        return _shown(self, "", set())
+        seen: dict[int, Any] = {}
+        text = _shown(self, "", seen)
+        variables = [v for v in seen.values() if isinstance(v, Variable)]
+        return text.replace("(\n", f"(  # {_counted(variables)}\n", 1) if variables else text
 
 
 _blank = object.__setattr__
@@ -321,29 +334,60 @@ def _register_containers() -> None:
 _register_containers()
 
 
-def _shown(value: Any, indent: str, seen: set[int]) -> str:
+def _shown(value: Any, indent: str, seen: dict[int, Any]) -> str:
     """An object and what it holds as text, a line for each attribute; what was shown already is not shown again."""
     inner = indent + "  "
     if isinstance(value, Object):
         name = type(value).__name__
         if id(value) in seen:
             return f"{name}(...)"
-        seen.add(id(value))
+        seen[id(value)] = value
         lines = [f"{inner}{k}={_shown(v, inner, seen)}" for k, v in value.__dict__.items()]
         return _block(f"{name}(", lines, f"{indent})")
     if isinstance(value, Variable):
-        held = value._value
-        shown = f"{type(held).__name__}({held.aval})" if hasattr(held, "aval") else repr(held)
-        return f"{type(value).__name__}({', '.join([shown, *(f'{k}={v!r}' for k, v in value._metadata.items())])})"
-    if isinstance(value, list) and any(map(_is_root, value)):
-        return _block("[", [f"{inner}{_shown(v, inner, seen)}" for v in value], f"{indent}]")
-    if isinstance(value, dict) and any(map(_is_root, value.values())):
-        return _block("{", [f"{inner}{k!r}: {_shown(v, inner, seen)}" for k, v in value.items()], indent + "}")
-    return f"Array({value.aval})" if hasattr(value, "aval") else repr(value)
+        seen[id(value)] = value
+        shown = [_shown(value._value, indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
+        return f"{type(value).__name__}({', '.join(shown)})"
+    if isinstance(value, list | tuple | Mapping) and any(map(_is_root, tree_leaves(value, is_leaf=_is_root))):
+        if isinstance(value, Mapping):
+            head, tail, named = "{", "}", [(f"{k!r}: ", v) for k, v in value.items()]
+        elif hasattr(value, "_fields"):
+            head, tail, named = f"{type(value).__name__}(", ")", [(f"{k}=", v) for k, v in value._asdict().items()]
+        else:
+            head, tail = "[]" if isinstance(value, list) else "()"
+            named = [("", v) for v in value]
+        return _block(head, [f"{inner}{k}{_shown(v, inner, seen)}" for k, v in named], indent + tail)
+    if isinstance(value, Array) and hasattr(value, "is_deleted"):
+        is_number = not value.shape and isinstance(value.dtype, np.dtype) and not value.is_deleted()
+        return repr(value) if is_number else f"Array({value.aval})"
+    if isinstance(value, type):
+        return value.__name__
+    return f"{type(value).__name__}({value.aval})" if hasattr(value, "aval") else repr(value)
 
 
 def _block(head: str, lines: list[str], tail: str) -> str:
     return head + "\n" + ",\n".join(lines) + "\n" + tail if lines else head + tail.strip()
+
+
+def _counted(variables: Iterable[Variable]) -> str:
+    """How many numbers the variables of each kind hold, and in how many bytes."""
+    totals: dict[str, list[int]] = {}
+    for v in variables:
+        total = totals.setdefault(type(v).__name__, [0, 0])
+        for x in tree_leaves(v._value):
+            if is_array(x) or hasattr(x, "aval"):
+                size = math.prod(x.shape)
+                total[0] += size
+                total[1] += size * x.dtype.itemsize
+    return ", ".join(f"{kind}: {size:,} ({bytes_text(nbytes)})" for kind, (size, nbytes) in totals.items())
+
+
+def bytes_text(nbytes: float) -> str:
+    """A number of bytes as people read it."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.1f} {unit}"
+    return f"{nbytes:.0f} B"
 
 
 def children(target: Object) -> Iterator[tuple[str, Any]]:

@@ -127,11 +127,12 @@ def with_partitioning(initializer: Callable, sharding: Any, mesh: Any = None, **
       A function of the same arguments whose result, given to a `Variable`, brings the metadata with it.
     """
     further = {"mesh": mesh} if mesh is not None else {}
-    spread = functools.wraps(initializer)(functools.partial(_spread, initializer, sharding, mesh))
+    rules = metadata.get("sharding_rules")
+    spread = functools.wraps(initializer)(functools.partial(_spread, initializer, sharding, mesh, rules))
     return with_metadata(spread, out_sharding=sharding, **further, **metadata)
 
 
-def _spread(initializer: Callable, names: Any, mesh: Any, *args: Any, **kwargs: Any) -> Any:
+def _spread(initializer: Callable, names: Any, mesh: Any, rules: Any, *args: Any, **kwargs: Any) -> Any:
     """The initial value, computed in parts where a mesh is there and the program is not compiled as a whole anyway."""
     mesh = mesh if mesh is not None else state.context.mesh
     if mesh is None or state.trace is not None or names is None or not using_eager_sharding():
@@ -142,7 +143,7 @@ def _spread(initializer: Callable, names: Any, mesh: Any, *args: Any, **kwargs: 
         given = iter(arrays)
         return initializer(*(next(given) if t else a for a, t in zip(args, traced, strict=True)), **kwargs)
 
-    spread = jit(whole, out_shardings=NamedSharding(mesh, spec_of(names)))
+    spread = jit(whole, out_shardings=NamedSharding(mesh, spec_of(names, rules)))
     return spread([a for a, t in zip(args, traced, strict=True) if t])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from phalanx.core.array import Array
+from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
 from phalanx.lax.explicit import placed as lying
@@ -99,4 +100,6 @@ def placed(value: Any, names: Any, mesh: Any = None, rules: Any = None) -> Any:
                 mend="name each dimension once",
             )
         sharding = NamedSharding(mesh, spec)
+    if isinstance(value, ShapeDtypeStruct):
+        return value.update(sharding=sharding)
     return lying(value, sharding, "out_sharding of a variable") if isinstance(value, Array) else value

@@ -49,6 +49,13 @@ def _as_key(x: Any) -> Any:
     if isinstance(x, ShapeDtypeStruct):
         return x
     if not _is_key(x):
+        if not hasattr(x, "dtype"):
+            raise ArgumentTypeError(
+                "a random stream",
+                expected="a seed or a key",
+                got=f"{x!r} of type {type(x).__name__}",
+                mend="pass an integer, or a key of phalanx.random.key",
+            )
         return random.wrap_key_data(x)
     return x
 
@@ -64,7 +71,7 @@ DRAWS = tuple(
     "multivariate_normal normal orthogonal pareto permutation poisson rademacher randint rayleigh t "
     "triangular truncated_normal uniform wald weibull_min".split()
 )
-# Initializers of `phalanx.nn` with their default options, likewise.
+# The initializers of `phalanx.nn` that it offers likewise: `rngs.lecun_normal()((3, 4))`.
 INITIALIZERS = tuple(
     "delta_orthogonal glorot_normal glorot_uniform he_normal he_uniform kaiming_normal kaiming_uniform lecun_normal "
     "lecun_uniform variance_scaling xavier_normal xavier_uniform".split()
@@ -90,14 +97,11 @@ def _initializing(name: str) -> Callable:
     def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
         from phalanx.nn import initializers
 
-        made = getattr(initializers, name)
-        if name == "variance_scaling":
-            scale, mode, distribution, *rest = args
-            return made(scale, mode, distribution)(self(), *rest, **kwargs)
-        return made()(self(), *args, **kwargs)
+        initializer = getattr(initializers, name)(*args, **kwargs)
+        return lambda shape, *rest, **named: initializer(self(), shape, *rest, **named)
 
     draw.__name__ = name
-    draw.__doc__ = f"`initializers.{name}()` with the next key."
+    draw.__doc__ = f"`initializers.{name}`, with the next key at each call of what it gives."
     return draw
 
 

@@ -267,7 +267,15 @@ def _text(mapping: Any, indent: str) -> str:
     if len(simple) <= 80 and "\n" not in simple:
         return simple
     inner = indent + "  "
-    return "{\n" + ",\n".join(f"{inner}{k!r}: {_text(v, inner)}" for k, v in mapping.items()) + f"\n{indent}}}"
+    return "{\n" + ",\n".join(_entry(f"{inner}{k!r}: ", v, inner) for k, v in mapping.items()) + f"\n{indent}}}"
+
+
+def _entry(head: str, value: Any, indent: str) -> str:
+    """A key and its value, the lines of an array one below the other."""
+    text = _text(value, indent)
+    if type(value) is not dict:
+        text = text.replace("\n", "\n" + " " * (len(head) + max(0, text.find("Array("))))
+    return head + text
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from phalanx.core.errors import ArgumentError
 from phalanx.debug.visualize import MissingExtraError
 from phalanx.nnx import functional
 from phalanx.nnx.module import Module
-from phalanx.nnx.objects import Object, is_array
+from phalanx.nnx.objects import Object, bytes_text, is_array
 from phalanx.nnx.observing import observing, outermost
 from phalanx.nnx.rngs import Rngs, RngState, RngStream
 from phalanx.nnx.states import Path, to_flat_state
@@ -167,14 +167,7 @@ def _size_text(variables: list[Variable]) -> str:
     count = sum(math.prod(x.shape) for x in arrays)
     # A random key has no elements of its own, but as many bytes as the numbers it is made of.
     size = sum(math.prod(x.shape) * getattr(x.dtype, "itemsize", 0) for x in arrays)
-    return f"{count:,} ({_bytes(size)})"
-
-
-def _bytes(size: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"
+    return f"{count:,} ({bytes_text(size)})"
 
 
 def _shape_text(x: Any) -> str:

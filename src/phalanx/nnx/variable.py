@@ -124,7 +124,7 @@ class Variable:
         if hook is not None:
             self._value = hook(self, self._value)
         if metadata and eager_sharding is not False and self.sharding_names is not None:
-            self._value = placed(self._value, self.sharding_names, metadata.get("mesh"))
+            self._value = placed(self._value, self.sharding_names, metadata.get("mesh"), metadata.get("sharding_rules"))
 
     def _set_up(self, value: Any, metadata: dict) -> None:
         # Past `__setattr__`, which would take most of the time.

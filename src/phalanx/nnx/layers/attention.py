@@ -479,6 +479,36 @@ class MultiHeadAttention(Module):
         seen = jnp.broadcast_to(jnp.arange(length) <= index, (*batch, 1, 1, length))
         return self.cached_key.value, self.cached_value.value, seen
 
+    def set_view(
+        self,
+        deterministic: bool | None = None,
+        decode: bool | None = None,
+        batch_size: int | Sequence[int] | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        """What `nnx.view` may change of attention.
+
+        Args:
+          deterministic: drop nothing.
+          decode: take one position at a time, and keep those before in the cache.
+          batch_size: make an empty cache for this many sequences; with max_length.
+          max_length: the largest length that will be decoded.
+        """
+        if deterministic is not None:
+            self.deterministic = deterministic
+        if decode is not None:
+            self.decode = decode
+        if batch_size is not None and max_length is not None:
+            batch = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+            self.init_cache((*batch, max_length, self.in_features))
+        elif batch_size is not None or max_length is not None:
+            raise ArgumentError(
+                "MultiHeadAttention, a view of it",
+                expected="batch_size and max_length together, for a cache",
+                got=f"batch_size={batch_size} and max_length={max_length}",
+                mend="pass both",
+            )
+
     def init_cache(self, input_shape: Sequence[int], dtype: Any = np.float32) -> None:
         """Make an empty cache, for decoding.
 

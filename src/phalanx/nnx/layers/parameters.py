@@ -60,7 +60,8 @@ def parameter(
     shape = tuple(shape)
     if names is None or mesh is None or state.trace is not None or not using_eager_sharding():
         return kind(init(key, shape, dtype), **metadata)
-    sharding = names if isinstance(names, NamedSharding) else NamedSharding(mesh, spec_of(names))
+    rules = metadata.get("sharding_rules")
+    sharding = names if isinstance(names, NamedSharding) else NamedSharding(mesh, spec_of(names, rules))
     return kind(_compiled(init, shape, dtype, sharding)(key), **metadata)
 
 

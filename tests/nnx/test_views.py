@@ -1,0 +1,90 @@
+"""Views of models: what `set_view` takes, attributes of the rest, what may be changed; and models as text."""
+
+import pytest
+
+import phalanx.numpy as jnp
+from phalanx import nnx, optim
+from phalanx.errors import ArgumentError, ArgumentTypeError
+
+
+class Loud(nnx.Module):
+    def __init__(self):
+        self.messages = 0
+        self.drop = nnx.Dropout(0.5)
+
+    def set_view(self, volume: int | None = None):
+        """How loud it is.
+
+        Args:
+          volume: how many messages there are
+            for a call.
+        """
+        if volume is not None:
+            self.messages = 10 * volume
+
+
+def test_a_module_says_by_set_view_what_a_view_changes():
+    model = Loud()
+    changed = nnx.view(model, volume=3, deterministic=True)
+    assert (changed.messages, changed.drop.deterministic) == (30, True)
+    assert (model.messages, model.drop.deterministic) == (0, False)
+    assert nnx.with_attributes(model, messages=2).messages == 2
+    with pytest.raises(ArgumentError, match=r"^view: expected what some module has or takes by set_view, got pitch\."):
+        nnx.view(model, pitch=1)
+
+
+def test_what_may_be_changed_is_told():
+    assert nnx.view_info(Loud()) == (
+        "Dropout:\n  deterministic: bool\n    drop nothing.\n"
+        "Loud:\n  volume: int | None = None\n    how many messages there are\n    for a call."
+    )
+    assert nnx.view_info(Loud(), only=nnx.Dropout).startswith("Dropout") and nnx.view_info(nnx.Module()) == ""
+
+
+def test_a_view_makes_the_cache_of_attention():
+    attention = nnx.MultiHeadAttention(2, 4, rngs=nnx.Rngs(0))
+    decoding = nnx.view(attention, decode=True, batch_size=3, max_length=5)
+    assert decoding.cached_key.value.shape == (3, 5, 2, 2) and decoding(jnp.ones((3, 1, 4))).shape == (3, 1, 4)
+    assert getattr(attention, "cached_key", None) is None and decoding.query.kernel is attention.query.kernel
+    with pytest.raises(ArgumentError, match="expected batch_size and max_length together"):
+        nnx.view(attention, max_length=5)
+
+
+def test_text_of_a_model_counts_what_it_holds_and_shows_numbers():
+    class Two(nnx.Module):
+        def __init__(self):
+            self.w = nnx.Param(jnp.ones((2, 3)))
+            self.count = nnx.BatchStat(jnp.zeros((), "int32"))
+
+    assert repr(Two()) == (
+        "Two(  # Param: 6 (24 B), BatchStat: 1 (4 B)\n"
+        "  w=Param(Array(f32[2,3])),\n  count=BatchStat(Array(0, dtype=int32))\n)"
+    )
+    text = repr(nnx.Optimizer(Two(), optim.sgd(0.1, momentum=0.9), wrt=nnx.Param))
+    assert "opt_state=(\n    TraceState(\n      trace={\n        'w': OptVariable(Array(f32[2,3]))" in text
+
+
+def test_rows_of_arrays_stand_one_below_the_other_in_the_text_of_a_state():
+    text = repr(nnx.State({"a": nnx.Param(jnp.eye(2)), "b": nnx.Param(jnp.ones(1))}))
+    assert text.splitlines()[1:3] == ["  'a': Param(value=Array([[1., 0.],", " " * 26 + "[0., 1.]], dtype=float32)),"]
+
+
+def test_marks_go_around_whole_attributes():
+    class Inner(nnx.Pytree):
+        def __init__(self):
+            self.a = [nnx.data(1), nnx.static(2)]
+
+    with pytest.raises(
+        ArgumentTypeError, match=r"^Inner, setting 'a': expected nnx.data or nnx.static around the whole"
+    ):
+        Inner()
+
+
+def test_a_class_may_stay_a_leaf_of_trees():
+    class Leaf(nnx.Pytree, pytree=False):
+        pass
+
+    import phalanx
+
+    leaf = Leaf()
+    assert phalanx.tree.leaves([leaf]) == [leaf]
