@@ -8,7 +8,8 @@ address. Built on `dtypes`; everything else in the house speaks of values throug
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,19 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.engine.frames import boundaries
 
 _interned: dict[tuple, ShapedArray] = {}
+
+
+class Typed:
+    """What has an `aval`, of which its shape, dtype and the like are."""
+
+    __slots__ = ()
+
+    shape = property(attrgetter("aval.shape"))
+    dtype = property(attrgetter("aval.dtype"))
+    ndim = property(attrgetter("aval.ndim"))
+    size = property(attrgetter("aval.size"))
+    weak_type = property(attrgetter("aval.weak_type"))
+
 
 # The mesh axes that a value outside of any `shard_map` varies over: none.
 UNVARYING: Final[frozenset] = frozenset()
@@ -160,8 +174,7 @@ class ShapedArray:
     def _dims(self) -> str:
         if self.sharding is None:
             return ",".join(map(str, self.shape))
-        split = zip(self.shape, self.sharding.spec.dims, strict=True)
-        return ",".join(f"{n}@{_axes(axes)}" if axes else str(n) for n, axes in split)
+        return split_dims(self.shape, self.sharding.spec.dims)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
@@ -176,27 +189,10 @@ class ShapedArray:
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
 
 
-def _axes(axes: tuple) -> str:
-    return str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})"
-
-
-class AbstractToken:
-    """The type of the tokens that order effects; there is one."""
-
-    __slots__ = ()
-    shape: Final = ()
-    dtype: Final = None
-    weak_type: Final = False
-    varying: Final = UNVARYING
-    sharding: Final = None
-
-    def str_short(self) -> str:
-        return "token[]"
-
-    __repr__ = __str__ = str_short
-
-
-token_aval = AbstractToken()
+def split_dims(shape: Iterable[Any], dims: Iterable[tuple]) -> str:
+    """A shape as types print it, its dimensions split over these mesh axes."""
+    names = [str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})" if axes else "" for axes in dims]
+    return ",".join(f"{n}@{axes}" if axes else str(n) for n, axes in zip(shape, names, strict=True))
 
 
 def _as_dim(d: Any) -> Any:
@@ -301,7 +297,7 @@ def check_dtype(x: Any) -> Any:
 
 
 @boundaries
-class ShapeDtypeStruct:
+class ShapeDtypeStruct(Typed):
     """A stand-in for an array that has a type but no data, for `eval_shape`, `lower` and `export`.
 
     Args:
@@ -325,12 +321,7 @@ class ShapeDtypeStruct:
         self.aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
         self.sharding = sharding
 
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
-    vma = property(lambda self: self.aval.varying)
+    vma = property(attrgetter("aval.varying"))
 
     def __len__(self) -> int:
         return self.shape[0]

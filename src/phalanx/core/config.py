@@ -83,12 +83,14 @@ class State(threading.local):
     scope: Any
     source: Any
     overrides: dict[str, Any]
+    outer_meshes: list[Any]
 
     def __init__(self) -> None:
         self.trace = None
         self.scope = ()
         self.source = None  # the traceback that derived operations are recorded under, where it is not the caller's
         self.overrides = {}
+        self.outer_meshes = []  # those to go back to, one for each `with mesh:` block that the thread is in
         with _lock:
             self.context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))
             self._thread = _Thread(self.__dict__)

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.core.array import ArrayType
 from phalanx.core.errors import ShardingError
-from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
 from phalanx.sharding import AbstractMesh, NamedSharding
 
 
@@ -51,12 +51,9 @@ def device_names(devices: Sequence[Any]) -> str:
     return f"{devices[0].platform} {', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''}"
 
 
+@derivation
 def named_sharding(program: Jaxpr) -> Any:
     """A sharding that the program itself names, in a constraint, an inner call or a value it closed over."""
-    return program.derive("named sharding", lambda: _find_sharding(program))
-
-
-def _find_sharding(program: Jaxpr) -> Any:
     for eqn in program.eqns:
         primitive = eqn.primitive
         named = list(primitive.placing(**eqn.params)) if primitive.placing is not None else []

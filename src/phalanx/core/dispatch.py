@@ -7,6 +7,7 @@ it is one program and not one for each operation inside; `CompiledProgram` is th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -44,6 +45,7 @@ keys = Seat(taken_by="phalanx.random.key_reuse")
 INLINE_CONSTANT_SIZE = 256
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class LoweredProgram:
     """A program lowered for a set of devices, not yet compiled.
 
@@ -55,29 +57,18 @@ class LoweredProgram:
       devices: in partition order.
       in_shardings, out_shardings: as resolved; None where the partitioner chooses.
       donated: numbers of the inputs whose buffers may be reused.
+      committed: whether the results count as placed by the user.
     """
 
-    def __init__(
-        self,
-        program: Jaxpr,
-        module: Any,
-        kept: Any,
-        constants: list,
-        devices: tuple,
-        in_shardings: Any,
-        out_shardings: Any,
-        donated: tuple,
-        committed: bool,
-    ):
-        self.program = program
-        self.module = module
-        self.kept = kept
-        self.constants = constants
-        self.devices = devices
-        self.in_shardings = in_shardings
-        self.out_shardings = out_shardings
-        self.donated = donated
-        self.committed = committed
+    program: Jaxpr
+    module: Any
+    kept: list[int] | None
+    constants: list
+    devices: tuple
+    in_shardings: Any
+    out_shardings: Any
+    donated: tuple
+    committed: bool
 
     def compile(self, options: dict | None = None) -> CompiledProgram:
         """Compile for the devices it was lowered for."""

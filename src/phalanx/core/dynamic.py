@@ -144,12 +144,9 @@ def custom_call(
 ) -> list:
     """A call of one of StableHLO's own targets, which the refinement of shapes replaces."""
     attributes = {"call_target_name": ir.StringAttr.get(target), **attributes}
-    types = [ctx.type(a) for a in avals]
-    return list(
-        ir.Operation.create(
-            "stablehlo.custom_call", results=types, operands=list(operands), attributes=attributes
-        ).results
-    )
+    results = [ctx.type(a) for a in avals]
+    operation = ir.Operation.create("stablehlo.custom_call", results, list(operands), attributes)
+    return list(operation.results)
 
 
 def reduce_window(
@@ -173,12 +170,8 @@ def reduce_window(
 
 def assertion(ctx: Any, holds: Any, message: str, values: Sequence[Any]) -> None:
     """Refuse, when shapes are refined, sizes for which `holds` is false; `{0}` in the message is the first value."""
-    attributes = {
-        "call_target_name": ir.StringAttr.get("shape_assertion"),
-        "has_side_effect": ir.BoolAttr.get(True),
-        "error_message": ir.StringAttr.get(message),
-    }
-    ir.Operation.create("stablehlo.custom_call", results=[], operands=[holds, *values], attributes=attributes)
+    attributes = {"has_side_effect": ir.BoolAttr.get(True), "error_message": ir.StringAttr.get(message)}
+    custom_call(ctx, "shape_assertion", [holds, *values], [], attributes)
 
 
 def dimension_size(ctx: Any, x: Any, dim: int) -> Any:

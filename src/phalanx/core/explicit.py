@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from phalanx.core.aval import split_dims
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.sharding.shardings import NamedSharding
 from phalanx.sharding.spec import PartitionSpec
@@ -24,13 +25,13 @@ def follow(primitive: Any, avals: Sequence[Any], params: dict) -> Any:
       ShardingError: the operands lie over different meshes, or do not tell how a result lies.
     """
     mesh = common_mesh(primitive.name, avals)
-    found = primitive.result(*[a.unsharded() if a.sharding is not None else a for a in avals], **params)
+    found = primitive.result(*[a.unsharded() for a in avals], **params)
     results = list(found) if primitive.multiple else [found]
     if any(axes for a in avals if a.sharding is not None for axes in a.sharding.spec.dims):
         dims = _Flow(primitive, avals, params, mesh).results(results)
     else:
         dims = [((),) * len(y.shape) for y in results]
-    typed = [with_axes(y, mesh, d) if y.dtype is not None else y for y, d in zip(results, dims, strict=True)]
+    typed = [with_axes(y, mesh, d) for y, d in zip(results, dims, strict=True)]
     return typed if primitive.multiple else typed[0]
 
 
@@ -65,14 +66,6 @@ def shown(avals: Sequence[Any]) -> str:
     return ", ".join(a.str_short() for a in avals)
 
 
-def num_parts(mesh: Any, axes: tuple) -> int:
-    """Into how many parts axes of a mesh split a dimension."""
-    parts = 1
-    for axis in axes:
-        parts *= mesh.shape[axis]
-    return parts
-
-
 def check_results(name: str, avals: Sequence[Any], mesh: Any, result: Any, dims: Sequence[tuple]) -> None:
     """Refuse a result that would be split twice over one axis, or unevenly.
 
@@ -84,15 +77,13 @@ def check_results(name: str, avals: Sequence[Any], mesh: Any, result: Any, dims:
       dims: the axes that would split each of its dimensions.
     """
     axes = [axis for axes in dims for axis in axes]
-    fits = all(not isinstance(n, int) or n % num_parts(mesh, a) == 0 for n, a in zip(result.shape, dims, strict=True))
+    fits = all(not isinstance(n, int) or n % mesh.num_parts(a) == 0 for n, a in zip(result.shape, dims, strict=True))
     if fits and len(set(axes)) == len(axes):
         return
-    parts = zip(result.shape, dims, strict=True)
-    split = ",".join(f"{n}@{a[0] if len(a) == 1 else '(' + ','.join(a) + ')'}" if a else str(n) for n, a in parts)
     raise ShardingError(
         name,
         expected="a result that is split evenly, and over each mesh axis once",
-        got=f"{result.unsharded().str_short().split('[')[0]}[{split}] from {shown(avals)}",
+        got=f"{result.unsharded().str_short().split('[')[0]}[{split_dims(result.shape, dims)}] from {shown(avals)}",
         mend=RESHARD,
     )
 
@@ -108,7 +99,7 @@ class _Flow:
     def __init__(self, primitive: Any, avals: Sequence[Any], params: dict, mesh: Any):
         self.name, self.avals, self.mesh = primitive.name, avals, mesh
         try:
-            self.roles = primitive.roles(*[a.unsharded() if a.sharding is not None else a for a in avals], **params)
+            self.roles = primitive.roles(*[a.unsharded() for a in avals], **params)
         except RuleError as error:
             raise self.refused("operands that are not split, since it says nothing of dimensions", "") from error
         self.split: dict[Any, tuple] = {}
@@ -118,7 +109,7 @@ class _Flow:
         for names, aval in zip(self.roles.operands, self.avals, strict=True):
             if aval.sharding is not None:
                 for dim, (name, axes) in enumerate(zip(names, aval.sharding.spec.dims, strict=True)):
-                    if axes and (num_parts(self.mesh, axes) > 1 or name not in self.roles.whole):
+                    if axes and (self.mesh.num_parts(axes) > 1 or name not in self.roles.whole):
                         self._add(name, axes, aval, dim)
         out = []
         for names, y in zip(self.roles.results, results, strict=True):

@@ -10,6 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
+def each(flag: Any, items: Sequence[Any]) -> tuple[Any, ...]:
+    """A flag for each item, from one for all or from as many."""
+    return (flag,) * len(items) if isinstance(flag, bool) else tuple(flag)
+
+
 def chosen(items: Iterable[Any], flags: Iterable[bool]) -> list:
     """The items whose flags are set."""
     return [x for x, f in zip(items, flags, strict=True) if f]

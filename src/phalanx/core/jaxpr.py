@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.flags import chosen
 
 Atom = Any  # a Var or a Literal
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Var:
@@ -148,7 +150,8 @@ class Jaxpr:
         """The same program with its constants as leading inputs."""
         if not self.constvars:
             return self
-        return self.replace(invars=[*self.constvars, *self.invars], constvars=(), consts=())
+        make = lambda: self.replace(invars=[*self.constvars, *self.invars], constvars=(), consts=())
+        return self.derive("hoisted", make)
 
     def derive(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` builds from this program, built once for each `key`."""
@@ -172,6 +175,23 @@ class Jaxpr:
 
 
 ClosedJaxpr = Jaxpr
+
+
+def derivation(make: Callable[P, R]) -> Callable[P, R]:
+    """A function of a program whose results are kept on it, one for all further arguments (lists count as tuples)."""
+
+    @functools.wraps(make)
+    def kept(program: Any, *args: Any) -> Any:
+        key = (make, *[tuple(x) if type(x) is list else x for x in args])
+        try:
+            return program.cache[key]
+        except KeyError:
+            found: Any = make(program, *args)  # type: ignore[call-arg]
+            if found is not program:  # A program that held itself would stay until the garbage collector comes.
+                program.cache[key] = found
+            return found
+
+    return kept  # type: ignore[return-value]
 
 
 _NUMBERS = (bool, int, float, complex, np.generic)
@@ -236,10 +256,10 @@ def subprograms(params: dict) -> Iterable[Jaxpr]:
             yield from (v for v in value if type(v) is Jaxpr)
 
 
+@derivation
 def named_axes(jaxpr: Jaxpr) -> frozenset:
     """The names of the axes that collectives in a program run over, also in the programs its equations hold."""
-    make = lambda: frozenset().union(*[named_axes_of(eqn.params) for eqn in jaxpr.eqns])
-    return jaxpr.derive("named_axes", make)
+    return frozenset().union(*[named_axes_of(eqn.params) for eqn in jaxpr.eqns])
 
 
 def named_axes_of(params: dict) -> frozenset:
@@ -256,12 +276,11 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
     """
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
-    last = jaxpr.derive("last_use", lambda: last_uses(jaxpr))
 
     def read(atom: Atom) -> Any:
         return atom.value if type(atom) is Literal else env[atom]
 
-    for eqn, dying in zip(jaxpr.eqns, last, strict=True):
+    for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
         if eqn.primitive.multiple:
             env.update(zip(eqn.outvars, out, strict=True))
@@ -297,6 +316,7 @@ def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list]:
     return functools.partial(run_program, jaxpr)
 
 
+@derivation
 def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
     """For each equation, the variables that nothing reads after it."""
     seen: set[Var] = {v for v in jaxpr.outvars if type(v) is not Literal}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects, pieces
-from phalanx.core.aval import ShapedArray, host_scalar, token_aval
+from phalanx.core.aval import ShapedArray, host_scalar
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
@@ -45,6 +45,8 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
     return ShapedArray(aval.shape, np.dtype(np.bool_)) if aval.dtype is dtypes.float0 else aval
 
 
+# The type of what orders effects: a number that each passes on, since XLA's own tokens cannot go into a part of the
+# program that each device runs by itself.
 ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))
 
 
@@ -108,9 +110,7 @@ class ModuleContext:
         try:
             return self.types[aval]
         except KeyError:
-            # An order token is a number that each ordered effect passes on: XLA's own tokens cannot go into a part of
-            # the program that each device runs by itself.
-            physical = ORDER_TOKEN if aval is token_aval else physical_aval(aval)
+            physical = physical_aval(aval)
             shape: Sequence[int] = physical.shape
             if physical.is_symbolic:
                 shape = [d if type(d) is int else ir.ShapedType.get_dynamic_size() for d in physical.shape]
@@ -365,7 +365,7 @@ class LoweringContext:
         )
         tokens = [self.token(e) for e in ordered]
         consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]
-        types = [self.type(token_aval)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
+        types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
         inputs = [*self.leading.values(), *tokens, *consts, *operands]
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         results = list(call.results)
@@ -618,7 +618,7 @@ def emit_function(
     goes by stops.
     """
     ordered = [] if is_public else effects.ordered(program.effects)
-    token = module.type(token_aval) if ordered else None
+    token = module.type(ORDER_TOKEN) if ordered else None
     inputs = program.invars if inline_constants else [*program.constvars, *program.invars]
     leading = module.leading
     in_types = [t for _, t in leading] + [token] * len(ordered) + [module.type(v.aval) for v in inputs]

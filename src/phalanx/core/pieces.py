@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from phalanx.core import dynamic
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
@@ -110,17 +111,12 @@ def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
             _registered.add(module.platform)
     module.keep_alive.append(operation)
     attributes = {
-        "call_target_name": ir.StringAttr.get(TARGET),
         "backend_config": ir.StringAttr.get(text),
         "api_version": i32(2),
         "has_side_effect": ir.BoolAttr.get(False),
         "sdy.sharding_rule": operation.rule(),
     }
-    call = ir.Operation.create(
-        "stablehlo.custom_call", results=[ctx.type(a) for a in operation.results], operands=list(operands),
-        attributes=attributes,
-    )  # fmt: skip
-    return list(call.results)
+    return dynamic.custom_call(ctx, TARGET, operands, operation.results, attributes)
 
 
 class _Cut(NamedTuple):

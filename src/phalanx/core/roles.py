@@ -12,25 +12,26 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from phalanx.core.errors import RuleError
-from phalanx.core.jaxpr import Eqn, Jaxpr
+from phalanx.core.jaxpr import Eqn, Jaxpr, derivation
 from phalanx.core.primitive import LINEAR, Roles
 
 Value = tuple[Hashable, int]  # something with dimensions, and how many
 
 
+@derivation
 def program_roles(jaxpr: Jaxpr) -> Roles:
     """The roles of the dimensions of a program, as if it were one operation.
 
     A reduced dimension stays one where every result that lacks it is a partial one, combined alike; else it is whole.
     """
-    return jaxpr.derive("roles", lambda: _program_roles(jaxpr))
+    return _Walk(jaxpr).roles()
 
 
 def equation_roles(eqn: Eqn) -> Roles:
     """The roles of one equation; every dimension is whole where its primitive does not tell."""
     avals = [v.aval for v in eqn.invars]
     try:
-        return eqn.primitive.roles(*[a.unsharded() if a.sharding is not None else a for a in avals], **eqn.params)
+        return eqn.primitive.roles(*[a.unsharded() for a in avals], **eqn.params)
     except RuleError:
         names = [[(i, d) for d in range(v.aval.ndim)] for i, v in enumerate((*eqn.invars, *eqn.outvars))]
         count = len(eqn.invars)
@@ -219,10 +220,6 @@ def per_device_roles(
         if not is_alike or (axes and (walk.mixed(c, axes) or (c in walk.reduced and not is_tracked))):
             whole.add(c)
     return walk.roles(whole)
-
-
-def _program_roles(jaxpr: Jaxpr) -> Roles:
-    return _Walk(jaxpr).roles()
 
 
 def _partial_results(classes: Classes, steps: Iterable[tuple], outs: Sequence[Value]) -> tuple[dict, set]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, Typed, aval_of
 from phalanx.core.errors import RuleError
 from phalanx.engine.seat import Seat
 
@@ -19,18 +19,13 @@ from phalanx.engine.seat import Seat
 vector_space = Seat(taken_by="phalanx.lax")
 
 
-class _Placeholder:
+class _Placeholder(Typed):
     """What stands for a value of type `aval`."""
 
     __slots__ = ("aval",)
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.aval.str_short()})"

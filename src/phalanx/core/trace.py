@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import source
-from phalanx.core.aval import ShapedArray, aval_of, scalar_aval_of
+from phalanx.core.aval import ShapedArray, Typed, aval_of, scalar_aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import (
@@ -52,6 +52,16 @@ class Trace:
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         """Apply an operation, some of whose arguments may be tracers of this trace."""
         raise NotImplementedError  # each trace defines it
+
+    def run(self, fun: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """What a function gives for these inputs while this trace is the current one, which then ends."""
+        before = state.trace
+        state.trace = self
+        try:
+            return fun(*inputs)
+        finally:
+            state.trace = before
+            self.alive = False
 
     def check_alive(self, x: Any) -> None:
         """Refuse a constant that is a tracer of a trace that has ended."""
@@ -90,7 +100,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
         yield
 
 
-class Tracer(Operators):
+class Tracer(Typed, Operators):
     """A value that stands for others: the argument of a function under transformation."""
 
     __slots__ = ("__weakref__", "_trace")
@@ -100,12 +110,6 @@ class Tracer(Operators):
 
     # What the wrapped value is, where Python may look at it; staged values have none.
     concrete: Any = None
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
 
     @property
     def sharding(self) -> Any:

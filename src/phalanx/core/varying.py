@@ -8,11 +8,12 @@ as their values do (`settled`, called when a linear program runs backwards).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.tangent import Zero, add_tangents, vector_space
 from phalanx.core.trace import stage
 
@@ -60,11 +61,13 @@ def widened(avals: Sequence[ShapedArray], others: Sequence[ShapedArray]) -> list
 def retyped(program: Jaxpr, avals: Sequence[ShapedArray]) -> Jaxpr:
     """A program without constants for inputs that vary as these types do, and as its own inputs do."""
     wanted = widened(program.in_avals, avals)
-    if wanted == program.in_avals:
-        return program
-    return program.derive(
-        ("retyped", tuple(wanted)), lambda: stage(lambda *xs: run_program(program, *xs), wanted, program.debug_name)
-    )
+    return program if wanted == program.in_avals else staged_for(program, wanted)
+
+
+@derivation
+def staged_for(program: Jaxpr, avals: Sequence[ShapedArray]) -> Jaxpr:
+    """The program of running another on inputs of these types."""
+    return stage(functools.partial(run_program, program), avals, program.debug_name)
 
 
 def returning(program: Jaxpr, avals: Sequence[ShapedArray]) -> Jaxpr:

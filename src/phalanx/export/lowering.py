@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects
-from phalanx.core.aval import token_aval
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import (
+    ORDER_TOKEN,
     PLATFORM,
     LoweringContext,
     ModuleContext,
@@ -154,7 +154,7 @@ def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any, solution: Solu
         ctx.leading = {name: v for (name, _), v in zip(platform, main.arguments, strict=False)}
         leading = {**ctx.leading, **_emit_variables(ctx, arrays, solution, name)}
         tokens = [ctx.token(effect) for effect in ordered]
-        types = [module.type(token_aval)] * len(ordered) + out_types
+        types = [module.type(ORDER_TOKEN)] * len(ordered) + out_types
         callee = ir.FlatSymbolRefAttr.get(body.name.value)
         call = func.CallOp(types, callee, [*leading.values(), *tokens, *arrays])
         func.ReturnOp(list(call.results)[len(ordered) :])

@@ -14,7 +14,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.jaxpr import Jaxpr, derivation
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
@@ -159,19 +159,15 @@ def keep_inputs(whole: Jaxpr, smaller: Jaxpr, kept: Sequence[bool], wanted: Sequ
     return smaller.replace(invars=chosen(whole.invars, wanted)), list(wanted)
 
 
+@derivation
 def permuted(
     program: Jaxpr, in_sizes: Sequence[int], in_order: Sequence[int], out_sizes: Sequence[int], out_order: Sequence[int]
 ) -> Jaxpr:
     """A program with its constants in front and its inputs and outputs regrouped."""
-    key = ("permuted", tuple(in_sizes), tuple(in_order), tuple(out_sizes), tuple(out_order))
-
-    def make() -> Jaxpr:
-        ins, outs = groups_of(program.invars, in_sizes), groups_of(program.outvars, out_sizes)
-        return program.replace(
-            invars=[*program.constvars, *(v for i in in_order for v in ins[i])],
-            outvars=[v for i in out_order for v in outs[i]],
-            constvars=(),
-            consts=(),
-        )
-
-    return program.derive(key, make)
+    ins, outs = groups_of(program.invars, in_sizes), groups_of(program.outvars, out_sizes)
+    return program.replace(
+        invars=[*program.constvars, *(v for i in in_order for v in ins[i])],
+        outvars=[v for i in out_order for v in outs[i]],
+        constvars=(),
+        consts=(),
+    )

@@ -14,11 +14,12 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
-from phalanx.core.aval import ShapedArray, aval_of, token_aval
+from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, derivation, eliminate_dead_code, run_program
+from phalanx.core.lowering import ORDER_TOKEN
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, is_linear, vector_space
@@ -76,7 +77,7 @@ class Cond(Primitive, name="cond", multiple=True):
 
     def lower(self, ctx: Any, index: Any, *operands: Any, branches: tuple) -> list:
         ordered = fx.ordered(no_effects.union(*(b.effects for b in branches)))
-        types = [*(ctx.type(token_aval) for _ in ordered), *(ctx.type(v.aval) for v in branches[0].outvars)]
+        types = [*(ctx.type(ORDER_TOKEN) for _ in ordered), *(ctx.type(v.aval) for v in branches[0].outvars)]
         before = {e: ctx.token(e) for e in ordered}
         op = hlo.CaseOp(types, index, num_branches=len(branches))
         for i, branch in enumerate(branches):
@@ -425,11 +426,12 @@ def choose(
     sets = [b.consts for b in bodies]
     # Derived, not made anew: an eager choice finds its compiled program again by the branches themselves.
     types = tuple(tuple(map(aval_of, consts)) for consts in sets)
-    opened = [p.derive(("opened", i, types), lambda p=p, i=i: _opened(p, i, types)) for i, p in enumerate(programs)]
-    out = primitive(number, *(c for s in sets for c in s), *leaves, branches=tuple(opened))
+    opened = tuple([_opened(p, i, types) for i, p in enumerate(programs)])
+    out = primitive(number, *(c for s in sets for c in s), *leaves, branches=opened)
     return tree_unflatten(first.out_tree, out)
 
 
+@derivation
 def _opened(program: Jaxpr, number: int, types: tuple) -> Jaxpr:
     """Branch `number` as a program that takes the constants of all branches before the operands."""
     if not any(types):

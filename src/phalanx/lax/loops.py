@@ -16,11 +16,11 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
-from phalanx.core.explicit import num_parts
 from phalanx.core.primitive import joint_varying
 from phalanx.core.tangent import conform_all, vector_space
 from phalanx.core.trace import Tracer
 from phalanx.core.varying import varies, widened
+from phalanx.custom_batching import loops
 from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
 from phalanx.lax.comparison import lt
@@ -32,7 +32,6 @@ from phalanx.lax.unrolled import runs_in_python, scan_in_python, while_in_python
 from phalanx.lax.while_primitive import while_p
 from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import vmap
-from phalanx.transforms.custom_batching import loops
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
 
 
@@ -157,7 +156,7 @@ def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
 def _check_whole(xs: Sequence[Any]) -> None:
     """Refuse inputs whose iterations lie on different devices by their types."""
     for i, aval in enumerate(leaf_avals(xs)):
-        if aval.sharding is not None and num_parts(aval.sharding.mesh, aval.sharding.spec.dims[0]) > 1:
+        if aval.sharding is not None and aval.sharding.mesh.num_parts(aval.sharding.spec.dims[0]) > 1:
             raise ShardingError(
                 f"scan, xs leaf {i}",
                 expected="a leading dimension that is not split, since each device runs all iterations",

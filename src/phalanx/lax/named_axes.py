@@ -17,7 +17,7 @@ import numpy as np
 from phalanx.core.aval import UNVARYING, ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, TraceError, UnboundAxisError
-from phalanx.core.jaxpr import Jaxpr, subprograms
+from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.lax.broadcast import add_dim, keep
 from phalanx.lax.creation import iota
@@ -203,18 +203,15 @@ class Collective(Primitive):
         raise NotImplementedError  # each collective defines it
 
 
+@derivation
 def exchanged_axes(jaxpr: Jaxpr) -> frozenset:
     """The axes over which a program, or one that it holds, makes members wait for each other."""
-
-    def collect() -> frozenset:
-        names: set = set()
-        for eqn in jaxpr.eqns:
-            if getattr(eqn.primitive, "is_exchange", False):
-                names.update(eqn.params["axes"])
-            names.update(*map(exchanged_axes, subprograms(eqn.params)))
-        return frozenset(names)
-
-    return jaxpr.derive("exchanged_axes", collect)
+    names: set = set()
+    for eqn in jaxpr.eqns:
+        if getattr(eqn.primitive, "is_exchange", False):
+            names.update(eqn.params["axes"])
+        names.update(*map(exchanged_axes, subprograms(eqn.params)))
+    return frozenset(names)
 
 
 def refuse_divergence(where: str, axes: frozenset, programs: Sequence[Jaxpr]) -> None:

@@ -18,7 +18,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, run_program
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code, run_program
 from phalanx.core.lowering import physical_aval
 from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles, joint_varying
@@ -131,7 +131,7 @@ class Scan(Primitive, name="scan", multiple=True):
             return halves, halves.nonzero[: layout.num_carry]
 
         halves, nz_carry = fixpoint(nz_init, step)
-        primal = halves.primal.derive("hoisted", halves.primal.hoist)
+        primal = halves.primal.hoist()
         forward = layout._replace(num_consts=layout.num_consts + len(halves.primal.consts))
         values = [*halves.primal.consts, *primals]
         inputs = [None if f is None else primal.invars[f + len(halves.primal.consts)] for f in halves.forwarded]
@@ -139,7 +139,7 @@ class Scan(Primitive, name="scan", multiple=True):
         residual_vars = [next(returned) if v is None else v for v in inputs]
         out, residuals, invariant = _run_forward(self, primal, forward, values, residual_vars, len(jaxpr.outvars))
 
-        linear = halves.linear.derive("hoisted", halves.linear.hoist)
+        linear = halves.linear.hoist()
         num_res = len(residuals)
         consts_dot, init_dot, xs_dot = layout.split(tangents)
         consts_dot, xs_dot = chosen(consts_dot, nz_consts), chosen(xs_dot, nz_xs)
@@ -263,7 +263,7 @@ class Scan(Primitive, name="scan", multiple=True):
             *(axis.to_front(x, d) if m else x for (x, d), m in zip(init, m_carry)),
             *(to_dim(x, d, axis.size, 1, axis.split) if d is not None else x for x, d in xs),
         ]
-        hoisted = derived.derive("hoisted", derived.hoist)
+        hoisted = derived.hoist()
         wide = layout._replace(num_consts=layout.num_consts + len(derived.consts))
         out = self(*derived.consts, *moved, jaxpr=hoisted, layout=wide)
         out_dims = front_dims(m_carry) + [1 if m else None for m in out_mapped[layout.num_carry :]]
@@ -342,6 +342,7 @@ def _outside(program: Jaxpr, inputs: Sequence[Var], outputs: Sequence[Any]) -> J
     return smaller
 
 
+@derivation
 def _accumulating(derived: Jaxpr, num_res_consts: int, num_res_xs: int, num_consts: int, num_carry: int) -> Jaxpr:
     """The body of a transposed scan.
 
@@ -350,24 +351,21 @@ def _accumulating(derived: Jaxpr, num_res_consts: int, num_res_xs: int, num_cons
     carry cotangents; ys cotangents, residual xs), and adds the new cotangents of the constants to the sums.
     """
 
-    def make() -> Jaxpr:
-        consts = [v.aval for v in derived.constvars]
-        avals = derived.in_avals
-        res_consts, res_xs, carry, ys = groups_of(
-            avals, [num_res_consts, num_res_xs, num_carry, len(avals) - num_res_consts - num_res_xs - num_carry]
+    consts = [v.aval for v in derived.constvars]
+    avals = derived.in_avals
+    res_consts, res_xs, carry, ys = groups_of(
+        avals, [num_res_consts, num_res_xs, num_carry, len(avals) - num_res_consts - num_res_xs - num_carry]
+    )
+    sums = derived.out_avals[:num_consts]
+
+    def body(*args: Any) -> list:
+        captured, rc, held, cts, yc, rx = groups_of(
+            args, [len(consts), len(res_consts), len(sums), len(carry), len(ys), len(res_xs)]
         )
-        sums = derived.out_avals[:num_consts]
+        out = run_program(derived.replace(consts=captured), *rc, *rx, *cts, *yc)
+        return [*(add_tangents(a, b) for a, b in zip(held, out)), *out[num_consts:]]
 
-        def body(*args: Any) -> list:
-            captured, rc, held, cts, yc, rx = groups_of(
-                args, [len(consts), len(res_consts), len(sums), len(carry), len(ys), len(res_xs)]
-            )
-            out = run_program(derived.replace(consts=captured), *rc, *rx, *cts, *yc)
-            return [*(add_tangents(a, b) for a, b in zip(held, out)), *out[num_consts:]]
-
-        return stage(body, [*consts, *res_consts, *sums, *carry, *ys, *res_xs], derived.debug_name).hoist()
-
-    return derived.derive(("accumulating", num_res_consts, num_res_xs, num_consts, num_carry), make)
+    return stage(body, [*consts, *res_consts, *sums, *carry, *ys, *res_xs], derived.debug_name).hoist()
 
 
 class _ScanSplit(NamedTuple):
@@ -395,13 +393,9 @@ class _ScanSplit(NamedTuple):
         return [*steady, *taken[:n], *moving, *taken[n:]]
 
 
+@derivation
 def _split_scan(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], policy: Policy) -> _ScanSplit | None:
     """Split a scan by which operands are unknown; None where nothing can be done early."""
-    key = ("split_scan", layout, tuple(unknown), policy)
-    return jaxpr.derive(key, lambda: (_make_scan_split(jaxpr, layout, unknown, policy),))[0]
-
-
-def _make_scan_split(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], policy: Policy) -> _ScanSplit | None:
     u_consts, u_init, u_xs = layout.split(unknown)
     num_ys = len(jaxpr.outvars) - layout.num_carry
 

@@ -10,18 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import effects as fx
-from phalanx.core.aval import aval_of, token_aval
+from phalanx.core.aval import aval_of
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, named_axes, run_program
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, derivation, eliminate_dead_code, named_axes, run_program
+from phalanx.core.lowering import ORDER_TOKEN
 from phalanx.core.pieces import is_told_by_text
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
-from phalanx.core.varying import retyped, settled_loop, varies
+from phalanx.core.varying import retyped, settled_loop, staged_for, varies
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
 from phalanx.lax.broadcast import broadcast_in_dim
@@ -52,7 +53,7 @@ def emit_while(
       The final values.
     """
     count = len(ordered)
-    all_avals = [*([token_aval] * count), *avals]
+    all_avals = [*([ORDER_TOKEN] * count), *avals]
     start = [*(ctx.token(e) for e in ordered), *init]
     op = hlo.WhileOp([ctx.type(a) for a in all_avals], start)
     outer = dict(ctx.tokens)
@@ -203,7 +204,7 @@ class While(Primitive, name="while", multiple=True):
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple:
         mapped = [d is not None for d in dims]
-        if _is_of_scalars(params["cond"], params["body"]) and _ends_by_example(axis, mapped, **params):
+        if _is_of_scalars(params["body"], params["cond"]) and _ends_by_example(axis, mapped, **params):
             params |= {
                 name: _untyped(params[name]) for name in ("cond", "body")
             }  # The roles say how results are split.
@@ -352,24 +353,20 @@ class WhileEach(Primitive, name="while_each", multiple=True):
 while_each_p = WhileEach()
 
 
-def _is_of_scalars(cond: Jaxpr, body: Jaxpr) -> bool:
+@derivation
+def _is_of_scalars(body: Jaxpr, cond: Jaxpr) -> bool:
     """Whether all that a loop reads and carries are plain scalars, and its text says all that it does."""
-
-    def find() -> bool:
-        avals = [*cond.in_avals, *body.in_avals]
-        is_plain = all(a.shape == () and type(a.dtype) is not KeyDtype for a in avals)
-        programs = (cond, body)
-        return is_plain and all(not (p.effects or named_axes(p)) and is_told_by_text(p) for p in programs)
-
-    return body.derive(("of scalars", cond), find)
+    avals = [*cond.in_avals, *body.in_avals]
+    is_plain = all(a.shape == () and type(a.dtype) is not KeyDtype for a in avals)
+    programs = (cond, body)
+    return is_plain and all(not (p.effects or named_axes(p)) and is_told_by_text(p) for p in programs)
 
 
 def _untyped(program: Jaxpr) -> Jaxpr:
     """A program of scalars whose types say nothing of Explicit axes."""
     if all(a.sharding is None for a in (*program.in_avals, *program.out_avals)):
         return program
-    avals = [a.unsharded() for a in program.in_avals]
-    return program.derive("untyped", lambda: stage(lambda *xs: run_program(program, *xs), avals, program.debug_name))
+    return staged_for(program, [a.unsharded() for a in program.in_avals])
 
 
 def _ends_by_example(

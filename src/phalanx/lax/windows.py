@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
-from phalanx.core.jaxpr import run_program
+from phalanx.core.jaxpr import derivation, run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles, Undefined
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
@@ -388,24 +388,21 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
 reduce_window_p = ReduceWindow()
 
 
+@derivation
 def _tangent_program(program: Any) -> Any:
     """The program that reduces values and tangents together: the pair inherits associativity."""
+    from phalanx.transforms import jvp
 
-    def make() -> Any:
-        from phalanx.transforms import jvp
+    num = len(program.invars) // 2
+    avals = [v.aval for v in program.invars]
 
-        num = len(program.invars) // 2
-        avals = [v.aval for v in program.invars]
+    def step(*args: Any) -> list:
+        a, a_dot, b, b_dot = (args[i * num : (i + 1) * num] for i in range(4))
+        y, y_dot = jvp(lambda *xs: run_program(program, *xs), (*a, *b), (*a_dot, *b_dot))
+        return [*y, *y_dot]
 
-        def step(*args: Any) -> list:
-            a, a_dot, b, b_dot = (args[i * num : (i + 1) * num] for i in range(4))
-            y, y_dot = jvp(lambda *xs: run_program(program, *xs), (*a, *b), (*a_dot, *b_dot))
-            return [*y, *y_dot]
-
-        left, right = avals[:num], avals[num:]
-        return stage(step, [*left, *left, *right, *right], "reduce_window_jvp")
-
-    return program.derive("reduce_window_jvp", make)
+    left, right = avals[:num], avals[num:]
+    return stage(step, [*left, *left, *right, *right], "reduce_window_jvp")
 
 
 _MONOIDS = {

@@ -16,7 +16,7 @@ from phalanx.core.array import Array
 from phalanx.core.dispatch import keys as seat
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import KeyReuseError
-from phalanx.core.jaxpr import Eqn, Jaxpr, subprograms
+from phalanx.core.jaxpr import Eqn, Jaxpr, derivation, subprograms
 from phalanx.lax.branches import cond_p
 from phalanx.lax.scan_primitive import scan_p
 from phalanx.lax.while_primitive import while_p
@@ -60,16 +60,13 @@ def _forget(key: int, _: weakref.ref) -> None:
     _used.pop(key, None)
 
 
+@derivation
 def program_uses(program: Jaxpr) -> Uses:
     """What a program does to the keys among its constants and inputs.
 
     Raises:
       KeyReuseError: it uses one twice.
     """
-    return program.derive("keys", lambda: _program_uses(program))
-
-
-def _program_uses(program: Jaxpr) -> Uses:
     used: dict[Any, str] = {}  # by variable: where
     for eqn in program.eqns:
         uses = _equation_uses(eqn)

@@ -88,11 +88,8 @@ def use_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh]:
       ShardingError: a function that is being compiled would change the mesh.
     """
     _check_mesh(mesh, "use_mesh")
-    outer = replace_mesh(mesh)
-    try:
+    with set_mesh(mesh):
         yield mesh
-    finally:
-        state.context = state.context.replace(mesh=outer)
 
 
 use_abstract_mesh = use_mesh  # its name where a mesh without devices is put in force

@@ -5,31 +5,10 @@ Builds on `core.config`; `mesh.py` and `context.py`, its public face, call it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
-
-
-class _Outer(threading.local):
-    """Meshes to go back to, one for each `with mesh:` block that this thread is in."""
-
-    def __init__(self) -> None:
-        self.meshes: list[Any] = []
-
-
-_outer = _Outer()
-
-
-def enter_mesh(mesh: Any) -> None:
-    """Put a mesh in force until the matching `leave_mesh`."""
-    _outer.meshes.append(replace_mesh(mesh))
-
-
-def leave_mesh() -> None:
-    """Go back to the mesh before the innermost `enter_mesh`."""
-    state.context = state.context.replace(mesh=_outer.meshes.pop())
 
 
 def replace_mesh(mesh: Any) -> Any:

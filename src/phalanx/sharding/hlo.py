@@ -25,11 +25,10 @@ def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -
     The devices of the mesh in row-major order are the partitions. Axes that cut nothing are replicated, or manual where
     the mesh says so.
     """
-    shape = mesh.shape
     used = [axis for axes in dims for axis in axes]
     manual = [axis for axis in mesh.manual_axes if axis not in used]
     rest = [axis for axis in mesh.axis_names if axis not in used and axis not in manual]
-    parts = [math.prod(shape[axis] for axis in axes) for axes in dims]
+    parts = [mesh.num_parts(axes) for axes in dims]
     if manual and not used and not rest:
         return HloSharding.manual()
     if not manual and math.prod(parts) == 1:
@@ -37,8 +36,8 @@ def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -
     groups = [(rest, OpShardingType.REPLICATED), (manual, OpShardingType.MANUAL)]
     groups = [(axes, kind) for axes, kind in groups if axes]
     return HloSharding.iota_tile(
-        [*parts, *[math.prod(shape[axis] for axis in axes) for axes, _ in groups]],
-        reshape_dims=list(shape.values()),
+        [*parts, *[mesh.num_parts(axes) for axes, _ in groups]],
+        reshape_dims=list(mesh.axis_sizes),
         transpose_perm=[mesh.axis_names.index(axis) for axis in [*used, *rest, *manual]],
         subgroup_types=[kind for _, kind in groups],
     )

@@ -7,6 +7,7 @@ a cheap dictionary key. `shardings.py` pairs them with specs, `context.py` holds
 from __future__ import annotations
 
 import enum
+import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +16,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ShardingError
 from phalanx.engine.client import DeviceList
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.frames import boundaries
 from phalanx.engine.interned import Interned
-from phalanx.sharding.current import enter_mesh, leave_mesh
+from phalanx.sharding.current import replace_mesh
 from phalanx.sharding.spec import AxisName
 
 Device = Any
@@ -83,6 +85,10 @@ class _Axes:
     are_all_axes_auto = _are_all_of_type(AxisType.Auto)
     are_all_axes_explicit = _are_all_of_type(AxisType.Explicit)
     are_all_axes_manual = _are_all_of_type(AxisType.Manual)
+
+    def num_parts(self, axes: Iterable[AxisName]) -> int:
+        """Into how many parts these axes together split a dimension."""
+        return math.prod([self.shape[axis] for axis in axes])
 
     def with_axis_types(self, types: dict[AxisName, AxisType]) -> Self:
         """The same mesh, some of its axes with another type."""
@@ -319,11 +325,11 @@ class Mesh(_Axes):
         return Mesh(self.devices[corner].transpose(order), names, tuple([self.axis_types[p] for p in positions]))
 
     def __enter__(self) -> Mesh:
-        enter_mesh(self)
+        state.outer_meshes.append(replace_mesh(self))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        leave_mesh()
+        state.context = state.context.replace(mesh=state.outer_meshes.pop())
 
     def __reduce__(self) -> tuple[Any, ...]:
         platforms = tuple([(device.platform, device.id) for device in self.flat_devices])

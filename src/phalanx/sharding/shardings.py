@@ -7,7 +7,6 @@ placement share their `canonical` sharding.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -363,7 +362,7 @@ class NamedSharding(Sharding):
         coordinates = np.zeros((self.mesh.size, ndim), np.int64)
         for dim, axes in enumerate(dims):
             coordinates[:, dim] = mixed_radix([at[axis] for axis in axes], [shape[axis] for axis in axes])
-        return Tiling(tuple([math.prod(shape[axis] for axis in axes) for axes in dims]), coordinates)
+        return Tiling(tuple(map(self.mesh.num_parts, dims)), coordinates)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         key = ("hlo", num_dimensions)

@@ -6,6 +6,7 @@ public function that takes specs, with the path of the argument as its `where`.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -15,31 +16,18 @@ from phalanx.engine.frames import boundaries
 AxisName: TypeAlias = Hashable
 
 
-class _Unconstrained:
-    """The type of `PartitionSpec.UNCONSTRAINED`."""
+class _Mark(enum.Enum):
+    """What stands where a name of an axis, or a sharding, is not given."""
 
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNCONSTRAINED"
-
-    def __reduce__(self) -> str:
-        return "UNCONSTRAINED"
-
-
-UNCONSTRAINED: Final = _Unconstrained()
-
-
-class _Unspecified:
-    """The type of `UNSPECIFIED`, which stands for a sharding that was not given."""
-
-    __slots__ = ()
+    UNCONSTRAINED = "the compiler chooses"
+    UNSPECIFIED = "not said"
 
     def __repr__(self) -> str:
-        return "UNSPECIFIED"
+        return self.name
 
 
-UNSPECIFIED: Final = _Unspecified()
+UNCONSTRAINED: Final = _Mark.UNCONSTRAINED
+UNSPECIFIED: Final = _Mark.UNSPECIFIED
 
 
 @boundaries
@@ -145,14 +133,14 @@ class PartitionSpec:
 P = PartitionSpec
 
 
-def _axes_of(entry: Any, spec: PartitionSpec) -> tuple[AxisName, ...] | _Unconstrained:
+def _axes_of(entry: Any, spec: PartitionSpec) -> tuple[AxisName, ...] | _Mark:
     if entry is None:
         return ()
     if entry is UNCONSTRAINED:
         return UNCONSTRAINED
     axes = entry if isinstance(entry, tuple) else (entry,)
     for axis in axes:
-        if axis is None or isinstance(axis, (list, dict, set, tuple, _Unconstrained, PartitionSpec)):
+        if axis is None or isinstance(axis, (list, dict, set, tuple, _Mark, PartitionSpec)):
             raise ArgumentTypeError(
                 "PartitionSpec",
                 expected="entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED",
@@ -162,7 +150,7 @@ def _axes_of(entry: Any, spec: PartitionSpec) -> tuple[AxisName, ...] | _Unconst
     return axes
 
 
-def _entry_of(axes: tuple[AxisName, ...] | _Unconstrained) -> Any:
+def _entry_of(axes: tuple[AxisName, ...] | _Mark) -> Any:
     if not isinstance(axes, tuple):
         return axes
     return axes if len(axes) > 1 else axes[0] if axes else None

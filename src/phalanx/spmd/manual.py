@@ -9,7 +9,6 @@ specs leave out is summed at the boundary. `spmd.shard_map` binds it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -17,13 +16,13 @@ import numpy as np
 
 from phalanx.core import dispatch
 from phalanx.core import effects as fx
-from phalanx.core.aval import ShapedArray, token_aval
+from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
 from phalanx.core.flags import chosen, filled, merged, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_program
-from phalanx.core.lowering import physical_aval
+from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Roles
 from phalanx.core.roles import per_device_roles
 from phalanx.core.tangent import Zero, is_linear
@@ -76,7 +75,7 @@ class View(NamedTuple):
 
     def parts(self, axes: Any) -> int:
         """Into how many pieces these axes split a dimension."""
-        return math.prod(self.mesh.shape[name] for name in axes)
+        return self.mesh.num_parts(axes)
 
     def cuts(self, spec: PartitionSpec, ndim: int) -> list[tuple]:
         """For each dimension of an array the axes of several devices over which it is in pieces."""
@@ -123,7 +122,7 @@ class View(NamedTuple):
 def bind(program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], view: View) -> list:
     """Run a per-device program on arrays, its constants in front, the same for all devices."""
     ins = (*(WHOLE for _ in program.consts), *ins)
-    hoisted = program.derive("hoisted", program.hoist)
+    hoisted = program.hoist()
     return shard_map_p(*program.consts, *args, jaxpr=hoisted, in_specs=ins, out_specs=tuple(outs), **view._asdict())
 
 
@@ -134,7 +133,7 @@ def record_linear(
     if not any(map(trace.is_unknown, args)):
         return bind(program, args, ins, outs, view)
     ins = (*(WHOLE for _ in program.consts), *ins)
-    params = {"jaxpr": program.derive("hoisted", program.hoist), "in_specs": ins, "out_specs": tuple(outs)}
+    params = {"jaxpr": program.hoist(), "in_specs": ins, "out_specs": tuple(outs)}
     return shard_map_p.record(trace, [*program.consts, *args], params | view._asdict())
 
 
@@ -464,7 +463,7 @@ def _manual_computation(
         return sdy.TensorShardingPerValueAttr.get([*tokens, *each])
 
     view = View(mesh, manual, False)
-    token = [ctx.type(token_aval)] * len(ordered)
+    token = [ctx.type(ORDER_TOKEN)] * len(ordered)
     results = [view.leaving(a, s) for a, s in zip(map(physical_aval, jaxpr.out_avals), out_specs, strict=True)]
     places = _places(ctx, mesh, manual, named_axes(jaxpr)) if is_open else []
     count, invars = len(places), [*(v for v, *_ in places), *jaxpr.invars]

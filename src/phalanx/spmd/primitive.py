@@ -48,7 +48,7 @@ def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Opt
         options = options._replace(
             in_shardings=(None,) * len(consts) + options.in_shardings, donated=(False,) * len(consts) + options.donated
         )
-        program = program.derive("hoisted", program.hoist)
+        program = program.hoist()
     return jit_p(*consts, *args, jaxpr=program, name=name, options=options)
 
 

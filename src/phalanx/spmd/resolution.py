@@ -17,7 +17,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ShardingError
-from phalanx.core.jaxpr import Jaxpr, Literal
+from phalanx.core.jaxpr import Jaxpr, Literal, derivation
 from phalanx.core.lowering import physical_aval
 from phalanx.core.memories import near
 from phalanx.core.trace import Tracer
@@ -138,14 +138,11 @@ def resolve(
     return devices, out, committed
 
 
+@derivation
 def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
     """The inputs that nothing but shard_maps read, all by one spec: these need not be whole anywhere."""
     if len(devices) == 1:
         return {}
-    return program.derive(("in_pieces", devices), lambda: _find_pieces(program, devices))
-
-
-def _find_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
     read: dict[Any, set] = {v: {None} for v in program.outvars if type(v) is not Literal}
     for eqn in program.eqns:
         mesh = eqn.params.get("mesh")

@@ -64,14 +64,7 @@ def _linearize(function: FlatFunction, primals: Sequence[Any], name: str) -> tup
         aval = aval_of(p).to_tangent()
         tangent = linear.new_input(aval)
         inputs.append(p if aval.dtype == dtypes.float0 else JVPTracer(trace, p, tangent))
-    before = state.trace
-    state.trace = trace
-    try:
-        outputs = function(*inputs)
-        pairs = [trace.unpair(x) for x in outputs]
-    finally:
-        state.trace = before
-        trace.alive = False
+    pairs = [trace.unpair(x) for x in trace.run(function, inputs)]
     aux = function.aux
     if function.has_aux:  # auxiliary values drop their tangents
         aux = tree_map(lambda x: x.primal if type(x) is JVPTracer and x._trace is trace else x, aux)
@@ -313,7 +306,7 @@ def value_and_grad(
     @boundary
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
-        wanted, rest = _choose(fun, args, argnums)
+        wanted, rest = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         for i, x in enumerate(flat):
             _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"grad, argument{leaf_path(wanted, i)}")
@@ -368,7 +361,7 @@ def _is_sequence(argnums: Any) -> bool:
     return hasattr(argnums, "__iter__")
 
 
-def _choose(fun: Callable, args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
+def _choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
     given: Any = argnums if _is_sequence(argnums) else (argnums,)
     wanted = tuple(operator.index(n) for n in given)
@@ -476,7 +469,7 @@ def jacfwd(
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        wanted, fill = _choose(fun, args, argnums)
+        wanted, fill = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         for i, x in enumerate(flat):
             _check_forward_input(x, holomorphic, lambda i=i: f"jacfwd, argument{leaf_path(wanted, i)}")
@@ -520,7 +513,7 @@ def jacrev(
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        wanted, fill = _choose(fun, args, argnums)
+        wanted, fill = _choose(args, argnums)
         for i, x in enumerate(tree_leaves(wanted)):
             _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"jacrev, argument{leaf_path(wanted, i)}")
         result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
@@ -656,7 +649,7 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool =
     """
 
     def forward(*args: Any) -> tuple:
-        wanted, fill = _choose(fun, args, argnums)
+        wanted, fill = _choose(args, argnums)
         return vjp(lambda *c: fun(*fill(c)), *wanted, has_aux=has_aux)
 
     def backward_half(residuals: Callable, cotangent: Any) -> Any:

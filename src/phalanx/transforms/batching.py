@@ -11,7 +11,7 @@ import functools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from phalanx.core.errors import (
     check_axis_name,
     check_function,
 )
-from phalanx.core.jaxpr import Jaxpr, named_axes, named_axes_of, run_program
+from phalanx.core.flags import each
+from phalanx.core.jaxpr import Jaxpr, derivation, named_axes, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.trace import Trace, Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
@@ -38,7 +39,7 @@ from phalanx.tree.paths import leaf_path
 dims = Seat(taken_by="phalanx.lax")
 
 
-class Axis:
+class Axis(NamedTuple):
     """The axis a function is mapped over.
 
     Args:
@@ -48,17 +49,10 @@ class Axis:
       split: the Explicit mesh axes that split it in the types of mapped values.
     """
 
-    __slots__ = ("name", "size", "split", "spmd_name")
-
-    def __init__(self, size: Any, name: Any = None, spmd_name: Any = None, split: tuple = ()):
-        self.size = size
-        self.name = name
-        self.spmd_name = spmd_name
-        self.split = split
-
-    def key(self) -> tuple:
-        """What a program derived for this axis depends on."""
-        return (self.size, self.name, self.spmd_name, self.split)
+    size: Any
+    name: Any = None
+    spmd_name: Any = None
+    split: tuple = ()
 
     def to_front(self, x: Any, dim: int | None) -> Any:
         """`x` with its mapped dimension in front, repeated there if it has none."""
@@ -163,18 +157,12 @@ def vmap_flat(
     """Map a function of flat arguments and results; returns the results and their mapped dimensions or None."""
     trace = BatchTrace(state.trace, axis, name)
     inputs = [trace.wrap(x, d) for x, d in zip(args, in_dims, strict=True)]
-    before = state.trace
-    state.trace = trace
-    try:
-        if axis.name is None:
-            outputs = fun(*inputs)
-        else:
-            with named_axis(axis.name, axis.size):
-                outputs = fun(*inputs)
-        pairs = [trace.unwrap(x) for x in outputs]
-    finally:
-        state.trace = before
-        trace.alive = False
+    if axis.name is None:
+        outputs = trace.run(fun, inputs)
+    else:
+        with named_axis(axis.name, axis.size):
+            outputs = trace.run(fun, inputs)
+    pairs = [trace.unwrap(x) for x in outputs]
     values, dims = [v for v, _ in pairs], [d for _, d in pairs]
     if state.context.check_tracer_leaks:
         held = weakref.ref(trace)
@@ -218,13 +206,12 @@ def batch_program(
     Returns:
       The program, and for each output whether it has the mapped dimension.
     """
-    want = [out_mapped] * len(program.outvars) if isinstance(out_mapped, bool) else list(out_mapped)
-    key = ("batch", axis.key(), tuple(in_mapped), tuple(want), state.context)
-    return program.derive(key, lambda: _batch_program(program, axis, in_mapped, want))
+    return _batch_program(program, axis, in_mapped, each(out_mapped, program.outvars), state.context)
 
 
+@derivation
 def _batch_program(
-    program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], want: Sequence[Any]
+    program: Jaxpr, axis: Axis, in_mapped: Sequence[bool], want: Sequence[Any], context: Any
 ) -> tuple[Jaxpr, list[bool]]:
     is_mapped: list[bool] = []
     avals = [
@@ -238,8 +225,7 @@ def _batch_program(
         is_mapped[:] = [bool(w) or d is not None for d, w in zip(out_dims, want, strict=True)]
         return [axis.to_front(x, d) if m else x for x, d, m in zip(out, out_dims, is_mapped, strict=True)]
 
-    derived = stage(fun, avals, f"vmap({program.debug_name})")
-    return derived, is_mapped
+    return stage(fun, avals, f"vmap({program.debug_name})"), is_mapped
 
 
 def vmap(

@@ -142,7 +142,7 @@ class DivisibleCall(DerivedCall):
 
     def call(self, args: Sequence[Any], params: dict) -> list:
         program = params[self.program]
-        return self(*program.consts, *args, **params | {self.program: program.derive("hoisted", program.hoist)})
+        return self(*program.consts, *args, **params | {self.program: program.hoist()})
 
     def parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Split:
         """The program in two parts; a subclass may say what the second one may compute again."""

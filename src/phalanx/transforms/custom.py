@@ -35,7 +35,7 @@ from phalanx.engine.frames import boundaries, boundary
 from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.calls import ProgramCall
 from phalanx.transforms.functions import FlatFunction, function_name, pair_of
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
+from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 
 
 class SymbolicZero(Zero):
@@ -78,8 +78,7 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
     """A call of a function with its own derivative: (*constants, *inputs) -> results of `fun`."""
 
     def jvp(self, primals: Any, tangents: Any, *, fun: Any, rule: Callable, num_consts: int) -> tuple:
-        if any(type(t) is not Zero for t in tangents[:num_consts]):
-            raise _closed_over("custom_jvp")
+        _check_closed_over("custom_jvp", tangents[:num_consts])
         return rule(primals[num_consts:], tangents[num_consts:])
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, fun: Any, rule: Callable, num_consts: int) -> tuple:
@@ -103,13 +102,14 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
         return out, [0] * len(out)
 
 
-def _closed_over(kind: str) -> TraceError:
-    return TraceError(
-        f"differentiation of a {kind} function",
-        expected="a function that does not close over differentiated values",
-        got="one that does, so that its rule cannot say how they matter",
-        mend="pass the value as an argument, or use closure_convert",
-    )
+def _check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
+    if any(type(t) is not Zero for t in tangents):
+        raise TraceError(
+            f"differentiation of a {kind} function",
+            expected="a function that does not close over differentiated values",
+            got="one that does, so that its rule cannot say how they matter",
+            mend="pass the value as an argument, or use closure_convert",
+        )
 
 
 def _batch_call(axis: Axis, args: Any, dims: Any, fun: Any) -> tuple:
@@ -156,8 +156,7 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
     """A call of a function with its own reverse derivative: (*constants, *inputs) -> results of `fun`."""
 
     def jvp(self, primals: Any, tangents: Any, *, fun: Any, fwd: Callable, bwd: Callable, num_consts: int) -> tuple:
-        if any(type(t) is not Zero for t in tangents[:num_consts]):
-            raise _closed_over("custom_vjp")
+        _check_closed_over("custom_vjp", tangents[:num_consts])
         primals, tangents = primals[num_consts:], tangents[num_consts:]
         perturbed = tuple(type(t) is not Zero for t in tangents)
         out, residuals = fwd(primals, perturbed)
@@ -308,10 +307,46 @@ def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
     return bound.args
 
 
+class _Call:
+    """One call of a custom function: a flat function of the leaves of those arguments that may have derivatives.
+
+    Args:
+      function: the custom function.
+      args: its arguments, all by position.
+    """
+
+    residual_tree: Any = None  # that of what `fwd` kept, once that is known
+
+    def __init__(self, function: _CustomFunction, args: tuple):
+        places = {n % len(args) for n in function.nondiff_argnums if n < len(args)}
+        for i in sorted(places):
+            if any(isinstance(x, Tracer) for x in tree_flatten(args[i])[0]) and not callable(args[i]):
+                raise ArgumentTypeError(
+                    f"{type(function).__name__} of {code_position(function.fun)}, argument {i}",
+                    expected="a value that is not traced, since it is in nondiff_argnums",
+                    got=repr(args[i]),
+                    mend="pass it as a differentiable argument and return a zero derivative for it",
+                )
+        self.fun, self.__name__ = function.fun, function_name(function.fun)
+        self.is_static = [i in places for i in range(len(args))]
+        self.static = chosen(args, self.is_static)
+        self.leaves, self.tree = tree_flatten(others(args, self.is_static))
+        self.out_tree: Any = None
+
+    def apply(self, fun: Any, leaves: Sequence[Any]) -> Any:
+        """What a function of all arguments gives for other leaves."""
+        return fun(*merged(self.is_static, self.static, tree_unflatten(self.tree, leaves)))
+
+    def __call__(self, *leaves: Any) -> list:
+        out, self.out_tree = tree_flatten(self.apply(self.fun, leaves))
+        return out
+
+
 class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` objects share: the function, its arguments without derivatives, the call."""
 
-    setters: ClassVar[str]  # what defines the rules, for messages
+    rules: ClassVar[tuple[str, ...]]  # the attributes that hold the rules
+    setters: ClassVar[str]  # what defines them, for messages
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
         check_function(f"{type(self).__name__}, argument fun", fun)
@@ -323,17 +358,15 @@ class _CustomFunction:
             nondiff = tuple(sorted({*nondiff, *(names.index(n) for n in nondiff_argnames)}))
         self.nondiff_argnums = nondiff
         self.symbolic_zeros = False
+        self.__dict__.update(dict.fromkeys(self.rules))
 
-    def _is_complete(self) -> bool:
-        raise NotImplementedError  # each says whether its rules are set
-
-    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
-        """Bind the primitive on flat arguments; `trees` holds the structure of the result once that is known."""
+    def _bind(self, call: _Call) -> list:
+        """Bind the primitive on the leaves of a call."""
         raise NotImplementedError  # each binds its own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = _resolve(self.fun, args, kwargs)
-        if not self._is_complete():
+        if any(getattr(self, rule) is None for rule in self.rules):
             raise TraceError(
                 f"call of {code_position(self.fun)}",
                 expected=f"a {type(self).__name__} function with a rule",
@@ -342,18 +375,9 @@ class _CustomFunction:
             )
         if state.trace is None:
             return self.fun(*args)
-        static, dynamic, call = self._split(args)
-        leaves, tree = tree_flatten(dynamic)
-        trees: list = []
-
-        def fun(*xs: Any) -> list:
-            out, out_tree = tree_flatten(call(self.fun, tree_unflatten(tree, xs)))
-            trees[:] = [out_tree]
-            return out
-
-        fun.__name__ = function_name(self.fun)
-        out = self._bind(fun, leaves, tree, trees, static, call)
-        return tree_unflatten(trees[0], out)
+        call = _Call(self, args)
+        out = self._bind(call)
+        return tree_unflatten(call.out_tree, out)
 
     def _shown(self, zero: Any) -> Any:
         """A tangent or cotangent as the user's rules see it."""
@@ -361,26 +385,6 @@ class _CustomFunction:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
-
-    def _split(self, args: tuple) -> tuple[list, list, Callable]:
-        """Static arguments, dynamic ones, and a function that calls `fun` on new dynamic ones."""
-        places = {n % len(args) for n in self.nondiff_argnums if n < len(args)}
-        for i in sorted(places):
-            if any(isinstance(x, Tracer) for x in tree_flatten(args[i])[0]) and not callable(args[i]):
-                raise ArgumentTypeError(
-                    f"{type(self).__name__} of {code_position(self.fun)}, argument {i}",
-                    expected="a value that is not traced, since it is in nondiff_argnums",
-                    got=repr(args[i]),
-                    mend="pass it as a differentiable argument and return a zero derivative for it",
-                )
-        static = [args[i] for i in sorted(places)]
-        dynamic = [x for i, x in enumerate(args) if i not in places]
-
-        def call(fun: Callable, values: Sequence[Any]) -> Any:
-            given = iter(values)
-            return fun(*(args[i] if i in places else next(given) for i in range(len(args))))
-
-        return static, dynamic, call
 
 
 @boundaries
@@ -404,11 +408,8 @@ class custom_jvp(_CustomFunction):
       10.0
     """
 
-    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
-        super().__init__(fun, nondiff_argnums, nondiff_argnames)
-        self.jvp: Callable | None = None
-
-    setters = "defjvp or defjvps"
+    rules, setters = ("jvp",), "defjvp or defjvps"
+    jvp: Callable | None
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (result, tangent)`."""
@@ -432,43 +433,32 @@ class custom_jvp(_CustomFunction):
 
         self.defjvp(jvp)
 
-    def _is_complete(self) -> bool:
-        return self.jvp is not None
+    def _bind(self, call: _Call) -> list:
+        rule = functools.partial(self._apply_rule, call)
+        return custom_jvp_call_p(*call.leaves, fun=call, rule=rule, num_consts=0)
 
-    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
-        rule = functools.partial(self._apply_rule, static, tree, trees)
-        return custom_jvp_call_p(*leaves, fun=fun, rule=rule, num_consts=0)
-
-    def _apply_rule(
-        self, static: list, tree: Any, trees: list, primals: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple:
-        shown = tree_unflatten(tree, [self._shown(t) for t in tangents])
+    def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
+        shown = tree_unflatten(call.tree, [self._shown(t) for t in tangents])
         where = f"jvp rule of {code_position(self.fun)}"
-        result = self.jvp(*static, tuple(tree_unflatten(tree, primals)), tuple(shown))
-        result = pair_of(where, result, "(result, tangent)")
-        out, out_tree = tree_flatten(result[0])
-        trees[:] = [out_tree]
-        out_dot = _derivative_leaves(result[1], result[0])
-        if out_dot is None:
-            raise TreeError(
-                where,
-                expected=f"a tangent with the structure of the result, {out_tree}",
-                got=str(tree_flatten(result[1])[1]),
-                mend="return one tangent for each leaf of the result",
-            )
-        return out, [_checked_tangent(where, y, t) for y, t in zip(out, out_dot, strict=True)]
+        result = self.jvp(*call.static, tuple(tree_unflatten(call.tree, primals)), tuple(shown))
+        y, y_dot = pair_of(where, result, "(result, tangent)")
+        out, call.out_tree = tree_flatten(y)
+        mend = "return one tangent for each leaf of the result"
+        out_dot = _derivative_leaves(where, y_dot, y, "a tangent with the structure of the result", mend)
+        return out, [_checked_tangent(where, x, t) for x, t in zip(out, out_dot, strict=True)]
 
 
-def _derivative_leaves(given: Any, like: Any) -> list | None:
-    """What a rule returned for each leaf of `like`, None standing for zeros; None if the structures differ."""
+def _derivative_leaves(where: str, given: Any, like: Any, expected: str, mend: str) -> list:
+    """What a rule returned for each leaf of `like`, None standing for zeros."""
     leaves, tree = tree_flatten(given, is_leaf=lambda x: x is None or type(x) is SymbolicZero)
     try:
         places = [tree_flatten(place) for place in tree.flatten_up_to(like)]
     except (ValueError, TypeError):
-        return None
-    if any(x is not None and not treedef_is_leaf(place) for x, (_, place) in zip(leaves, places, strict=True)):
-        return None
-    return [x for x, (under, _) in zip(leaves, places, strict=True) for _ in under]
+        places = None
+    if places is None or any(x is not None and not treedef_is_leaf(of) for x, (_, of) in zip(leaves, places)):
+        wanted, got = tree_flatten(like)[1], tree_flatten(given)[1]
+        raise TreeError(where, expected=f"{expected}, {wanted}", got=str(got), mend=mend)
+    return [x for x, (under, _) in zip(leaves, places) for _ in under]
 
 
 def _checked_tangent(where: str, primal: Any, t: Any) -> Any:
@@ -508,12 +498,9 @@ class custom_vjp(_CustomFunction):
       10.0
     """
 
-    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
-        super().__init__(fun, nondiff_argnums, nondiff_argnames)
-        self.fwd: Callable | None = None
-        self.bwd: Callable | None = None
-
-    setters = "defvjp"
+    rules, setters = ("fwd", "bwd"), "defvjp"
+    fwd: Callable | None
+    bwd: Callable | None
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the rules: `fwd(*args) -> (result, residuals)`, `bwd(*nondiff, residuals, cotangent) -> cotangents`.
@@ -522,40 +509,26 @@ class custom_vjp(_CustomFunction):
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    def _is_complete(self) -> bool:
-        return self.fwd is not None and self.bwd is not None
-
-    def _bind(self, fun: Callable, leaves: list, tree: Any, trees: list, static: list, call: Callable) -> list:
-        residual_trees: list = []
-        leaf_avals = [aval_of(x) for x in leaves]
-
+    def _bind(self, call: _Call) -> list:
         def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
             if self.symbolic_zeros:
                 xs = [CustomVJPPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
             where = f"fwd rule of {code_position(self.fun)}"
-            result = pair_of(where, call(self.fwd, tree_unflatten(tree, xs)), "(result, residuals)")
-            (out, *trees[:]), (residuals, *residual_trees[:]) = map(tree_flatten, result)
+            out, residuals = pair_of(where, call.apply(self.fwd, xs), "(result, residuals)")
+            out, call.out_tree = tree_flatten(out)
+            residuals, call.residual_tree = tree_flatten(residuals)
             return out, residuals
 
-        def bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
-            return self._apply_bwd(static, tree, trees[0], residual_trees[0], leaf_avals, residuals, cts)
-
-        return custom_vjp_call_p(*leaves, fun=fun, fwd=fwd, bwd=bwd, num_consts=0)
+        bwd = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, [aval_of(x) for x in call.leaves]))
+        return custom_vjp_call_p(*call.leaves, fun=call, fwd=fwd, bwd=bwd, num_consts=0)
 
     def _apply_bwd(
-        self,
-        static: list,
-        tree: Any,
-        out_tree: Any,
-        residual_tree: Any,
-        avals: Sequence[ShapedArray],
-        residuals: Sequence[Any],
-        cts: Sequence[Any],
+        self, call: _Call, arguments: Sequence[Any], residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple
     ) -> list:
-        shown = tree_unflatten(out_tree, [self._shown(c) for c in cts])
-        result = self.bwd(*static, tree_unflatten(residual_tree, residuals), shown)
+        """The flat cotangents of the arguments, whose types stand in their places."""
+        shown = tree_unflatten(call.out_tree, [self._shown(c) for c in cts])
+        result = self.bwd(*call.static, tree_unflatten(call.residual_tree, residuals), shown)
         where = f"bwd rule of {code_position(self.fun)}"
-        arguments = tree_unflatten(tree, avals)
         if isinstance(result, list):
             result = tuple(result)
         if not isinstance(result, tuple) or len(result) != len(arguments):
@@ -566,23 +539,12 @@ class custom_vjp(_CustomFunction):
                 mend="return a tuple with a cotangent (or None) for each argument",
             )
         out: list[Any] = []
+        mend = "return a cotangent for each leaf of the argument"
         for i, (x_bar, argument) in enumerate(zip(result, arguments, strict=True)):
-            out.extend(_flat_cotangents(f"{where}, cotangent {i}", x_bar, argument))
+            here = f"{where}, cotangent {i}"
+            flat = _derivative_leaves(here, x_bar, argument, "the structure of the argument", mend)
+            out += [_checked_cotangent(here, a, c) for a, c in zip(tree_leaves(argument), flat, strict=True)]
         return out
-
-
-def _flat_cotangents(where: str, x_bar: Any, argument: Any) -> list:
-    """The flat cotangents of one argument."""
-    avals, tree = tree_flatten(argument)
-    flat = _derivative_leaves(x_bar, argument)
-    if flat is None:
-        raise TreeError(
-            where,
-            expected=f"the structure of the argument, {tree}",
-            got=str(tree_flatten(x_bar)[1]),
-            mend="return a cotangent for each leaf of the argument",
-        )
-    return [_checked_cotangent(where, a, c) for a, c in zip(avals, flat, strict=True)]
 
 
 def _checked_cotangent(where: str, aval: ShapedArray, c: Any) -> Any:

@@ -6,13 +6,15 @@ rule's primal part then runs at once in the parent and its tangent part is recor
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.flags import chosen, each
+from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import Trace, Tracer, stage
@@ -93,18 +95,12 @@ class JVPTrace(Trace):
 def jvp_flat(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], name: str = "jvp") -> tuple[list, list]:
     """Push primals and tangents (arrays or `Zero`s) through a function of flat arguments and results."""
     trace = JVPTrace(state.trace, name)
-    inputs = [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)]
-    before = state.trace
-    state.trace = trace
-    try:
-        outputs = fun(*inputs)
-        pairs = [trace.unpair(x) for x in outputs]
-    finally:
-        state.trace = before
-        trace.alive = False
+    outputs = trace.run(fun, [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)])
+    pairs = [trace.unpair(x) for x in outputs]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
+@derivation
 def jvp_program(
     program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool = False
 ) -> tuple[Jaxpr, list[bool]]:
@@ -119,23 +115,17 @@ def jvp_program(
       The program (inputs, then tangents of the inputs that have one) -> (outputs, then tangents of the outputs that
       have one), and for each output whether it has one.
     """
-    want = [want] * len(program.outvars) if isinstance(want, bool) else list(want)
-    key = ("jvp", tuple(nonzero), tuple(want))
-    return program.derive(key, lambda: _jvp_program(program, nonzero, want))
-
-
-def _jvp_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    wanted = each(want, program.outvars)
     has_tangent: list[bool] = []
     primal_avals = program.in_avals
-    tangent_avals = [a.to_tangent() for a, nz in zip(primal_avals, nonzero, strict=True) if nz]
+    tangent_avals = [a.to_tangent() for a in chosen(primal_avals, nonzero)]
 
     def fun(*args: Any) -> list:
         primals = args[: len(primal_avals)]
         given = iter(args[len(primal_avals) :])
         tangents = [next(given) if nz else Zero.like(p) for p, nz in zip(primals, nonzero, strict=True)]
-        out, out_dot = jvp_flat(lambda *xs: run_program(program, *xs), primals, tangents, program.debug_name)
-        has_tangent[:] = [w or type(t) is not Zero for t, w in zip(out_dot, want, strict=True)]
-        return [*out, *(instantiate(t) for t, has in zip(out_dot, has_tangent, strict=True) if has)]
+        out, out_dot = jvp_flat(functools.partial(run_program, program), primals, tangents, program.debug_name)
+        has_tangent[:] = [w or type(t) is not Zero for t, w in zip(out_dot, wanted, strict=True)]
+        return [*out, *map(instantiate, chosen(out_dot, has_tangent))]
 
-    derived = stage(fun, [*primal_avals, *tangent_avals], f"jvp({program.debug_name})")
-    return derived, has_tangent
+    return stage(fun, [*primal_avals, *tangent_avals], f"jvp({program.debug_name})"), has_tangent

@@ -12,8 +12,8 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
-from phalanx.core.flags import chosen, others
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
+from phalanx.core.flags import chosen, each, others
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code
 from phalanx.core.primitive import Primitive
 from phalanx.core.tangent import Linear, Zero, conform, instantiate, vector_space
 from phalanx.core.trace import StagedTracer, StagingTrace, stage
@@ -169,6 +169,7 @@ def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: S
     return [conform(_cotangent(pending.get(v), v.aval), v.aval) for v in inputs]
 
 
+@derivation
 def transpose_program(
     program: Jaxpr,
     linear: Sequence[bool],
@@ -187,15 +188,6 @@ def transpose_program(
       The program (inputs that are not linear, then cotangents that are not zero) -> cotangents of the linear inputs
       that have one, and for each linear input whether it has one.
     """
-    count = sum(linear)
-    want = [instantiated] * count if isinstance(instantiated, bool) else list(instantiated)
-    key = ("transpose", tuple(linear), tuple(nonzero_cotangents), tuple(want))
-    return program.derive(key, lambda: _transpose_program(program, linear, nonzero_cotangents, want))
-
-
-def _transpose_program(
-    program: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], want: Sequence[bool]
-) -> tuple[Jaxpr, list[bool]]:
     known_vars, linear_vars = others(program.invars, linear), chosen(program.invars, linear)
     out_avals = [a.to_tangent() for a in program.out_avals]
     present: list[bool] = []
@@ -203,16 +195,14 @@ def _transpose_program(
     def fun(*args: Any) -> list:
         known = dict(zip(known_vars, args, strict=False))
         given = iter(args[len(known_vars) :])
-        cts = [next(given) if nz else Zero(a) for a, nz in zip(out_avals, nonzero, strict=True)]
+        cts = [next(given) if nz else Zero(a) for a, nz in zip(out_avals, nonzero_cotangents, strict=True)]
         known.update(zip(program.constvars, program.consts, strict=True))
         x_bars = _transpose(program, known, cts, linear_vars)
-        present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, want, strict=True)]
-        return [instantiate(x) for x, p in zip(x_bars, present, strict=True) if p]
+        present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, each(instantiated, x_bars), strict=True)]
+        return list(map(instantiate, chosen(x_bars, present)))
 
-    derived = stage(
-        fun, [*(v.aval for v in known_vars), *chosen(out_avals, nonzero)], f"transpose({program.debug_name})"
-    )
-    return derived, present
+    avals = [*(v.aval for v in known_vars), *chosen(out_avals, nonzero_cotangents)]
+    return stage(fun, avals, f"transpose({program.debug_name})"), present
 
 
 def finish_linear(trace: LinearTrace, out_tangents: Sequence[Any]) -> tuple[Jaxpr, list[bool]]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.config import state
-from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Jaxpr, Var, run_program
+from phalanx.core.flags import chosen, each
+from phalanx.core.jaxpr import Jaxpr, Var, derivation, run_program
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
 from phalanx.transforms.forward import JVPTrace
@@ -33,6 +33,7 @@ class Linearized(NamedTuple):
     forwarded: list[int | None]
 
 
+@derivation
 def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool = False) -> Linearized:
     """Linearise a program for inputs some of which have tangents.
 
@@ -44,12 +45,6 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
     Returns:
       The two halves, kept on the program.
     """
-    wanted = (want,) * len(program.outvars) if isinstance(want, bool) else tuple(want)
-    key = ("linearize", tuple(nonzero), wanted)
-    return program.derive(key, lambda: _linearize_program(program, nonzero, wanted))
-
-
-def _linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool]) -> Linearized:
     before = state.trace
     staging = StagingTrace(before, program.debug_name)
     linear_trace = LinearTrace(staging, program.debug_name)
@@ -64,7 +59,7 @@ def _linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[b
             state.trace = trace
             pairs = [trace.unpair(x) for x in run_program(program, *paired)]
             state.trace = staging
-            tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, want, strict=True)]
+            tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, each(want, pairs), strict=True)]
             linear, has_tangent = finish_linear(linear_trace, tangents)
             linear, residuals = _residuals(linear, staging)
             position = {x._var: i for i, x in enumerate(inputs)}

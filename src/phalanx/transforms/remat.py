@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, TraceError, check_function
-from phalanx.core.flags import chosen, others
+from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.source import code_position
@@ -75,6 +75,15 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree_unflatten(tree, [name_p(leaf, name=name) for leaf in leaves])
 
 
+def _policy_on_names(keeps: Callable[[str | None], bool]) -> Policy:
+    """The policy that asks this of the name of a value; None where it has none."""
+
+    def policy(primitive: Primitive, *_: Any, **params: Any) -> bool:
+        return keeps(params["name"] if primitive is name_p else None)
+
+    return policy
+
+
 class CheckpointPolicies:
     """The policies for `checkpoint(policy=...)`, each a predicate on an operation whose result might be kept."""
 
@@ -103,31 +112,19 @@ class CheckpointPolicies:
     @functools.cache
     def save_only_these_names(*names: str) -> Policy:
         """Keep values marked with one of these names by `checkpoint_name`."""
-
-        def policy(primitive: Primitive, *_: Any, **params: Any) -> bool:
-            return primitive is name_p and params["name"] in names
-
-        return policy
+        return _policy_on_names(lambda name: name in names)
 
     @staticmethod
     @functools.cache
     def save_any_names_but_these(*names: str) -> Policy:
         """Keep values marked with any name but these."""
-
-        def policy(primitive: Primitive, *_: Any, **params: Any) -> bool:
-            return primitive is name_p and params["name"] not in names
-
-        return policy
+        return _policy_on_names(lambda name: name is not None and name not in names)
 
     @staticmethod
     @functools.cache
     def save_anything_except_these_names(*names: str) -> Policy:
         """Keep everything but values marked with these names."""
-
-        def policy(primitive: Primitive, *_: Any, **params: Any) -> bool:
-            return not (primitive is name_p and params["name"] in names)
-
-        return policy
+        return _policy_on_names(lambda name: name not in names)
 
     @staticmethod
     @functools.cache
@@ -207,7 +204,7 @@ class Remat(DivisibleCall, name="checkpoint"):
         unknown = [False] * (len(args) - len(given)) + [True] * len(given)
         count = len(jaxpr.outvars)
         parts = split_program(
-            derived.derive("hoisted", derived.hoist),
+            derived.hoist(),
             unknown,
             instantiated_inputs=True,
             policy=params["policy"],
@@ -270,7 +267,6 @@ def checkpoint(
             mend="name static arguments in static_argnums",
         )
     check_function("checkpoint, argument fun", fun)
-    chosen = policy or CheckpointPolicies.nothing_saveable
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
 
@@ -279,19 +275,19 @@ def checkpoint(
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if state.trace is None:
             return fun(*args, **kwargs)
-        fixed = {n % len(args): args[n] for n in numbers}
-        dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
-        fixed_named = {name: kwargs.pop(name) for name in names & kwargs.keys()}
+        places = {n % len(args) for n in numbers}
+        is_static = [i in places for i in range(len(args))]
+        fixed, fixed_named = chosen(args, is_static), {name: kwargs.pop(name) for name in names & kwargs.keys()}
 
         def call(values: tuple, named: dict) -> Any:
-            given = iter(values)
-            return fun(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **named, **fixed_named)
+            return fun(*merged(is_static, fixed, values), **named, **fixed_named)
 
-        leaves, tree = tree_flatten((dynamic, kwargs))
+        leaves, tree = tree_flatten((tuple(others(args, is_static)), kwargs))
         function = FlatFunction(call, tree)
         program = stage(function, [aval_of(x) for x in leaves], f"checkpoint of {code_position(fun)}")
         program.debug_name = getattr(fun, "__name__", "checkpoint")
-        options = {"policy": chosen, "prevent_cse": prevent_cse, "differentiated": False}
+        kept = policy or CheckpointPolicies.nothing_saveable
+        options = {"policy": kept, "prevent_cse": prevent_cse, "differentiated": False}
         return tree_unflatten(function.out_tree, remat_p.call(leaves, options | {"jaxpr": program}))
 
     return checkpointed
