@@ -14,7 +14,7 @@ from tests.lax.cases import CASES
 
 import phalanx
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.explicit import num_parts, with_axes
+from phalanx.core.explicit import with_axes
 from phalanx.core.primitive import Undefined, result_of
 from phalanx.sharding import AbstractMesh, AxisType, NamedSharding, P
 
@@ -131,7 +131,7 @@ def test_the_check_of_types_fails_where_a_rule_is_wrong(monkeypatch):
 
 def test_an_axis_of_one_device_splits_nothing_and_stays_in_the_type():
     aval = with_axes(ShapedArray((3, 1), np.dtype("float32")), AbstractMesh((1,), ("x",), X), [(), ("x",)])
-    assert num_parts(aval.sharding.mesh, ("x",)) == 1
+    assert aval.sharding.mesh.num_parts(("x",)) == 1
     got = result_of(phalanx.lax.transpose_p, (aval,), {"permutation": (1, 0)})
     assert got.str_short() == "f32[1@x,3]"
     assert got.sharding.spec == P("x", None)
