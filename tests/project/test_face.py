@@ -69,6 +69,7 @@ def test_the_names_given_to_type_checkers_are_those_of_the_table():
         "from phalanx.experimental.global_device_array import GlobalDeviceArray",
         "from phalanx.experimental import PartitionSpec",
         "from phalanx.experimental.maps import Mesh, mesh, thread_resources, xmap",
+        "from phalanx.experimental.multihost_utils import broadcast_one_to_all, process_allgather, sync_global_devices",
         "from phalanx.experimental.pjit import FROM_GDA, PartitionSpec, pjit, with_sharding_constraint",
         "from phalanx.interpreters.sharded_jit import PartitionSpec, sharded_jit",
         "from phalanx.interpreters import pxla",

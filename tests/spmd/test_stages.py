@@ -128,3 +128,14 @@ def test_named_scopes_reach_the_program():
             return jnp.sin(x)
 
     assert "attention/sin" in phalanx.jit(g).lower(X).as_text(debug_info=True)
+
+
+def test_a_stage_is_for_arguments_that_lie_as_those_it_was_made_for():
+    """A function is traced once for all placements, but each lowering is for its own."""
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    double = phalanx.jit(lambda x: 2 * x)
+    specs = P("x"), P("y"), P("x", "y")
+    shapes = [phalanx.ShapeDtypeStruct((8, 4), "float32", sharding=NamedSharding(mesh, s)) for s in specs]
+    found = [double.lower(shape).compile().input_shardings[0][0].spec for shape in shapes]
+    assert found == list(specs)
+    assert double.lower(np.ones((8, 4), np.float32)).compile().input_shardings[0][0].num_devices == 1

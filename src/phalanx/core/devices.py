@@ -11,7 +11,7 @@ from typing import Any
 from phalanx.core.array import ArrayType
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
-from phalanx.sharding import AbstractMesh, NamedSharding
+from phalanx.sharding import NamedSharding, is_abstract
 
 
 def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:
@@ -52,21 +52,21 @@ def device_names(devices: Sequence[Any]) -> str:
 
 
 @derivation
-def named_sharding(program: Jaxpr) -> Any:
-    """A sharding that the program itself names, in a constraint, an inner call or a value it closed over."""
+def named_sharding(program: Jaxpr, abstract: bool = False) -> Any:
+    """A sharding that the program itself names, in a constraint, an inner call or a value it closed over.
+
+    Args:
+      program: the program.
+      abstract: look for one that names no devices, instead of one that does.
+    """
     for eqn in program.eqns:
         primitive = eqn.primitive
         named = list(primitive.placing(**eqn.params)) if primitive.placing is not None else []
         if primitive.holds_program:
-            named += map(named_sharding, subprograms(eqn.params))
-        found = next((s for s in named if s is not None and not _is_abstract(s)), None)
+            named += [named_sharding(inner, abstract) for inner in subprograms(eqn.params)]
+        found = next((s for s in named if s is not None and is_abstract(s) == abstract), None)
         if found is not None:
             return found
     # A value closed over goes wherever the program runs, unless its type says how it is split.
     split = (x.sharding for v, x in zip(program.constvars, program.consts, strict=True) if v.aval.sharding is not None)
-    return next(split, None)
-
-
-def _is_abstract(sharding: Any) -> bool:
-    """Whether a sharding names no devices."""
-    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
+    return None if abstract else next(split, None)

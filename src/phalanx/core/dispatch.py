@@ -23,7 +23,7 @@ from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_er
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
-from phalanx.core.errors import ArgumentTypeError, DeletedArrayError
+from phalanx.core.errors import ArgumentTypeError, DeletedArrayError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.memories import far_kind, near, result_memories
@@ -35,7 +35,7 @@ from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.engine.seat import Seat
-from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, from_hlo_sharding
+from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, StandIn, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
@@ -58,6 +58,7 @@ class LoweredProgram:
       in_shardings, out_shardings: as resolved; None where the partitioner chooses.
       donated: numbers of the inputs whose buffers may be reused.
       committed: whether the results count as placed by the user.
+      is_here: whether the devices are ones of this system, on which it can run.
     """
 
     program: Jaxpr
@@ -69,9 +70,21 @@ class LoweredProgram:
     out_shardings: Any
     donated: tuple
     committed: bool
+    is_here: bool
 
     def compile(self, options: dict | None = None) -> CompiledProgram:
-        """Compile for the devices it was lowered for."""
+        """Compile for the devices it was lowered for.
+
+        Raises:
+          ShardingError: these are not here.
+        """
+        if not self.is_here:
+            raise ShardingError(
+                "compile",
+                expected="a program for devices that are here",
+                got=f"one for {len(self.devices)} devices of platform {self.module.platform!r} that are not",
+                mend="lower it for arguments over a Mesh of devices, or write it to a file with phalanx.export",
+            )
         module = self.module
         executable = compiler.compile_module(
             module.module,
@@ -106,6 +119,7 @@ def lower(
     keep_unused: bool = False,
     name: str = "fn",
     committed: bool = False,
+    platform: str | None = None,
 ) -> LoweredProgram:
     """Lower a program for devices.
 
@@ -118,7 +132,9 @@ def lower(
       keep_unused: keep parameters that nothing reads.
       name: what profilers show.
       committed: whether the results count as placed by the user.
+      platform: another one than that of the devices, to look at the program for it.
     """
+    is_here = platform in (None, devices[0].platform) and not isinstance(devices[0], StandIn)
     out_shardings = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
     out_shardings = _typed_outputs(program, out_shardings, devices)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists them in.
@@ -141,7 +157,7 @@ def lower(
     left = [far_kind(s) or m for s, m in zip(out_shardings, result_memories(closed, held), strict=True)]
     module = lower_program(
         closed,
-        devices[0].platform if devices[0].platform != "gpu" else "cuda",
+        platform or (devices[0].platform if devices[0].platform != "gpu" else "cuda"),
         num_partitions=len(devices),
         devices=devices,
         name=name,
@@ -151,9 +167,9 @@ def lower(
         memories=(held, left),
     )
     with explicit():  # whoever wrote the program put them there
-        placed = [placement.put(c, where)._buffer for c in constants]
+        placed = [placement.put(c, where)._buffer for c in constants] if is_here else []
     return LoweredProgram(
-        program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed
+        program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed, is_here
     )
 
 

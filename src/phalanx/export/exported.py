@@ -25,6 +25,7 @@ from phalanx.export.checks import DisabledSafetyCheck
 from phalanx.export.lowering import lower_portable, solve_inputs
 from phalanx.export.solving import Solution
 from phalanx.lax import full
+from phalanx.sharding import on_devices, on_stand_ins
 from phalanx.spmd import jit
 from phalanx.spmd.resolution import resolve
 from phalanx.symbolic import is_symbolic
@@ -292,8 +293,8 @@ def _export(
     """Lower a traced function; `parameters` are what its positional parameters are called, where it does not say."""
     name = traced.fun_name
     program, options, call = traced.program, traced.options, traced._call
-    held = [ArrayType(t.aval, types.on_stand_ins(t.sharding), t.committed) for t in traced.argument_types()]
-    declared, out_declared = (list(map(types.on_stand_ins, s)) for s in (options.in_shardings, options.out_shardings))
+    held = [ArrayType(t.aval, on_stand_ins(t.sharding), t.committed) for t in traced.argument_types()]
+    declared, out_declared = (list(map(on_stand_ins, s)) for s in (options.in_shardings, options.out_shardings))
     devices, in_shardings, _ = resolve(
         program,
         held,
@@ -316,7 +317,7 @@ def _export(
     count = len(devices)
     # What types say of results over Explicit axes is part of the export as much as what the user says.
     out_shardings = [
-        types.on_devices(a.sharding, devices) if s is None else s
+        on_devices(a.sharding, devices) if s is None else s
         for s, a in zip(out_declared, program.out_avals, strict=True)
     ]
     in_avals, out_avals = (tuple(a.unsharded() for a in avals) for avals in (program.in_avals, program.out_avals))

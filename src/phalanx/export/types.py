@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from phalanx.engine.runtime import HloSharding
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.random.generators import generator_of
 from phalanx.random.keys import key_dtype
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import hlo_of_tiling, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
 
@@ -86,31 +85,6 @@ def _read_dtype(name: str) -> Any:
         except PhalanxError as error:
             raise wrong("a dtype of this version of phalanx", name) from error
     raise wrong("a dtype of this version of phalanx", name)
-
-
-@dataclass(frozen=True, order=True)
-class StandIn:
-    """A device that nobody has to have: an export over an `AbstractMesh` is for as many of them as it says."""
-
-    id: int
-    process_index: int = 0
-    platform: str = "stand-in"
-    device_kind: str = "stand-in"
-
-
-def on_stand_ins(sharding: Sharding | None) -> Sharding | None:
-    """A sharding that names no devices over ones that stand for them; any other as it is."""
-    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
-        return on_devices(sharding, [StandIn(i) for i in range(sharding.mesh.size)])
-    return sharding
-
-
-def on_devices(sharding: Sharding | None, devices: Sequence[Any]) -> Sharding | None:
-    """A sharding that names no devices over these, in partition order; any other as it is."""
-    if not isinstance(sharding, NamedSharding) or not isinstance(mesh := sharding.mesh, AbstractMesh):
-        return sharding
-    laid_out = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
-    return NamedSharding(Mesh(laid_out, mesh.axis_names, mesh.axis_types), sharding.spec)
 
 
 def stored(sharding: Sharding | None, num_devices: int, aval: ShapedArray) -> StoredSharding:

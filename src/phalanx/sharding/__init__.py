@@ -9,6 +9,7 @@ from phalanx.sharding.context import use_mesh as use_mesh
 from phalanx.sharding.explicit import auto_axes as auto_axes
 from phalanx.sharding.explicit import explicit_axes as explicit_axes
 from phalanx.sharding.explicit import reshard as reshard
+from phalanx.sharding.mesh import AbstractDevice as AbstractDevice
 from phalanx.sharding.mesh import AbstractMesh as AbstractMesh
 from phalanx.sharding.mesh import AxisType as AxisType
 from phalanx.sharding.mesh import Mesh as Mesh
@@ -18,6 +19,7 @@ from phalanx.sharding.shardings import NamedSharding as NamedSharding
 from phalanx.sharding.shardings import ShardIndex as ShardIndex
 from phalanx.sharding.shardings import Sharding as Sharding
 from phalanx.sharding.shardings import SingleDeviceSharding as SingleDeviceSharding
+from phalanx.sharding.shardings import SingleDeviceSharding as make_single_device_sharding  # noqa: F401
 from phalanx.sharding.shardings import from_hlo_sharding as from_hlo_sharding
 from phalanx.sharding.shardy import bring as bring
 from phalanx.sharding.shardy import sdy_sharding as sdy_sharding
@@ -27,3 +29,7 @@ from phalanx.sharding.spec import UNCONSTRAINED as UNCONSTRAINED
 from phalanx.sharding.spec import UNSPECIFIED as UNSPECIFIED
 from phalanx.sharding.spec import P as P
 from phalanx.sharding.spec import PartitionSpec as PartitionSpec
+from phalanx.sharding.stand_ins import StandIn as StandIn
+from phalanx.sharding.stand_ins import is_abstract as is_abstract
+from phalanx.sharding.stand_ins import on_devices as on_devices
+from phalanx.sharding.stand_ins import on_stand_ins as on_stand_ins

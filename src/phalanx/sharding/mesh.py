@@ -11,6 +11,7 @@ import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -95,10 +96,27 @@ class _Axes:
         pairs = zip(self.axis_names, self.axis_types, strict=True)
         return self.update(axis_types=tuple([types.get(name, of) for name, of in pairs]))
 
+    update_axis_types = with_axis_types
+
     def __repr__(self) -> str:
         axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
         types = "" if len(self.auto_axes) == len(self.axis_names) else f", axis_types={self.axis_types}"
         return f"{type(self).__name__}({axes}{types})"
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """What is known of the devices of an `AbstractMesh`.
+
+    Args:
+      device_kind: the model, as `device_kind` of a device says it.
+      num_cores: how many cores each has, where it matters.
+      platform: such as "cpu", "cuda" or "tpu": for which programs over the mesh are lowered.
+    """
+
+    device_kind: str
+    num_cores: int | None = None
+    platform: str | None = None
 
 
 @boundaries
@@ -109,6 +127,7 @@ class AbstractMesh(_Axes):
       axis_sizes: size of each axis.
       axis_names: name of each axis.
       axis_types: type of each axis, all `AxisType.Auto` if not given.
+      abstract_device: what is known of the devices; a mesh of which it is known is another mesh.
 
     Raises:
       ArgumentError: lengths disagree, or a name stands twice.
@@ -124,6 +143,8 @@ class AbstractMesh(_Axes):
         axis_sizes: Sequence[int],
         axis_names: AxisName | Sequence[AxisName],
         axis_types: AxisType | Sequence[AxisType] | None = None,
+        *,
+        abstract_device: AbstractDevice | None = None,
     ) -> AbstractMesh:
         sizes = tuple(map(int, axis_sizes))
         names, types = _checked_axes(len(sizes), axis_names, axis_types, where=cls.__name__)
@@ -131,17 +152,36 @@ class AbstractMesh(_Axes):
             raise ArgumentError(
                 cls.__name__, expected="axes of at least one device", got=f"sizes {sizes}", mend="drop the empty axes"
             )
-        key = (cls, sizes, names, types)
+        key = (cls, sizes, names, types, abstract_device)
         return _meshes.get(key) or _meshes.intern(key, lambda: cls._make(*key[1:]))
 
     @classmethod
-    def _make(cls, sizes: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]) -> AbstractMesh:
+    def _make(
+        cls,
+        sizes: tuple[int, ...],
+        names: tuple[AxisName, ...],
+        types: tuple[AxisType, ...],
+        device: AbstractDevice | None,
+    ) -> AbstractMesh:
         mesh = object.__new__(cls)
         mesh.axis_sizes, mesh.axis_names, mesh.axis_types = sizes, names, types
-        mesh._concrete = weakref.WeakSet()
+        mesh._device, mesh._concrete = device, weakref.WeakSet()
         return mesh
 
     _concrete: weakref.WeakSet[Mesh]
+    _device: AbstractDevice | None
+
+    @property
+    def abstract_device(self) -> AbstractDevice | None:
+        """What is known of the devices: what was given, or what those are of the meshes that have these axes."""
+        if self._device is not None:
+            return self._device
+        firsts = [mesh.flat_devices[0] for mesh in self._concrete]
+        found = {AbstractDevice(d.device_kind, getattr(d, "num_cores", None), d.platform) for d in firsts}
+        return found.pop() if len(found) == 1 else None
+
+    def __repr__(self) -> str:
+        return super().__repr__()[:-1] + (f", abstract_device={self._device})" if self._device else ")")
 
     @property
     def concrete(self) -> Mesh | None:
@@ -153,25 +193,29 @@ class AbstractMesh(_Axes):
         """This mesh: it has no devices to drop."""
         return self
 
-    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
+    def update(
+        self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, abstract_device: Any = None
+    ) -> AbstractMesh:
         """The same mesh but for what is given.
 
         Args:
-          axis_sizes, axis_names, axis_types: as for a new mesh; those of this one if left out.
+          axis_sizes, axis_names, axis_types, abstract_device: as for a new mesh; those of this one if left out.
 
         Returns:
           A mesh.
         """
+        device = self._device if abstract_device is None else abstract_device
         sizes = self.axis_sizes if axis_sizes is None else axis_sizes
         names = self.axis_names if axis_names is None else axis_names
-        return AbstractMesh(sizes, names, self.axis_types if axis_types is None else axis_types)
+        types = self.axis_types if axis_types is None else axis_types
+        return AbstractMesh(sizes, names, types, abstract_device=device)
 
     def on(self, devices: Sequence[Device]) -> Mesh:
         """The mesh of these axes over as many devices, in row-major order."""
         return Mesh(np.array(devices, dtype=object).reshape(self.axis_sizes), self.axis_names, self.axis_types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+        return _abstract_mesh, (self.axis_sizes, self.axis_names, self.axis_types, self._device)
 
 
 @boundaries
@@ -334,6 +378,11 @@ class Mesh(_Axes):
     def __reduce__(self) -> tuple[Any, ...]:
         platforms = tuple([(device.platform, device.id) for device in self.flat_devices])
         return _mesh_of_ids, (platforms, self.devices.shape, self.axis_names, self.axis_types)
+
+
+def _abstract_mesh(sizes: Any, names: Any, types: Any, device: Any) -> AbstractMesh:
+    """Make a pickled mesh again."""
+    return AbstractMesh(sizes, names, types, abstract_device=device)
 
 
 def _mesh_of_ids(

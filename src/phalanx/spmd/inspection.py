@@ -77,7 +77,7 @@ def _flat_tuple(count: int) -> Any:
 
 
 def _shape(aval: Any) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=aval.weak_type)
 
 
 def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -229,7 +229,8 @@ class Jit:
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of these types (arrays or `ShapeDtypeStruct`s): the first stage."""
-        return self._traced(self._signature.split(args, kwargs))
+        call = self._signature.split(args, kwargs)
+        return self._traced(call).placed(call.leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and lower for arguments of these types: the second stage."""

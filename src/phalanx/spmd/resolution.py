@@ -97,6 +97,7 @@ def resolve(
     out_declared: Sequence[Any],
     names: Callable[[int], str],
     result_names: Callable[[int], str],
+    absent: Any = None,
 ) -> tuple[tuple, list, bool]:
     """Choose devices and input shardings for a call.
 
@@ -105,6 +106,7 @@ def resolve(
       types: the types of the arguments.
       declared, out_declared: for each input and output the sharding asked for, or None.
       names, result_names: what the user calls argument and result `i`.
+      absent: a sharding over the devices where nothing says them.
 
     Returns:
       The devices, a sharding for each input, and whether the results count as committed.
@@ -120,6 +122,7 @@ def resolve(
         # Nothing says where, but the user does.
         wanted, committed = NamedSharding(state.context.mesh, PartitionSpec()), True
     if devices is None:
+        wanted = wanted or absent
         devices = tuple((wanted or placement.default_sharding())._device_assignment)
     whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
     pieces = _read_in_pieces(program, devices)

@@ -6,18 +6,22 @@ compiled stage is callable, and refuses arguments that it was not made for with 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import dispatch, placement
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
+from phalanx.core.config import state
+from phalanx.core.devices import named_sharding
 from phalanx.core.dispatch import concrete_type, explain_failure
-from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import compiler, stablehlo
 from phalanx.engine.frames import boundaries
+from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, is_abstract, on_devices, on_stand_ins
 from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
@@ -92,6 +96,15 @@ class Traced:
             self._settings["keep_unused"],
         )
 
+    def placed(self, leaves: Sequence[Any]) -> Traced:
+        """The same stage for arguments that lie as these do: one trace serves all placements."""
+        shardings = [_argument_sharding(x) for x in leaves]
+        if shardings == self._shardings:
+            return self
+        other = copy.copy(self)
+        other._shardings = shardings
+        return other
+
     jaxpr = property(lambda self: self.program)
     fun_name = property(lambda self: getattr(self.fun, "__name__", "fn"))
     in_tree = property(lambda self: self._call.tree)
@@ -117,7 +130,7 @@ class Traced:
     def out_info(self) -> Any:
         """The types of the results, as the function returns them."""
         shapes = [
-            ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=a.weak_type)
+            ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.sharding, weak_type=a.weak_type)
             for a, s in zip(self.program.out_avals, self.options.out_shardings, strict=True)
         ]
         return tree_unflatten(self.out_tree, shapes)
@@ -129,15 +142,38 @@ class Traced:
         return leaf_path(self.out_info, i)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
-        """Lower for the shardings that the example arguments have: the second stage."""
-        return self.lower_for(self.argument_types(), lowering_platforms)
+        """Lower for the shardings that the example arguments have: the second stage.
+
+        Args:
+          lowering_platforms: one platform to lower for, such as "tpu", that need not be here; that of the devices if
+            left out. What lies over an `AbstractMesh` is lowered for as many devices as it says.
+
+        Returns:
+          The stage. One for devices that are not here can be looked at, but not compiled.
+
+        Raises:
+          ArgumentError: several platforms are named, for which `phalanx.export` writes one program.
+        """
+        platform = _one_platform(lowering_platforms)
+        options, types = self.options, self.argument_types()
+        declared = [*options.in_shardings, *options.out_shardings, *(t.sharding for t in types)]
+        named = next(filter(is_abstract, declared), None)
+        if named is None and named_sharding(self.program) is None and all(s is None for s in declared):
+            mesh = state.context.mesh
+            over = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, AbstractMesh) and not mesh.empty else None
+            named = named_sharding(self.program, abstract=True) or over
+        if named is None or named.mesh.size == 1:
+            return self.lower_for(types, platform)
+        known = named.mesh.abstract_device
+        kind = platform or (known and known.platform) or placement.default_sharding().device.platform
+        return self.lower_for(types, kind, on_stand_ins(named, kind))
 
     def argument_types(self) -> list[ArrayType]:
         """The types and placements of the arguments it was traced for."""
         return [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
 
-    def lower_for(self, types: Sequence[ArrayType], platforms: Sequence[str] | None = None) -> Lowered:
-        """Lower for arguments of these types."""
+    def lower_for(self, types: Sequence[ArrayType], platform: str | None = None, absent: Any = None) -> Lowered:
+        """Lower for arguments of these types; those that say no devices lie over those of `absent`, a sharding."""
         if self.is_open:
             raise TraceError(
                 f"lowering of {self.fun_name}",
@@ -146,29 +182,49 @@ class Traced:
                 mend="pass that value as an argument",
             )
         options = self.options
+        ins, outs = options.in_shardings, options.out_shardings
+        if absent is not None:
+            devices = absent._device_assignment
+            types = [ArrayType(t.aval, on_devices(t.sharding, devices), t.committed) for t in types]
+            ins, outs = (tuple([on_devices(s, devices) for s in given]) for given in (ins, outs))
         devices, in_shardings, committed = resolve(
             self.program,
             types,
-            options.in_shardings,
-            options.out_shardings,
+            ins,
+            outs,
             lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
             lambda i: f"{self.fun_name}, result{self.result_path(i)}",
+            absent,
         )
         with logged("Lowering", self.fun_name, self.program.in_avals):
             program = dispatch.lower(
                 self.program,
                 devices,
                 in_shardings,
-                options.out_shardings,
+                outs,
                 donated=self.donate_argnums,
                 keep_unused=options.keep_unused,
                 name=self.fun_name,
                 committed=committed,
+                platform=platform,
             )
         return Lowered(self, program)
 
     def __repr__(self) -> str:
         return f"Traced({self.fun_name})"
+
+
+def _one_platform(names: Sequence[str] | None) -> str | None:
+    """The platform asked for, under the name of the engine; None for that of the devices."""
+    names = (names,) if isinstance(names, str) else tuple(names or ())
+    if len(names) > 1:
+        raise ArgumentError(
+            "lower, argument lowering_platforms",
+            expected="one platform",
+            got=repr(names),
+            mend="write a program for several platforms with phalanx.export.export(f, platforms=...)",
+        )
+    return {"gpu": "cuda"}.get(names[0], names[0]) if names else None
 
 
 def _shape_of(x: Any) -> ShapeDtypeStruct:

@@ -1,0 +1,87 @@
+"""What programs of many processes do together, in one process."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.errors import ArgumentTypeError, ShardingError, TraceError
+from phalanx.experimental import multihost_utils
+from phalanx.sharding import Mesh, NamedSharding
+from phalanx.sharding import PartitionSpec as P
+
+X = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+
+
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(phalanx.devices()).reshape(4, 2), ("x", "y"))
+
+
+def test_values_are_gathered_from_the_one_process(mesh):
+    split = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    stacked = multihost_utils.process_allgather({"a": X, "b": split, "c": 3.0})
+    assert {name: type(value) for name, value in stacked.items()} == dict.fromkeys("abc", np.ndarray)
+    assert [stacked[name].shape for name in "abc"] == [(1, 4, 2), (1, 4, 2), (1,)]
+    np.testing.assert_array_equal(stacked["b"][0], X)
+    joined = multihost_utils.process_allgather((split, 3.0), tiled=True)
+    np.testing.assert_array_equal(joined[0], X)
+    assert joined[1].shape == ()
+
+
+def test_the_one_process_is_the_source(mesh):
+    out = multihost_utils.broadcast_one_to_all({"a": phalanx.device_put(X, NamedSharding(mesh, P("y"))), "b": 2}, True)
+    np.testing.assert_array_equal(out["a"], X)
+    assert out["b"] == 2
+    with pytest.raises(ArgumentTypeError) as error:
+        multihost_utils.broadcast_one_to_all(X, is_source=False)
+    assert str(error.value) == (
+        "broadcast_one_to_all, argument is_source: expected a process whose values count, got False in the only "
+        "process.\n  To mend: leave it out, or pass process_index() == 0."
+    )
+
+
+def test_one_process_is_in_step_with_itself():
+    assert multihost_utils.sync_global_devices("init") is None
+    assert multihost_utils.assert_equal({"config": X}, "configurations differ") is None
+    assert multihost_utils.reached_preemption_sync_point(3) is False
+
+
+def test_local_arrays_are_laid_over_the_mesh_and_back(mesh):
+    out = multihost_utils.host_local_array_to_global_array({"w": X, "b": X[0]}, mesh, {"w": P("x", "y"), "b": P()})
+    assert out["w"].sharding == NamedSharding(mesh, P("x", "y"))
+    assert out["b"].is_fully_replicated
+    back = multihost_utils.global_array_to_host_local_array(out, mesh, {"w": P("x", "y"), "b": P()})
+    np.testing.assert_array_equal(back["w"], X)
+    both = multihost_utils.host_local_array_to_global_array((X, out["w"]), mesh, P("y"))
+    assert [x.sharding.spec for x in both] == [P("y"), P("y")]
+
+
+def test_laying_out_is_differentiable_and_compiled(mesh):
+    lay = lambda x: multihost_utils.host_local_array_to_global_array(x, mesh, P("x"))
+    grad = phalanx.grad(lambda x: (lay(x) ** 2).sum())(jnp.asarray(X))
+    np.testing.assert_array_equal(grad, 2 * X)
+    on_mesh = phalanx.device_put(X, NamedSharding(mesh, P()))
+    assert phalanx.jit(lay)(on_mesh).sharding.spec == P("x")
+
+
+def test_specs_that_do_not_fit_are_refused(mesh):
+    lay = multihost_utils.host_local_array_to_global_array
+    with pytest.raises(ShardingError) as error:
+        lay({"w": X}, mesh, {"w": P("q")})
+    assert str(error.value).startswith(
+        "host_local_array_to_global_array, pspecs['w']: expected a spec over the axes of the mesh ('x', 'y')"
+    )
+    with pytest.raises(ShardingError, match=r"pspecs: expected dimension 0 to be a multiple of 4"):
+        lay(np.ones(3), mesh, P("x"))
+    with pytest.raises(ArgumentTypeError) as error:
+        lay(X, mesh, None)
+    assert str(error.value) == (
+        "host_local_array_to_global_array, pspecs: expected a PartitionSpec, got None.\n"
+        "  To mend: write PartitionSpec() for a whole array."
+    )
+
+
+def test_traced_values_are_not_on_the_host():
+    with pytest.raises(TraceError, match="process_allgather: expected values on the host, got .* while tracing"):
+        phalanx.jit(multihost_utils.process_allgather)(X)
