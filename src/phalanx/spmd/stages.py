@@ -161,7 +161,7 @@ class Traced:
         if named is None and named_sharding(self.program) is None and all(s is None for s in declared):
             mesh = state.context.mesh
             over = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, AbstractMesh) and not mesh.empty else None
-            named = named_sharding(self.program, abstract=True) or over
+            named = named_sharding(self.program, True) or over
         if named is None or named.mesh.size == 1:
             return self.lower_for(types, platform)
         known = named.mesh.abstract_device
