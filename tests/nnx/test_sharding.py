@@ -199,3 +199,10 @@ def test_types_of_a_model_made_under_a_mesh_know_their_shardings(kind):
         real = nnx.Linear(4, 8, kernel_metadata=metadata, rngs=nnx.Rngs(0))
     assert made.kernel.value.sharding.spec == P(None, "model") == real.kernel.value.sharding.spec
     assert made.bias.value.sharding is None
+
+
+def test_older_spellings_of_metadata_leave_the_sharding_of_the_value_to_see(mesh):
+    with phalanx.set_mesh(mesh):
+        for key in ("sharding", "sharding_names"):
+            w = nnx.Param(jnp.ones((2, 4)), **{key: (None, "model")})
+            assert w.sharding.spec == P(None, "model") and w.out_sharding == (None, "model") == w.sharding_names

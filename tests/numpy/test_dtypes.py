@@ -113,3 +113,9 @@ def test_arrays_like_python_numbers_have_their_dtype(x):
     for like in (jnp.zeros_like(x), jnp.ones_like(jnp.asarray(x)), jnp.full_like(x, 3), jnp.zeros_like(x, shape=(2,))):
         assert (like.dtype, like.weak_type) == (jnp.asarray(x).dtype, jnp.asarray(x).weak_type)
     assert jnp.full_like(2, 3.5) == 3
+
+
+def test_an_array_of_weak_elements_is_not_weak():
+    w = jnp.asarray(1)
+    for make in (lambda w: jnp.array([w, w]), lambda w: jnp.asarray([[1.0], [w]]), lambda w: jnp.array((w + 1.0,))):
+        assert w.weak_type and not make(w).weak_type and not phalanx.jit(make)(w).weak_type

@@ -1,5 +1,6 @@
 """Compiled functions: what is traced when, static and donated arguments, constants, errors."""
 
+import functools
 import gc
 import itertools
 import weakref
@@ -403,3 +404,24 @@ def test_a_donated_array_that_is_another_argument_too_is_refused(count):
         "argument too.\n  To mend: copy it with x.copy(), or leave it out of donate_argnums."
     )
     assert add(x, x.copy()).tolist() == [2.0] * 8
+
+
+def test_a_function_wrapped_again_is_compiled_once():
+    """Programs often write `jit(f)(x)` in a loop; wrappers of other functions and options share nothing."""
+    traced = []
+
+    def f(x, by=2):
+        traced.append(by)
+        return x * by
+
+    assert [phalanx.jit(f)(1.0).item() for _ in range(3)] == [2.0] * 3 and traced == [2]
+    assert phalanx.jit(f, static_argnums=1)(1.0, 3) == 3 and phalanx.jit(f, static_argnums=1)(1.0, 3) == 3
+    assert traced == [2, 3] and phalanx.jit(f, donate_argnums=())(1.0) == 2 and traced == [2, 3, 2]
+
+    @functools.wraps(f)
+    def twice(x):
+        return 2 * f(x)
+
+    assert phalanx.jit(twice)(1.0) == 4 and phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2]
+    phalanx.clear_caches()
+    assert phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2, 2]

@@ -118,6 +118,9 @@ class Variable:
             value = value.value
         elif isinstance(value, Variable):
             value = value.raw_value
+        for key in SHARDING_KEYS[1:]:  # Older spellings, which would hide the value's own `sharding`.
+            if key in metadata:
+                metadata["out_sharding"] = metadata.pop(key)
         self._set_up(value, metadata)
         self._source = source.current_traceback()
         hook = self._hook("on_create_value")

@@ -88,7 +88,8 @@ def _from_host(x: Any, dtype: Any) -> Any:
         return as_array(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
     if isinstance(x, tuple | list | range):
         if any_array(x):
-            return _stacked(x, dtype)
+            out = _stacked(x, dtype)
+            return lax.convert_element_type(out, out.dtype) if out.aval.weak_type else out
         value, dtype = _from_sequence(x, dtype)
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         return from_dlpack(x) if dtype is None else cast(from_dlpack(x), dtype)

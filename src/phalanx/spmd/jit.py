@@ -12,6 +12,7 @@ import functools
 import operator
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from phalanx.core import dispatch, placement
@@ -36,6 +37,7 @@ from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
+_all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
 _NO_HIT: tuple = (None,) * 9
@@ -54,6 +56,36 @@ class _Entry(dispatch.Call):
         self.unflatten = out_tree.unflatten
 
 
+class _Programs:
+    """What a function was made into, by the types of the arguments."""
+
+    __slots__ = ("__weakref__", "calls", "traces")
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple, _Entry] = {}
+        self.traces: dict[tuple, Traced] = {}
+        _all_programs.add(self)
+
+    def clear(self) -> None:
+        self.calls.clear()
+        self.traces.clear()
+
+
+def _programs_of(fun: Callable, options: dict) -> _Programs:
+    """The programs of a function under these options, kept on it so that `jit(f)` written twice compiles once."""
+    if type(fun) is not FunctionType:
+        return _Programs()
+    owner, known = fun.__dict__.get("_phalanx_programs", (None, {}))
+    if owner is not fun:  # None yet, or those of a function that functools.wraps took the attributes of.
+        known = {}
+        fun.__dict__["_phalanx_programs"] = fun, known
+    try:
+        key = tuple(options.items())
+        return known.get(key) or known.setdefault(key, _Programs())
+    except TypeError:  # options that cannot be part of a key
+        return _Programs()
+
+
 class Jit:
     """What is behind a compiled function: its options, and its programs by the types of the arguments."""
 
@@ -62,8 +94,8 @@ class Jit:
         self._signature = signature
         self._options = options
         self._name = getattr(fun, "__name__", type(fun).__name__)
-        self._calls: dict[tuple, _Entry] = {}
-        self._traces: dict[tuple, Traced] = {}
+        self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
+        self._calls, self._traces = self._programs.calls, self._programs.traces
         self._last = [_NO_HIT]  # what the last plain hit had and did
         self._opens_alike = True  # No call so far had other containers than the one before.
 
@@ -246,8 +278,7 @@ class Jit:
 
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
-        self._calls.clear()
-        self._traces.clear()
+        self._programs.clear()
         self._last[0] = _NO_HIT
 
     def _cache_size(self) -> int:
@@ -341,6 +372,8 @@ def clear_caches() -> None:
     """Forget all traced, lowered and compiled programs of this process."""
     for wrapper in list(_wrappers):
         wrapper.clear_cache()
+    for programs in list(_all_programs):
+        programs.clear()
     dispatch.clear_caches()
 
 
