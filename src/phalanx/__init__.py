@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from phalanx import numpy as numpy
     from phalanx import ops as ops
     from phalanx import optim as optim
+    from phalanx import profiler as profiler
     from phalanx import random as random
     from phalanx import scipy as scipy
     from phalanx import sharding as sharding
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from phalanx.engine.client import process_count as process_count
     from phalanx.engine.client import process_index as process_index
     from phalanx.engine.client import process_indices as process_indices
+    from phalanx.environment import print_environment_info as print_environment_info
     from phalanx.lax.callback import pure_callback as pure_callback
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
@@ -158,6 +160,7 @@ _MODULES = {
             "numpy",
             "ops",
             "optim",
+            "profiler",
             "random",
             "scipy",
             "sharding",
@@ -193,6 +196,7 @@ _NAMES = {
             "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
             "process_count process_index process_indices"
         ),
+        "environment": "print_environment_info",
         "lax.callback": "pure_callback",
         "sharding": "NamedSharding P make_mesh reshard set_mesh",
         "sharding.explicit": "typeof",

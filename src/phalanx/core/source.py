@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,3 +92,11 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
             return fun(*args, **kwargs)
 
     return named
+
+
+def user_level() -> int:
+    """How far up the stack a function meets the user's code: the `stacklevel` of the warnings that it gives."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("phalanx."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,34 +1,38 @@
 """Profiles: recording what the host and the devices do, and naming a stretch of host code in the record.
 
-Builds on jaxlib's profiler; `phalanx.profiler` calls it. The files are those that TensorBoard and XProf read.
+Builds on jaxlib's profiler; `phalanx.profiler` is its face. The files are those that TensorBoard and XProf read.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-from jaxlib import _profiler
+from jaxlib import _profile_data, _profiler
+
+from phalanx.engine import client
+
+Options = _profiler.ProfileOptions
+Session = _profiler.ProfilerSession
+Annotation = _profiler.TraceMe
+ProfileData = _profile_data.ProfileData
+ProfileEvent = _profile_data.ProfileEvent
+ProfilePlane = _profile_data.ProfilePlane
 
 
-@contextlib.contextmanager
-def trace(directory: str, *, python: bool = False) -> Iterator[None]:
-    """Record a profile while the block runs.
-
-    Args:
-      directory: where the files go, in a folder for each recording.
-      python: whether each call of a Python function is recorded too, which slows the host down.
-    """
-    options = _profiler.ProfileOptions()
-    options.python_tracer_level = int(python)
-    session = _profiler.ProfilerSession(options)
-    try:
-        yield
-    finally:
-        session.stop_and_export(str(directory))
+def start(options: Any | None = None) -> Any:
+    """Start to record, as the options say; the session has `stop_and_export(directory)`."""
+    # Plugins add what devices do to the record when they are loaded, so that they must be by then.
+    client.devices()
+    return Session(options) if options is not None else Session()
 
 
-def annotate(name: str, **facts: Any) -> Any:
-    """Give a context manager that shows its block in profiles under `name`; it costs next to nothing outside of one."""
-    return _profiler.TraceMe(name, **facts)
+def start_server(port: int) -> Any:
+    """A server that records when a viewer asks; it lives as long as the object."""
+    return _profiler.start_server(port)
+
+
+def heap_profile(platform: str | None) -> bytes:
+    """What holds memory on the devices of a platform, as a gzipped pprof protocol buffer."""
+    import gzip
+
+    return gzip.compress(client.devices(platform)[0].client.heap_profile())

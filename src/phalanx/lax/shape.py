@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError, ShardingError
@@ -267,7 +270,7 @@ class Concatenate(Primitive, name="concatenate"):
         return Roles(operands, [names], whole=[names[dim], *parts], resized=dict.fromkeys(parts, (names[dim],)))
 
     def lower(self, ctx: Any, *xs: Any, dim: int) -> Any:
-        return hlo.concatenate(list(xs), dim)
+        return _joined(ctx, xs, ctx.avals_in, dim)
 
     jvp = LINEAR
 
@@ -289,6 +292,16 @@ class Concatenate(Primitive, name="concatenate"):
         operands, b, dim = join_operands(args[:n], args[n:], dim)
         return self(*operands, dim=dim), b
 
+
+def _joined(ctx: Any, xs: Sequence[Any], avals: Sequence[ShapedArray], dim: int) -> Any:
+    """Emit a concatenation; of numbers of two bits as wider ones, since XLA ends the process on a CPU otherwise."""
+    if avals[0].dtype not in _TWO_BITS:
+        return hlo.concatenate(list(xs), dim)
+    wide = [hlo.convert(ctx.type(a.with_dtype(np.int8)), x) for x, a in zip(xs, avals, strict=True)]
+    return hlo.convert(ctx.type(ctx.aval_out), hlo.concatenate(wide, dim))
+
+
+_TWO_BITS = frozenset({np.dtype(dtypes.int2), np.dtype(dtypes.uint2)})
 
 concatenate_p = Concatenate()
 
@@ -319,8 +332,9 @@ class Stack(Primitive, name="stack"):
         return Roles([names] * len(xs), [insert(names, dim, "new")], whole=["new"])
 
     def lower(self, ctx: Any, *xs: Any, dim: int) -> Any:
-        parts = [ctx.reshape(x, a.with_shape(insert(a.shape, dim, 1))) for x, a in zip(xs, ctx.avals_in, strict=True)]
-        return parts[0] if len(parts) == 1 else hlo.concatenate(parts, dim)
+        avals = [a.with_shape(insert(a.shape, dim, 1)) for a in ctx.avals_in]
+        parts = [ctx.reshape(x, a) for x, a in zip(xs, avals, strict=True)]
+        return parts[0] if len(parts) == 1 else _joined(ctx, parts, avals, dim)
 
     jvp = LINEAR
 

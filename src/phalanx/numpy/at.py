@@ -6,15 +6,18 @@ expression, as for reading (`indexing.py`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from phalanx import lax
+from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
+from phalanx.core.source import user_level
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.lax.explicit import laid_out, open_type
 from phalanx.numpy import indexing
@@ -246,13 +249,48 @@ def update(
         plan = _plans[plan_key] = plan_write(x.shape, key, mode, indices_are_sorted, unique_indices)
     if how == "apply":
         return plan.apply(x, arrays, values)
-    if getattr(values, "aval", None) is None and type(values) not in SCALAR_KINDS:
-        values = operand(np.asarray(values) if isinstance(values, list | tuple) else unwrapped(values), "at[]")
+    x, values = _operands(x, values, how)
     if state.trace is not None:
         return plan(x, arrays, values, how)
     if type(plan) is WindowPlan and plan.sizes and plan.shared.is_used_for(plan.starts):
         return _update(x, [np.array(plan.starts, np.int32)], values, plan.shared, how)
     return _update(x, arrays, values, plan, how)
+
+
+def _operands(x: Any, values: Any, how: str) -> tuple:
+    """The array and the values as an update takes them; a warning where the array's dtype does not hold the values."""
+    if how == "div":
+        x = cast(x, dtypes.to_inexact_dtype(x.dtype))
+    is_scalar = type(values) in SCALAR_KINDS
+    if not is_scalar and getattr(values, "aval", None) is None:
+        values = operand(np.asarray(values) if isinstance(values, list | tuple) else unwrapped(values), "at[]")
+    dtype = x.dtype
+    if is_scalar:
+        key = dtype, type(values), state.context
+        if key not in _held and _holds(dtype, values):
+            _held.add(key)
+    elif values.dtype is not dtype:
+        _holds(dtype, values)
+    return x, values
+
+
+_held: set[tuple] = set()  # pairs of dtypes and types of scalars that they hold
+
+
+def _holds(dtype: Any, values: Any) -> bool:
+    """Whether a dtype holds the values as they are; a warning where it does not."""
+    given, is_weak = dtypes.dtype_and_weakness(values)
+    if given == dtype or dtypes.is_extended(dtype) or dtypes.promote_pair(dtype, False, given, is_weak)[0] == dtype:
+        return True
+    short = dtypes.short_name
+    warnings.warn(
+        f"x.at[...]: values of {short(given)} are cast to the {short(dtype)} of the array, which loses what that "
+        "cannot hold; this will be an error.\n"
+        "  To mend: cast the values with values.astype(x.dtype), or the array first.",
+        FutureWarning,
+        stacklevel=user_level(),
+    )
+    return False
 
 
 def _without_scalars(key: tuple, arrays: list) -> tuple:

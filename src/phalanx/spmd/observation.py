@@ -14,6 +14,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import Context, explain_cache_misses, log_compiles
+from phalanx.core.source import user_level
 from phalanx.spmd.arguments import CallArguments
 
 
@@ -105,20 +106,10 @@ def warn_of_vain_donations(name: str, call: CallArguments, avals: Sequence[Shape
             f"{name}: donated, but no result of the same shape, dtype and placement takes their buffers: {shown}.\n"
             "  To mend: leave these arguments out of donate_argnums.",
             UserWarning,
-            stacklevel=_user_level(),
+            stacklevel=user_level(),
         )
 
 
 def _placed(aval: ShapedArray, sharding: Any) -> str:
     spec = getattr(sharding, "spec", None)
     return aval.str_short() + (f" as {spec}" if spec is not None and spec.dims else "")
-
-
-def _user_level() -> int:
-    """How far up the stack the caller of `warn_of_vain_donations` meets the user's code."""
-    import sys
-
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("phalanx."):
-        frame, level = frame.f_back, level + 1
-    return level

@@ -1,0 +1,46 @@
+"""What a report of a fault should say of the process: versions, devices, settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+
+from phalanx.engine import client
+
+
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print the versions of what runs, the devices, and the settings in the environment.
+
+    Args:
+      return_string: give the text back instead of printing it.
+
+    Returns:
+      The text if `return_string`, else None.
+
+    Examples:
+      >>> print_environment_info(return_string=True).split(":")[0]
+      'phalanx'
+    """
+    lines = [f"{name}: {_version(name)}" for name in ("phalanx", "jaxlib", "numpy", "scipy", "ml_dtypes")]
+    lines += [
+        f"python: {sys.version.splitlines()[0]}",
+        f"system: {platform.platform()}, {os.cpu_count()} cores",
+        f"process: {client.process_index()} of {client.process_count()}",
+        f"devices: {client.device_count()} on {client.default_backend()}, {client.devices()[0].device_kind}",
+    ]
+    names = sorted(name for name in os.environ if name.startswith(("PHALANX_", "XLA_", "CUDA_", "NVIDIA_")))
+    lines += [f"{name}={os.environ[name]}" for name in names]
+    text = "\n".join(lines)
+    if return_string:
+        return text
+    sys.stdout.write(text + "\n")
+    return None
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return getattr(sys.modules.get(name), "__version__", "not installed as a package")
