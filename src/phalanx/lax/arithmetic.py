@@ -65,15 +65,7 @@ def sub(x: Any, y: Any) -> Any:
     """Difference: num[*s], num[*s] -> num[*s].
 
     Args:
-      x: integer, floating or complex array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `add`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -116,15 +108,7 @@ def div(x: Any, y: Any) -> Any:
     """Quotient; that of integers is cut off towards zero: num[*s], num[*s] -> num[*s].
 
     Args:
-      x: integer, floating or complex array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `add`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -204,13 +188,7 @@ def sign(x: Any) -> Any:
     """x / |x|, and 0 where x is 0: num[*s] -> num[*s].
 
     Args:
-      x: integer, floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `neg`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -248,15 +226,7 @@ def min(x: Any, y: Any) -> Any:
     """The smaller element; of complex ones the lexicographically smaller, and NaN wins: any[*s], any[*s] -> any[*s].
 
     Args:
-      x: boolean, integer, floating or complex array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `max`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -272,13 +242,7 @@ def square(x: Any) -> Any:
     """x * x: num[*s] -> num[*s].
 
     Args:
-      x: integer, floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `neg`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -378,13 +342,7 @@ def ceil(x: Any) -> Any:
     """The smallest whole number not below x: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `floor`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

@@ -46,15 +46,7 @@ def bitwise_or(x: Any, y: Any) -> Any:
     """Bits set in either: bits[*s], bits[*s] -> bits[*s].
 
     Args:
-      x: boolean or integer array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `bitwise_and`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -70,15 +62,7 @@ def bitwise_xor(x: Any, y: Any) -> Any:
     """Bits set in one only: bits[*s], bits[*s] -> bits[*s].
 
     Args:
-      x: boolean or integer array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `bitwise_and`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -138,15 +122,7 @@ def shift_right_arithmetic(x: Any, y: Any) -> Any:
     """Bits moved down, the sign coming in: int[*s], int[*s] -> int[*s].
 
     Args:
-      x: integer array, or one of rank 0.
-      y: by how many bits: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `shift_left`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -162,15 +138,7 @@ def shift_right_logical(x: Any, y: Any) -> Any:
     """Bits moved down, zeros coming in: int[*s], int[*s] -> int[*s].
 
     Args:
-      x: integer array, or one of rank 0.
-      y: by how many bits: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `shift_left`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -206,13 +174,7 @@ def clz(x: Any) -> Any:
     """The number of zero bits before the first one: int[*s] -> int[*s].
 
     Args:
-      x: integer array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `population_count`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

@@ -43,15 +43,7 @@ def ne(x: Any, y: Any) -> Any:
     """Whether x != y, element by element: any[*s], any[*s] -> bool[*s].
 
     Args:
-      x: boolean, integer or floating or complex array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `eq`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -91,15 +83,7 @@ def le(x: Any, y: Any) -> Any:
     """Whether x <= y, element by element: any[*s], any[*s] -> bool[*s].
 
     Args:
-      x: boolean, integer or floating array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `lt`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -115,15 +99,7 @@ def gt(x: Any, y: Any) -> Any:
     """Whether x > y, element by element: any[*s], any[*s] -> bool[*s].
 
     Args:
-      x: boolean, integer or floating array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `lt`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -139,15 +115,7 @@ def ge(x: Any, y: Any) -> Any:
     """Whether x >= y, element by element: any[*s], any[*s] -> bool[*s].
 
     Args:
-      x: boolean, integer or floating array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      x, y: as in `lt`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

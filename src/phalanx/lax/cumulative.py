@@ -201,16 +201,7 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """Products of all prefixes along a dimension: num[*s] -> num[*s].
 
     Args:
-      operand: integer, floating or complex array.
-      axis: the dimension.
-      reverse: start from its end.
-
-    Returns:
-      An array of the shape and dtype of `operand`.
-
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `operand` is of another dtype.
+      operand, axis, reverse: as in `cumsum`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -247,16 +238,7 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """Smallest elements of all prefixes along a dimension: num[*s] -> num[*s].
 
     Args:
-      operand: integer or floating array.
-      axis: the dimension.
-      reverse: start from its end.
-
-    Returns:
-      An array of the shape and dtype of `operand`.
-
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `operand` is of another dtype.
+      operand, axis, reverse: as in `cummax`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp

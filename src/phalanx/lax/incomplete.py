@@ -371,15 +371,7 @@ def igamma_grad_a(a: Any, x: Any) -> Any:
     """Derivative of P(a, x) by a: float[*s], float[*s] -> float[*s].
 
     Args:
-      a: the shape parameter, positive: a floating array, or one of rank 0.
-      x: the upper limit, not negative: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
+      a, x: as in `igamma`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

@@ -32,13 +32,7 @@ def imag(x: Any) -> Any:
     """Imaginary part of each element: complex[*s] -> float[*s].
 
     Args:
-      x: complex array.
-
-    Returns:
-      An array of the shape of `x` and the dtype of its parts.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `real`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

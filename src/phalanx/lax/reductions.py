@@ -457,15 +457,7 @@ def reduce_min(operand: Any, axes: Any) -> Any:
     """The smallest element over some dimensions: any[*kept, *reduced] -> any[*kept].
 
     Args:
-      operand: boolean, integer or floating array.
-      axes: the dimensions to reduce over.
-
-    Returns:
-      The reduced array, in the dtype of `operand`.
-
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is of another dtype.
+      operand, axes: as in `reduce_max`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -501,15 +493,7 @@ def reduce_or(operand: Any, axes: Any) -> Any:
     """Bits set in any element over some dimensions: any[*kept, *reduced] -> any[*kept].
 
     Args:
-      operand: boolean or integer array.
-      axes: the dimensions to reduce over.
-
-    Returns:
-      The reduced array, in the dtype of `operand`.
-
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is of another dtype.
+      operand, axes: as in `reduce_and`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -523,15 +507,7 @@ def reduce_xor(operand: Any, axes: Any) -> Any:
     """Bits set in an odd number of elements over some dimensions: any[*kept, *reduced] -> any[*kept].
 
     Args:
-      operand: boolean or integer array.
-      axes: the dimensions to reduce over.
-
-    Returns:
-      The reduced array, in the dtype of `operand`.
-
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is of another dtype.
+      operand, axes: as in `reduce_and`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -570,17 +546,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The position of the first smallest element along a dimension; a NaN counts as smallest.
 
     Args:
-      operand: boolean, integer or floating array.
-      axis: the dimension; a negative one counts from the end.
-      index_dtype: the integer dtype of the result.
-
-    Returns:
-      Positions, in an array without that dimension.
-
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `index_dtype` is not an integer dtype.
-      ShapeError: the dimension has size 0.
+      operand, axis, index_dtype: as in `argmax`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp

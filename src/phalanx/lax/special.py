@@ -122,13 +122,7 @@ def erfc(x: Any) -> Any:
     """1 - erf(x), exact also for large x: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -142,13 +136,7 @@ def erf_inv(x: Any) -> Any:
     """Inverse of the error function: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -162,13 +150,7 @@ def lgamma(x: Any) -> Any:
     """Logarithm of |gamma(x)|: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -182,13 +164,7 @@ def digamma(x: Any) -> Any:
     """Derivative of the logarithm of gamma(x): float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -250,13 +226,7 @@ def bessel_i0e(x: Any) -> Any:
     """exp(-|x|) times the modified Bessel function of order 0: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -270,13 +240,7 @@ def bessel_i1e(x: Any) -> Any:
     """exp(-|x|) times the modified Bessel function of order 1: float[*s] -> float[*s].
 
     Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `erf`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

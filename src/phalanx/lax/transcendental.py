@@ -58,14 +58,7 @@ def exp2(x: Any, *, accuracy: Accuracy = None) -> Any:
     """2 to the power of each element: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -79,14 +72,7 @@ def expm1(x: Any, *, accuracy: Accuracy = None) -> Any:
     """exp(x) - 1, exact also for small x: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -100,14 +86,7 @@ def log(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Natural logarithm of each element: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -121,14 +100,7 @@ def log1p(x: Any, *, accuracy: Accuracy = None) -> Any:
     """log(1 + x), exact also for small x: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -142,14 +114,7 @@ def logistic(x: Any, *, accuracy: Accuracy = None) -> Any:
     """The logistic function 1 / (1 + exp(-x)): inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -163,14 +128,7 @@ def sin(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Sine of each element, in radians: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -184,14 +142,7 @@ def cos(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Cosine of each element, in radians: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -205,14 +156,7 @@ def tan(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Tangent of each element, in radians: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -246,13 +190,7 @@ def acos(x: Any) -> Any:
     """Arc cosine, in radians: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -266,13 +204,7 @@ def atan(x: Any) -> Any:
     """Arc tangent, in radians: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -286,13 +218,7 @@ def sinh(x: Any) -> Any:
     """Hyperbolic sine: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -306,13 +232,7 @@ def cosh(x: Any) -> Any:
     """Hyperbolic cosine: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -326,14 +246,7 @@ def tanh(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Hyperbolic tangent: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -347,13 +260,7 @@ def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -367,13 +274,7 @@ def acosh(x: Any) -> Any:
     """Inverse hyperbolic cosine: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -387,13 +288,7 @@ def atanh(x: Any) -> Any:
     """Inverse hyperbolic tangent: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x: as in `asin`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -431,14 +326,7 @@ def sqrt(x: Any, *, accuracy: Accuracy = None) -> Any:
     """Square root of each element: inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax
@@ -452,14 +340,7 @@ def rsqrt(x: Any, *, accuracy: Accuracy = None) -> Any:
     """1 / sqrt(x): inexact[*s] -> inexact[*s].
 
     Args:
-      x: floating or complex array.
-      accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
+      x, accuracy: as in `exp`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import lax

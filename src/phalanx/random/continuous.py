@@ -176,16 +176,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     """Numbers with Laplace's distribution: density exp(-abs(x)) / 2.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
+      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random
@@ -204,16 +195,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
     """Numbers with the logistic distribution: density exp(-x) / (1 + exp(-x))^2.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
+      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random
@@ -232,16 +214,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     """Numbers with Cauchy's distribution: density 1 / (pi (1 + x^2)).
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
+      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random
@@ -260,16 +233,7 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     """Lengths of normal vectors of 3 components: density sqrt(2 / pi) x^2 exp(-x^2 / 2) for x >= 0.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
+      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random

@@ -150,18 +150,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
     """Logarithms of gamma-distributed numbers, exact also where those numbers underflow.
 
     Args:
-      key: a key.
-      a: the shape parameter, which broadcasts to the shape; the result is differentiable with respect to it.
-      shape: the shape of the result; that of `a` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `a` does not broadcast to the shape.
+      key, a, shape, dtype, out_sharding: as in `gamma`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random
@@ -322,18 +311,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
     """Numbers with Student's t distribution.
 
     Args:
-      key: a key.
-      df: the degrees of freedom, which broadcast to the shape.
-      shape: the shape of the result; that of `df` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `df` does not broadcast to the shape.
+      key, df, shape, dtype, out_sharding: as in `chisquare`, as are the result and the errors.
 
     Examples:
       >>> from phalanx import random
