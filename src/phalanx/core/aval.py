@@ -258,8 +258,6 @@ def _aval_of_host(x: Any) -> ShapedArray:
         if x.dtype.kind == "V" and x.dtype == dtypes.float0:
             return ShapedArray(x.shape, dtypes.float0)
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_dtype(x)))
-    if kind in (int, float, complex, bool):
-        return scalar_aval(kind)
     for base in (bool, int, float, complex):
         if isinstance(x, base):
             return scalar_aval(base)

@@ -24,6 +24,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
 from phalanx.core.errors import ArgumentTypeError, DeletedArrayError, ShardingError
+from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.memories import far_kind, near, result_memories
@@ -35,7 +36,7 @@ from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.engine.seat import Seat
-from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, StandIn, from_hlo_sharding
+from phalanx.sharding import AxisType, Mesh, NamedSharding, StandIn, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
@@ -104,8 +105,8 @@ class LoweredProgram:
         if len(self.devices) == 1:
             inspection.observer(inspection.shape, placement.on_device(self.devices[0]))
             return
-        for chosen in inspection.found:
-            sharding = from_hlo_sharding(chosen, self.devices, _mesh_of(self), len(inspection.shape))
+        for found in inspection.found:
+            sharding = from_hlo_sharding(found, self.devices, _mesh_of(self), len(inspection.shape))
             inspection.observer(inspection.shape, sharding)
 
 
@@ -150,7 +151,7 @@ def lower(
         constants = [c for c, u in zip(constants, used, strict=False) if u]
         closed = smaller
     sharded = len(devices) > 1
-    where = _replicated_like(in_shardings, devices) if sharded else placement.on_device(devices[0])
+    where = placement.everywhere(devices, in_shardings)
     position = {i: n for n, i in enumerate(kept if kept is not None else range(len(in_shardings)))}
     inputs = [where] * len(constants) + [in_shardings[i] for i in position]
     held = [*map(far_kind, inputs)]
@@ -189,23 +190,10 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
     """The program with its large constants as leading inputs, and these."""
     if not program.constvars:
         return program, []
-    hoisted, inlined = [], []
-    for v, c in zip(program.constvars, program.consts, strict=True):
-        if isinstance(c, Tracer):
-            raise leak_error(c)
-        small = isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE
-        (inlined if small else hoisted).append((v, c))
-    closed = program.replace(
-        invars=[*(v for v, _ in hoisted), *program.invars],
-        constvars=[v for v, _ in inlined],
-        consts=[c for _, c in inlined],
-    )
-    return closed, [c for _, c in hoisted]
-
-
-def _replicated_like(shardings: Sequence[Any], devices: tuple) -> Any:
-    named = next((s for s in shardings if isinstance(s, NamedSharding) and s._device_assignment == devices), None)
-    return GSPMDSharding.replicated(devices) if named is None else near(named.replicated)
+    if (leaked := next((c for c in program.consts if isinstance(c, Tracer)), None)) is not None:
+        raise leak_error(leaked)
+    large = [not (isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE) for c in program.consts]
+    return program.opened(large), chosen(program.consts, large)
 
 
 class CompiledProgram:
@@ -378,12 +366,12 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     # What has no sharding in its type lies over no Explicit axes.
     automatic = dict.fromkeys(mesh.explicit_axes, AxisType.Auto) if mesh is not None else {}
     out = []
-    for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
+    for v, declared, given in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         aval = physical_aval(v.aval)
         over = mesh and mesh.with_axis_types(automatic)
         if v.aval.sharding is not None:
             over = v.aval.sharding.mesh.on(lowered.devices)
-        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, over, aval.ndim)
+        s = declared if declared is not None else from_hlo_sharding(given, lowered.devices, over, aval.ndim)
         out.append(s.in_order(lowered.devices, aval.ndim))
     return out
 
@@ -467,10 +455,7 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
         devices, committed = tuple(named._device_assignment), True
     if devices is None:
         devices = tuple(placement.default_sharding().device_set)
-    if len(devices) == 1:
-        whole = placement.on_device(devices[0])
-    else:
-        whole = _replicated_like([t.sharding for t in types], devices)
+    whole = placement.everywhere(devices, [t.sharding for t in types])
     count = len(devices)
     in_shardings = [
         near(t.sharding)

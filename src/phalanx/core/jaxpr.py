@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.flags import chosen
+from phalanx.core.flags import chosen, others
 
 Atom = Any  # a Var or a Literal
 P = ParamSpec("P")
@@ -148,10 +148,16 @@ class Jaxpr:
 
     def hoist(self) -> Jaxpr:
         """The same program with its constants as leading inputs."""
-        if not self.constvars:
-            return self
-        make = lambda: self.replace(invars=[*self.constvars, *self.invars], constvars=(), consts=())
-        return self.derive("hoisted", make)
+        make = lambda: self.opened([True] * len(self.consts))
+        return self.derive("hoisted", make) if self.constvars else self
+
+    def opened(self, flags: Sequence[bool]) -> Jaxpr:
+        """The same program with the constants of which this is set as leading inputs."""
+        return self.replace(
+            invars=[*chosen(self.constvars, flags), *self.invars],
+            constvars=others(self.constvars, flags),
+            consts=others(self.consts, flags),
+        )
 
     def derive(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` builds from this program, built once for each `key`."""
@@ -376,16 +382,16 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
         live.update(v for v in eqn.invars if type(v) is not Literal)
     kept.reverse()
     used_inputs = [instantiate or v in live for v in jaxpr.invars]
-    consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in live]
-    if is_same and all(used_inputs) and all(used_outputs) and len(consts) == len(jaxpr.consts):
+    held = [v in live for v in jaxpr.constvars]
+    if is_same and all(used_inputs) and all(used_outputs) and all(held):
         jaxpr.cache["is_live"] = True
         return jaxpr, used_inputs
     smaller = jaxpr.replace(
         invars=chosen(jaxpr.invars, used_inputs),
         eqns=kept,
         outvars=outvars,
-        constvars=[v for v, _ in consts],
-        consts=[c for _, c in consts],
+        constvars=chosen(jaxpr.constvars, held),
+        consts=chosen(jaxpr.consts, held),
         effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
     )
     smaller.cache["is_live"] = True

@@ -6,6 +6,7 @@ the classes their old names.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from phalanx.core.errors import ShardingError
@@ -51,10 +52,7 @@ class LegacyAccess:
         """Numbers of those of `device_buffers` that together are the whole array once."""
         return [i for i, shard in enumerate(self.addressable_shards) if shard.replica_id == 0]
 
-    @property
-    def local_shards(self) -> list[Any]:
-        """`addressable_shards`."""
-        return self.addressable_shards
+    local_shards = property(attrgetter("addressable_shards"))
 
     def local_data(self, index: int) -> Any:
         """The piece on this process's device number `index`."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from phalanx.core.array import placement as seat
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
+from phalanx.core.memories import near
 from phalanx.engine import buffers, client
 from phalanx.engine.seat import Seat
-from phalanx.sharding import SingleDeviceSharding
+from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from phalanx.sharding.layout import Format, Layout
 
 # move(array, type): an array that is spread over devices, brought to another sharding.
@@ -33,6 +35,14 @@ def on_device(device: Any) -> SingleDeviceSharding:
         return _single[device]
     except KeyError:
         return _single.setdefault(device, SingleDeviceSharding(device))
+
+
+def everywhere(devices: Sequence[Any], shardings: Sequence[Any] = ()) -> Any:
+    """The sharding that keeps all on each of these devices, over the mesh of one of the others where it is theirs."""
+    if len(devices) == 1:
+        return on_device(devices[0])
+    named = next((s for s in shardings if isinstance(s, NamedSharding) and s._device_assignment == devices), None)
+    return GSPMDSharding.replicated(devices) if named is None else near(named.replicated)
 
 
 def default_sharding() -> SingleDeviceSharding:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dispatch, placement
+from phalanx.core import placement
 from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
@@ -124,7 +124,7 @@ def resolve(
     if devices is None:
         wanted = wanted or absent
         devices = tuple((wanted or placement.default_sharding())._device_assignment)
-    whole = _whole(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
+    whole = placement.everywhere(devices, (wanted, *declared, *out_declared, *(t.sharding for t in types)))
     pieces = _read_in_pieces(program, devices)
     out = []
     _check_devices(declared, devices, names)
@@ -157,14 +157,6 @@ def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
                 read.setdefault(atom, set()).add(way)
     found = [read.get(v, {None}) for v in program.invars]
     return {i: s for i, held in enumerate(found) if len(held) == 1 and (s := next(iter(held))) is not None}
-
-
-def _whole(devices: tuple, shardings: Sequence[Any]) -> Any:
-    """The sharding that keeps everything everywhere on these devices."""
-    if len(devices) == 1:
-        return placement.on_device(devices[0])
-    named = [s for s in shardings if isinstance(s, NamedSharding)]
-    return dispatch._replicated_like(named, devices)
 
 
 def _same_or(held: Any, wanted: Any, aval: ShapedArray) -> Any:

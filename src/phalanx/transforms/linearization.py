@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
-from phalanx.core.jaxpr import Jaxpr, Var, derivation, run_program
+from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
 from phalanx.transforms.forward import JVPTrace
@@ -74,16 +74,8 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
 
 def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
     """Make inputs of those constants of a linear program that the primal program computes."""
-    computed: list[tuple[Var, Any]] = []
-    constant: list[tuple[Var, Any]] = []
-    for v, c in zip(linear.constvars, linear.consts, strict=True):
-        (computed if type(c) is StagedTracer and c._trace is staging else constant).append((v, c))
-    opened = linear.replace(
-        invars=[*(v for v, _ in computed), *linear.invars],
-        constvars=[v for v, _ in constant],
-        consts=[c for _, c in constant],
-    )
-    return opened, [c for _, c in computed]
+    computed = [type(c) is StagedTracer and c._trace is staging for c in linear.consts]
+    return linear.opened(computed), chosen(linear.consts, computed)
 
 
 def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
