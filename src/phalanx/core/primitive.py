@@ -194,6 +194,27 @@ def ZERO(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) 
     return (y, [Zero.like(v) for v in y]) if self.multiple else (y, Zero.like(y))
 
 
+class Identity(Primitive):
+    """Base of the operations that give their operand itself, and say something of it."""
+
+    def result(self, x: Any, **_: Any) -> Any:
+        return x
+
+    def roles(self, x: Any, **_: Any) -> Roles:
+        return Roles([range(x.ndim)], [range(x.ndim)])
+
+    def lower(self, ctx: Any, x: Any, **_: Any) -> Any:
+        return x
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Any, x: Any, **_: Any) -> tuple:
+        return (y_bar,)
+
+    def batch(self, x: Any, b: int, **params: Any) -> tuple:
+        return self(x, **params), b
+
+
 _results: dict[tuple, Any] = {}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray, Typed, aval_of
 from phalanx.core.errors import RuleError
+from phalanx.core.flags import chosen
 from phalanx.engine.seat import Seat
 
 # zeros(aval), add(x, y), sum(x, dim), convert(x, dtype) and as_type(x, dtype, weak_type): the structure of tangent
@@ -69,6 +70,18 @@ def is_linear(x: Any) -> bool:
 def instantiate(x: Any) -> Any:
     """An array in place of a symbolic zero; anything else as it is."""
     return vector_space.zeros(x.aval) if type(x) is Zero else x
+
+
+def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
+    """Which tangents are not zero, and those."""
+    nonzero = [type(t) is not Zero for t in tangents]
+    return nonzero, chosen(tangents, nonzero)
+
+
+def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:
+    """A tangent for each value of these types: those computed, and symbolic zeros."""
+    given = iter(computed)
+    return [next(given) if nz else Zero(a.to_tangent()) for a, nz in zip(avals, nonzero, strict=True)]
 
 
 def add_tangents(x: Any, y: Any) -> Any:

@@ -8,7 +8,7 @@ from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.effects import Effect, Effects
 from phalanx.core.placement import put
-from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles
+from phalanx.core.primitive import ZERO, Identity, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names
@@ -47,50 +47,22 @@ class OptimizationBarrier(Primitive, name="optimization_barrier", multiple=True)
 optimization_barrier_p = OptimizationBarrier()
 
 
-class StopGradient(Primitive, name="stop_gradient"):
+class StopGradient(Identity, name="stop_gradient"):
     """`x`, as a constant to differentiation."""
 
-    def result(self, x: Any) -> Any:
-        return x
-
-    def roles(self, x: Any) -> Roles:
-        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
-
-    def lower(self, ctx: Any, x: Any) -> Any:
-        return x
-
     jvp = ZERO
+    transpose = Primitive.transpose
 
     def run(self, x: Any) -> Any:
         """At once there is nothing to compute."""
         return x if type(x) is Array else put(x)
 
-    def batch(self, x: Any, b: int) -> tuple:
-        return self(x), b
-
 
 stop_gradient_p = StopGradient()
 
 
-class Copy(Primitive, name="copy"):
+class Copy(Identity, name="copy"):
     """`x`, in a buffer of its own."""
-
-    def result(self, x: Any) -> Any:
-        return x
-
-    def roles(self, x: Any) -> Roles:
-        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
-
-    def lower(self, ctx: Any, x: Any) -> Any:
-        return x
-
-    jvp = LINEAR
-
-    def transpose(self, y_bar: Any, x: Any) -> tuple:
-        return (y_bar,)
-
-    def batch(self, x: Any, b: int) -> tuple:
-        return self(x), b
 
 
 copy_p = Copy()

@@ -22,7 +22,7 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Var, derivation, eliminate_dead_code,
 from phalanx.core.lowering import ORDER_TOKEN
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
-from phalanx.core.tangent import Zero, is_linear, vector_space
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents, vector_space
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped, varies
 from phalanx.engine.mlir import hlo
@@ -37,7 +37,7 @@ from phalanx.lax.unrolled import runs_in_python
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.linearization import linearize_program
 from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
 

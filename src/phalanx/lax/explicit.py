@@ -14,14 +14,14 @@ from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.lowering import physical_aval
-from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.explicit import explicit_target, opened, operations
 from phalanx.sharding.shardy import bring_near
 
 
-class Reshard(Primitive, name="reshard"):
+class Reshard(Identity, name="reshard"):
     """`x` itself, split as `sharding` says over the Explicit axes of its mesh: any[*dims] -> any[*dims]."""
 
     says_shardings = True
@@ -31,9 +31,6 @@ class Reshard(Primitive, name="reshard"):
 
     def result(self, x: ShapedArray, *, sharding: NamedSharding) -> ShapedArray:
         return x.update(sharding=sharding.as_type(x.ndim))
-
-    def roles(self, x: ShapedArray, *, sharding: NamedSharding) -> Roles:
-        return Roles([range(x.ndim)], [range(x.ndim)])
 
     def run(self, x: Any, *, sharding: NamedSharding) -> Array:
         return eager.put([x], [_on_devices(x, sharding)])[0]
@@ -46,11 +43,6 @@ class Reshard(Primitive, name="reshard"):
         if len(held.mesh.explicit_axes) < len(held.mesh.axis_names):  # The partitioner splits it further.
             return x
         return bring_near(ctx.module, x, physical_aval(aval).shape, wanted, held)
-
-    jvp = LINEAR
-
-    def transpose(self, y_bar: Any, x: Any, *, sharding: NamedSharding) -> tuple:
-        return (y_bar,)  # Cotangents are brought to the types of their primals by `backward`.
 
     def batch_axis(self, axis: Any, operands: Any, dims: Any, *, sharding: NamedSharding) -> tuple:
         (x,), (b,) = operands, dims

@@ -23,7 +23,7 @@ from phalanx.core.lowering import physical_aval
 from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
-from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, vector_space
+from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, join_tangents, vector_space
 from phalanx.core.trace import stage
 from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
@@ -33,7 +33,7 @@ from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearization import join_tangents, linearize_program
+from phalanx.transforms.linearization import linearize_program
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
 
 

@@ -11,37 +11,20 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError
-from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.primitive import Identity
 from phalanx.lax.named_axes import scope_of
 from phalanx.tree import tree_map
 
 
-class PVary(Primitive, name="pvary"):
+class PVary(Identity, name="pvary"):
     """`x` itself, which may differ along `axes` from here on: any[*dims] -> any[*dims].
 
     Its transpose sums the cotangents of all devices, as for every use of a value that they share; running linear
     programs backwards does that by itself.
     """
 
-    def result(self, x: Any, *, axes: tuple) -> Any:
-        return x
-
     def varying(self, held: frozenset, *, axes: tuple) -> frozenset:
         return held.union(axes)
-
-    def roles(self, x: Any, *, axes: tuple) -> Roles:
-        return Roles([range(x.ndim)], [range(x.ndim)])
-
-    def lower(self, ctx: Any, x: Any, *, axes: tuple) -> Any:
-        return x
-
-    jvp = LINEAR
-
-    def transpose(self, y_bar: Any, x: Any, *, axes: tuple) -> tuple:
-        return (y_bar,)
-
-    def batch(self, x: Any, b: int, *, axes: tuple) -> tuple:
-        return self(x, axes=axes), b
 
 
 pvary_p = PVary()

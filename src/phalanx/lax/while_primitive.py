@@ -20,7 +20,7 @@ from phalanx.core.lowering import ORDER_TOKEN
 from phalanx.core.pieces import is_told_by_text
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
-from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.tangent import Zero, instantiate, join_tangents, split_tangents
 from phalanx.core.trace import stage
 from phalanx.core.varying import retyped, settled_loop, staged_for, varies
 from phalanx.engine.mlir import hlo
@@ -32,7 +32,6 @@ from phalanx.lax.select import select_n
 from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace
-from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.partial_eval import Policy, split_program
 
 

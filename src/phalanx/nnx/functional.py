@@ -12,7 +12,18 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphs import Graph, GraphDef, Misfit, Walk, build, build_from_leaves, build_nested, graph_of, read
+from phalanx.nnx.graphs import (
+    Graph,
+    GraphDef,
+    Misfit,
+    Walk,
+    build,
+    build_from_leaves,
+    build_nested,
+    entries,
+    graph_of,
+    read,
+)
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
 from phalanx.nnx.states import Path, State, _grouped, check_shape, path_text, to_flat_state
@@ -332,14 +343,7 @@ def _iterate(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Any]]:
         if id(x) in seen:
             return
         seen.add(id(x))
-    items: Any = ()
-    if isinstance(x, Object):
-        items = sorted(x.__dict__.items())
-    elif isinstance(x, dict | State):
-        items = x.items()
-    elif isinstance(x, list | tuple):
-        items = enumerate(x)
-    for key, value in items:
+    for key, value in entries(x):
         yield from _iterate(value, (*path, key), seen)
     yield path, x
 
@@ -402,14 +406,7 @@ def _find(x: Any, path: Path, predicate: Any, places: dict[int, list[Path]]) -> 
             places.setdefault(id(x), [])
         if met:
             return
-    items: Any = ()
-    if isinstance(x, Object):
-        items = sorted(x.__dict__.items())
-    elif isinstance(x, dict | State):
-        items = x.items()
-    elif isinstance(x, list | tuple):
-        items = enumerate(x)
-    for key, value in items:
+    for key, value in entries(x):
         _find(value, (*path, key), predicate, places)
 
 

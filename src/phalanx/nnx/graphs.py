@@ -454,6 +454,15 @@ def _grouped(graph: Graph, starts: list[tuple[int, int]]) -> list[tuple[list, li
     )
 
 
+def entries(x: Any) -> Any:
+    """What a module or a container holds, by attribute, key or number."""
+    if isinstance(x, Object):
+        return sorted(x.__dict__.items())
+    if isinstance(x, dict | State):
+        return x.items()
+    return enumerate(x) if isinstance(x, list | tuple) else ()
+
+
 def _one_level(x: Any) -> Any:
     """The structure of one node, its children as leaves."""
     from phalanx.tree import tree_structure

@@ -12,7 +12,7 @@ from typing import Any
 
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, OfType, first_match, predicates_of
-from phalanx.nnx.graphs import graph_of
+from phalanx.nnx.graphs import entries, graph_of
 from phalanx.nnx.lifting import ROOTS, Outcome, Parts
 from phalanx.nnx.objects import Object
 from phalanx.nnx.states import Path, State, path_text
@@ -277,16 +277,9 @@ def _ways(x: Any, path: Path, above: frozenset) -> Iterator[tuple[Path, Variable
     if isinstance(x, Variable):
         yield path, x
         return
-    items: Any = ()
-    if isinstance(x, Object):
-        items = sorted(x.__dict__.items())
-    elif isinstance(x, dict | State):
-        items = x.items()
-    elif isinstance(x, list | tuple):
-        items = enumerate(x)
-    if not items or id(x) in above:
+    if id(x) in above:
         return
-    for key, value in items:
+    for key, value in entries(x):
         if isinstance(value, Object | Variable | dict | State | list | tuple):
             yield from _ways(value, (*path, key), above | {id(x)})
 

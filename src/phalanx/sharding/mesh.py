@@ -196,14 +196,7 @@ class AbstractMesh(_Axes):
     def update(
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, abstract_device: Any = None
     ) -> AbstractMesh:
-        """The same mesh but for what is given.
-
-        Args:
-          axis_sizes, axis_names, axis_types, abstract_device: as for a new mesh; those of this one if left out.
-
-        Returns:
-          A mesh.
-        """
+        """The same mesh but for what is given."""
         device = self._device if abstract_device is None else abstract_device
         sizes = self.axis_sizes if axis_sizes is None else axis_sizes
         names = self.axis_names if axis_names is None else axis_names
@@ -340,14 +333,7 @@ class Mesh(_Axes):
         return mesh
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
-        """The same mesh but for what is given.
-
-        Args:
-          devices, axis_names, axis_types: as for a new mesh; those of this one if left out.
-
-        Returns:
-          A mesh.
-        """
+        """The same mesh but for what is given."""
         devices = self.devices if devices is None else devices
         names = self.axis_names if axis_names is None else axis_names
         return Mesh(devices, names, self.axis_types if axis_types is None else axis_types)

@@ -369,14 +369,7 @@ class NamedSharding(Sharding):
         return self._remembered(key, lambda: hlo_of_axes(self.mesh, self.axes(num_dimensions)))
 
     def update(self, *, mesh: Any = None, spec: Any = None, memory_kind: Any = UNSPECIFIED) -> NamedSharding:
-        """The same sharding but for what is given.
-
-        Args:
-          mesh, spec, memory_kind: as for a new sharding; those of this one if left out.
-
-        Returns:
-          A sharding.
-        """
+        """The same sharding but for what is given."""
         kind = self.memory_kind if memory_kind is UNSPECIFIED else memory_kind
         return NamedSharding(self.mesh if mesh is None else mesh, self.spec if spec is None else spec, kind)
 

@@ -25,7 +25,7 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_program
 from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Roles
 from phalanx.core.roles import per_device_roles
-from phalanx.core.tangent import Zero, is_linear
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped
 from phalanx.engine.mlir import ir, sdy
@@ -39,7 +39,7 @@ from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.linearization import linearize_program
 from phalanx.transforms.partial_eval import Split, everything_saveable, has_known_work, split_program
 
 WHOLE = PartitionSpec()

@@ -322,13 +322,11 @@ def mapped_inputs(
 def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
     if d is None:
         return None
-    if not isinstance(d, int):
-        try:
-            d = operator.index(d)
-        except TypeError:
-            raise ArgumentTypeError(
-                where(), expected="an int or None", got=f"{d!r}", mend="give the number of the dimension to map over"
-            ) from None
+    try:
+        d = operator.index(d)
+    except TypeError:
+        mend = "give the number of the dimension to map over"
+        raise ArgumentTypeError(where(), expected="an int or None", got=f"{d!r}", mend=mend) from None
     if not -ndim <= d < ndim:
         raise AxisError(
             where(),

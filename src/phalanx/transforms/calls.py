@@ -16,12 +16,12 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
 from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import program_roles
-from phalanx.core.tangent import Zero, is_linear
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
 from phalanx.core.varying import retyped, varies
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
-from phalanx.transforms.linearization import join_tangents, linearize_program, split_tangents
+from phalanx.transforms.linearization import linearize_program
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, has_known_work, split_program
 
 

@@ -16,7 +16,7 @@ from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.tangent import Zero, instantiate, join_tangents
 from phalanx.core.trace import Trace, Tracer, stage
 from phalanx.transforms.linear import LinearTrace
 
@@ -122,8 +122,7 @@ def jvp_program(
 
     def fun(*args: Any) -> list:
         primals = args[: len(primal_avals)]
-        given = iter(args[len(primal_avals) :])
-        tangents = [next(given) if nz else Zero.like(p) for p, nz in zip(primals, nonzero, strict=True)]
+        tangents = join_tangents(primal_avals, nonzero, args[len(primal_avals) :])
         out, out_dot = jvp_flat(functools.partial(run_program, program), primals, tangents, program.debug_name)
         has_tangent[:] = [w or type(t) is not Zero for t, w in zip(out_dot, wanted, strict=True)]
         return [*out, *map(instantiate, chosen(out_dot, has_tangent))]

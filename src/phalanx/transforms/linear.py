@@ -15,7 +15,7 @@ from phalanx.core.config import state
 from phalanx.core.flags import chosen, each, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code
 from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Linear, Zero, conform, instantiate, vector_space
+from phalanx.core.tangent import Linear, Zero, conform, instantiate, join_tangents, vector_space
 from phalanx.core.trace import StagedTracer, StagingTrace, stage
 from phalanx.core.varying import add_cotangents, settled
 
@@ -189,19 +189,18 @@ def transpose_program(
       that have one, and for each linear input whether it has one.
     """
     known_vars, linear_vars = others(program.invars, linear), chosen(program.invars, linear)
-    out_avals = [a.to_tangent() for a in program.out_avals]
     present: list[bool] = []
 
     def fun(*args: Any) -> list:
         known = dict(zip(known_vars, args, strict=False))
-        given = iter(args[len(known_vars) :])
-        cts = [next(given) if nz else Zero(a) for a, nz in zip(out_avals, nonzero_cotangents, strict=True)]
+        cts = join_tangents(program.out_avals, nonzero_cotangents, args[len(known_vars) :])
         known.update(zip(program.constvars, program.consts, strict=True))
         x_bars = _transpose(program, known, cts, linear_vars)
         present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, each(instantiated, x_bars), strict=True)]
         return list(map(instantiate, chosen(x_bars, present)))
 
-    avals = [*(v.aval for v in known_vars), *chosen(out_avals, nonzero_cotangents)]
+    cotangents = [a.to_tangent() for a in chosen(program.out_avals, nonzero_cotangents)]
+    avals = [*(v.aval for v in known_vars), *cotangents]
     return stage(fun, avals, f"transpose({program.debug_name})"), present
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
-from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.tangent import instantiate
 from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
 from phalanx.transforms.forward import JVPTrace
 from phalanx.transforms.linear import LinearTrace, finish_linear
@@ -76,15 +76,3 @@ def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
     """Make inputs of those constants of a linear program that the primal program computes."""
     computed = [type(c) is StagedTracer and c._trace is staging for c in linear.consts]
     return linear.opened(computed), chosen(linear.consts, computed)
-
-
-def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
-    """Which tangents are not zero, and those."""
-    nonzero = [type(t) is not Zero for t in tangents]
-    return nonzero, chosen(tangents, nonzero)
-
-
-def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:
-    """A tangent for each output: those computed, and symbolic zeros."""
-    given = iter(computed)
-    return [next(given) if nz else Zero(a.to_tangent()) for a, nz in zip(avals, nonzero, strict=True)]

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from phalanx.core import placement
 from phalanx.core.array import Array
-from phalanx.core.aval import ShapedArray
 from phalanx.core.memories import place_in_memory
-from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.primitive import Identity
 
 
 class Space(enum.Enum):
@@ -56,14 +55,8 @@ class Verdict(enum.Enum):
 Saveable, Recompute = Verdict.SAVEABLE, Verdict.RECOMPUTE
 
 
-class ToMemory(Primitive, name="to_memory"):
+class ToMemory(Identity, name="to_memory"):
     """`x` itself, moved from the memory `src` of its devices to `dst`: num[*dims] -> num[*dims]."""
-
-    def result(self, x: ShapedArray, *, src: str, dst: str) -> ShapedArray:
-        return x
-
-    def roles(self, x: ShapedArray, *, src: str, dst: str) -> Roles:
-        return Roles([range(x.ndim)], [range(x.ndim)])
 
     def memories(self, held: Sequence[str | None], *, src: str, dst: str) -> list[str | None]:
         return [None if dst == Space.Device.value else dst]
@@ -75,13 +68,8 @@ class ToMemory(Primitive, name="to_memory"):
     def lower(self, ctx: Any, x: Any, *, src: str, dst: str) -> Any:
         return x if ctx.platform == "cpu" else place_in_memory(x, dst)
 
-    jvp = LINEAR
-
     def transpose(self, y_bar: Any, x: Any, *, src: str, dst: str) -> tuple:
         return (self(y_bar, src=dst, dst=src),)
-
-    def batch(self, x: Any, b: int, *, src: str, dst: str) -> tuple:
-        return self(x, src=src, dst=dst), b
 
 
 to_memory_p = ToMemory()

@@ -16,8 +16,9 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, TraceError, check_function
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
-from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.primitive import Identity, Primitive
 from phalanx.core.source import code_position
+from phalanx.core.tangent import join_tangents, split_tangents
 from phalanx.core.trace import stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import hlo
@@ -25,32 +26,13 @@ from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.functions import FlatFunction
 from phalanx.transforms.linear import LinearTrace
-from phalanx.transforms.linearization import join_tangents, split_tangents
 from phalanx.transforms.offload import Offloadable
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
-class Name(Primitive, name="name"):
+class Name(Identity, name="name"):
     """The identity, which marks a value with a name for policies: num[*shape] -> num[*shape]."""
-
-    def result(self, x: Any, *, name: str) -> Any:
-        return x
-
-    def roles(self, x: Any, *, name: str) -> Roles:
-        dims = range(x.ndim)
-        return Roles([dims], [dims])
-
-    def lower(self, ctx: Any, x: Any, *, name: str) -> Any:
-        return x
-
-    jvp = LINEAR
-
-    def transpose(self, y_bar: Any, x: Any, *, name: str) -> tuple:
-        return (y_bar,)
-
-    def batch(self, x: Any, b: int, *, name: str) -> tuple:
-        return self(x, name=name), b
 
 
 name_p = Name()
