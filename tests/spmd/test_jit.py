@@ -3,6 +3,7 @@
 import functools
 import gc
 import itertools
+import pickle
 import weakref
 from collections import OrderedDict
 from functools import partial
@@ -423,5 +424,6 @@ def test_a_function_wrapped_again_is_compiled_once():
         return 2 * f(x)
 
     assert phalanx.jit(twice)(1.0) == 4 and phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2]
+    assert pickle.loads(pickle.dumps(vars(f)))["_phalanx_programs"].known == {}  # what pickles functions takes these
     phalanx.clear_caches()
     assert phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2, 2]

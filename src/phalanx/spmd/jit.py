@@ -71,17 +71,29 @@ class _Programs:
         self.traces.clear()
 
 
+class _OfFunction:
+    """The programs of one function, by the options of `jit`. It is pickled with the function, without what it holds."""
+
+    __slots__ = ("known", "owner")
+
+    def __init__(self, owner: Callable | None = None):
+        self.owner = owner
+        self.known: dict[tuple, _Programs] = {}
+
+    def __reduce__(self) -> tuple:
+        return _OfFunction, ()
+
+
 def _programs_of(fun: Callable, options: dict) -> _Programs:
     """The programs of a function under these options, kept on it so that `jit(f)` written twice compiles once."""
     if type(fun) is not FunctionType:
         return _Programs()
-    owner, known = fun.__dict__.get("_phalanx_programs", (None, {}))
-    if owner is not fun:  # None yet, or those of a function that functools.wraps took the attributes of.
-        known = {}
-        fun.__dict__["_phalanx_programs"] = fun, known
+    found = fun.__dict__.get("_phalanx_programs")
+    if found is None or found.owner is not fun:  # it came with the attributes that functools.wraps or a pickle brought
+        found = fun.__dict__["_phalanx_programs"] = _OfFunction(fun)
     try:
         key = tuple(options.items())
-        return known.get(key) or known.setdefault(key, _Programs())
+        return found.known.get(key) or found.known.setdefault(key, _Programs())
     except TypeError:  # options that cannot be part of a key
         return _Programs()
 
