@@ -17,7 +17,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import ShapeDtypeStruct, lax
 from phalanx.core.aval import aval_of
-from phalanx.core.errors import RuleError
+from phalanx.core.errors import KeyReuseError, RuleError
 from phalanx.core.primitive import Undefined
 from phalanx.core.trace import stage
 from phalanx.sharding import NamedSharding, P
@@ -290,15 +290,50 @@ def test_each_element_of_a_mapped_loop_ends_by_itself(mesh):
     assert_collectives(lambda x: jnp.gcd((9 * x).astype(int), 6), placed[0])
 
 
-def test_loops_of_arrays_and_of_what_text_does_not_tell_stay_one_loop(mesh):
+def test_each_example_of_a_mapped_loop_of_arrays_ends_by_itself(mesh):
+    """Arrays that are mapped and shared, random keys and inner loops, with derivatives: nobody is asked."""
+    w = np.eye(4, dtype=np.float32)[::-1] * 1.1
+    fixed = lambda v: lax.while_loop(
+        lambda c: (c[0] < 9).any() & (c[1] < 50), lambda c: (w @ c[0] + 1, c[1] + 1), (v, 0)
+    )
+
+    def drawn(key):
+        again = lambda c: (phalanx.random.split(c[0])[0], phalanx.random.uniform(c[0], (3,)))
+        return lax.while_loop(lambda c: c[1].sum() > 0.9, again, (key, jnp.ones(3)))[1]
+
+    nested = lambda v: lax.while_loop(
+        lambda c: c.sum() < 9, lambda c: c + lax.while_loop(lambda d: d < 1, lambda d: d + 0.3, c[0]), v
+    )
+    slope = lambda v: phalanx.jvp(lambda v: fixed(v)[0], (v,), (jnp.sin(v),))[1]
+    x = np.linspace(0, 5, 64, dtype=np.float32).reshape(16, 4)
+    keys = phalanx.random.split(phalanx.random.key(0), 16)
+    for f, values in ((fixed, x), (nested, x), (slope, x), (drawn, keys)):
+        want = [f(v) for v in values]
+        for kind in (mesh, phalanx.make_mesh((4, 2), ("x", "y"))):
+            placed = phalanx.device_put(values, NamedSharding(kind, P(("x", "y"))))
+            assert_collectives(phalanx.vmap(f), placed)
+            got = phalanx.jit(phalanx.vmap(f))(placed)
+            for g, *each in zip(*map(phalanx.tree.leaves, (got, *want)), strict=True):
+                np.testing.assert_allclose(g, np.stack(each), rtol=1e-5)
+                assert g.sharding.is_equivalent_to(NamedSharding(kind, P(("x", "y"))), g.ndim)
+    assert len(np.unique(phalanx.vmap(fixed)(x)[1])) > 3
+    with phalanx.debug_key_reuse(True), pytest.raises(KeyReuseError):
+        stuck = lambda k: lax.while_loop(
+            lambda c: c[1].sum() > 0.9, lambda c: (c[0], phalanx.random.uniform(c[0], (3,))), (k, jnp.ones(3))
+        )
+        phalanx.jit(phalanx.vmap(stuck))(keys)
+
+
+def test_loops_of_large_arrays_and_of_what_text_does_not_tell_stay_one_loop(mesh):
     rows = phalanx.vmap(lambda v: lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, v))
     asked = lambda x: phalanx.pure_callback(
         np.sin, phalanx.ShapeDtypeStruct((), np.float32), x, vmap_method="sequential"
     )
     called = phalanx.vmap(lambda x: lax.while_loop(lambda c: c < 2, lambda c: c + asked(c) + 1, x))
     x = np.linspace(0, 1, 8, dtype=np.float32)
-    assert "while_each" not in str(phalanx.make_jaxpr(rows)(x[:, None])) + str(phalanx.make_jaxpr(called)(x))
-    (c, *_) = collectives(rows, shape(mesh, (8, 4), ("x",)))
+    large = phalanx.ShapeDtypeStruct((8, 8192), "float32")
+    assert "while_each" not in str(phalanx.make_jaxpr(rows)(large)) + str(phalanx.make_jaxpr(called)(x))
+    (c, *_) = collectives(rows, shape(mesh, (8, 8192), ("x",)))
     assert c.kind == "all-reduce" and c.bytes <= 2
     np.testing.assert_allclose(
         called(x), [functools.reduce(lambda c, _: c + np.sin(c) + 1 if c < 2 else c, range(3), v) for v in x]

@@ -20,6 +20,7 @@ import numpy as np
 from phalanx.core import dynamic
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
+from phalanx.core.dtypes import KeyDtype
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
 from phalanx.core.primitive import Roles, result_of
 from phalanx.engine import partitioner
@@ -46,8 +47,15 @@ class _Operation:
 
     @property
     def tensors(self) -> list[tuple[ShapedArray, Sequence]]:
-        """Types and names of the dimensions of all operands, then of all results."""
-        return [*zip(self.avals, self.roles.operands), *zip(self.results, self.roles.results)]
+        """Types and names of the dimensions of all operands, then of all results, as XLA has them."""
+        from phalanx.core.lowering import physical_aval
+
+        found: list[tuple[ShapedArray, Sequence]] = []
+        logical = [*zip(self.avals, self.roles.operands), *zip(self.results, self.roles.results)]
+        for i, (aval, names) in enumerate(logical):
+            physical = physical_aval(aval)  # the words of a random key are a dimension more
+            found.append((physical, [*names, *(("words", i, d) for d in range(physical.ndim - aval.ndim))]))
+        return found
 
     def rule(self) -> Any:
         """What Shardy reads: one factor for each name; those that are not parallel must be whole."""
@@ -72,7 +80,7 @@ class _Operation:
 
     def on(self, sizes: Sequence[tuple[int, ...]]) -> Jaxpr:
         """The program of the operation alone, on operands of these shapes."""
-        ins = [Var(aval.with_shape(shape)) for aval, shape in zip(self.avals, sizes, strict=True)]
+        ins = [Var(aval.with_shape(shape[: aval.ndim])) for aval, shape in zip(self.avals, sizes, strict=True)]
         primitive = self.eqn.primitive
         found = result_of(primitive, tuple([v.aval for v in ins]), self.eqn.params)
         outs = [Var(aval) for aval in (found if primitive.multiple else [found])]
@@ -85,7 +93,7 @@ _lock = threading.Lock()
 
 
 # Parameters that print as what they are; functions and other objects only print their names.
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, KeyDtype, np.generic, enum.Enum)
 
 
 def is_told_by_text(program: Jaxpr) -> bool:

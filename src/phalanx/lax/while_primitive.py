@@ -1,7 +1,7 @@
 """The primitives `while` and `while_each`, with every rule; and the emission of a StableHLO loop, which `scan` shares.
 
 Its length is not known, so that what has tangents runs the whole loop again and nothing is transposed. `loops.py` binds
-it. A `vmap` of a loop of scalars is `while_each`, which does not make devices wait for each other.
+it. A `vmap` of a loop of small values is `while_each`, which does not make devices wait for each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 from phalanx.core import effects as fx
 from phalanx.core.aval import aval_of
-from phalanx.core.dtypes import KeyDtype
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
@@ -203,7 +202,7 @@ class While(Primitive, name="while", multiple=True):
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple:
         mapped = [d is not None for d in dims]
-        if _is_of_scalars(params["body"], params["cond"]) and _ends_by_example(axis, mapped, **params):
+        if _is_small(params["body"], params["cond"]) and _ends_by_example(axis, mapped, **params):
             params |= {
                 name: _untyped(params[name]) for name in ("cond", "body")
             }  # The roles say how results are split.
@@ -282,9 +281,11 @@ class While(Primitive, name="while", multiple=True):
 
 while_p = While()
 
+_SMALL = 4096  # elements; weights that someone may have split have more
+
 
 class WhileEach(Primitive, name="while_each", multiple=True):
-    """Loops of scalars, one for each element: any[*e] each -> any[*e] each.
+    """Loops of small values, one for each element of the dimensions `e`: any[*e, *dims] each -> any[*e, *dims] each.
 
     What a `vmap` of `while` is where the condition is the example's own. The parameters are those of the one loop;
     `levels` says for each `vmap`, innermost first, which operands it maps, and their mapped dimensions stand in front.
@@ -299,12 +300,18 @@ class WhileEach(Primitive, name="while_each", multiple=True):
     def result(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> list:
         shape = tuple(reversed(_sizes([a.shape for a in avals], levels)))
         axes = joint_varying(avals)
-        return [a.with_shape(shape).with_varying(a.varying | axes) for a in body.out_avals]
+        return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body.out_avals]
 
     def roles(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> Roles:
         front = range(len(levels) - 1, -1, -1)
-        operands = [[n for n in front if levels[n][i]] for i in range(len(avals))]
-        return Roles(operands, [front for _ in body.outvars])
+        mapped = [[n for n in front if levels[n][i]] for i in range(len(avals))]
+        within = [[(i, d) for d in range(a.ndim - len(m))] for i, (a, m) in enumerate(zip(avals, mapped, strict=True))]
+        after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body.outvars)]
+        return Roles(
+            [[*front, *own] for front, own in zip(mapped, within, strict=True)],
+            [[*front, *own] for own in after],
+            whole={name for own in (*within, *after) for name in own},
+        )
 
     def lower(self, ctx: Any, *operands: Any, levels: tuple, **params: Any) -> list:
         def one_loop(axis: Axis, xs: Any, dims: Any) -> tuple:
@@ -353,16 +360,20 @@ while_each_p = WhileEach()
 
 
 @derivation
-def _is_of_scalars(body: Jaxpr, cond: Jaxpr) -> bool:
-    """Whether all that a loop reads and carries are plain scalars, and its text says all that it does."""
+def _is_small(body: Jaxpr, cond: Jaxpr) -> bool:
+    """Whether a loop reads and carries small values only, none of them split, and its text says all that it does.
+
+    Larger ones may be split themselves, over devices that then work on each example together.
+    """
     avals = [*cond.in_avals, *body.in_avals]
-    is_plain = all(a.shape == () and type(a.dtype) is not KeyDtype for a in avals)
+    is_small = all(not a.is_symbolic and a.size <= _SMALL for a in avals)
+    is_split = any(a.sharding is not None and a.sharding.spec.axes for a in avals)
     programs = (cond, body)
-    return is_plain and all(not (p.effects or named_axes(p)) and is_told_by_text(p) for p in programs)
+    return is_small and not is_split and all(not (p.effects or named_axes(p)) and is_told_by_text(p) for p in programs)
 
 
 def _untyped(program: Jaxpr) -> Jaxpr:
-    """A program of scalars whose types say nothing of Explicit axes."""
+    """A program of small values whose types say nothing of Explicit axes."""
     if all(a.sharding is None for a in (*program.in_avals, *program.out_avals)):
         return program
     return staged_for(program, [a.unsharded() for a in program.in_avals])

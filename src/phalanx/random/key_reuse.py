@@ -19,7 +19,7 @@ from phalanx.core.errors import KeyReuseError
 from phalanx.core.jaxpr import Eqn, Jaxpr, derivation, subprograms
 from phalanx.lax.branches import cond_p
 from phalanx.lax.scan_primitive import scan_p
-from phalanx.lax.while_primitive import while_p
+from phalanx.lax.while_primitive import while_each_p, while_p
 
 # By identity: the keys that have been used up and are still held, and what did it.
 _used: dict[int, tuple[weakref.ref, str]] = {}
@@ -107,7 +107,7 @@ def _equation_uses(eqn: Eqn) -> Uses:
         each = [program_uses(b) for b in params["branches"]]
         takes, passes = ([any(flags) for flags in zip(*kind, strict=True)] for kind in zip(*each, strict=True))
         return Uses([False, *takes], passes)
-    if eqn.primitive is while_p:
+    if eqn.primitive in (while_p, while_each_p):
         return _while_uses(eqn, program_uses(params["cond"]), program_uses(params["body"]))
     for program in subprograms(params):
         if len(program.invars) == len(keys) and len(program.outvars) == len(eqn.outvars):
