@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from tests.lax.structured_checks import Case, numbers
 
+from phalanx.lax.linalg.qr import geqrf_p
+
 R = numbers
 C = partial(numbers, dtype="complex128")
 
@@ -302,6 +304,7 @@ LINALG = [
          (R(0, 4), R(1, 4) + 4, R(2, 4), R(3, 4, 2)), peer=False),
     Case("tridiagonal_solve batch of complex", lambda m, dl, d, du, b: m.linalg.tridiagonal_solve(dl, d, du, b),
          (C(0, 2, 4), C(1, 2, 4) + 4, C(2, 2, 4), C(3, 2, 4, 2)), peer=False),
+    Case("geqrf", lambda m, x: tuple(geqrf_p(x)), (R(0, 2, 4, 3),), derivative=False, peer=False),
     Case("householder_product", lambda m, a, t: m.linalg.householder_product(a, t), (R(0, 2, 4, 3), R(1, 2, 3)),
          derivative=False),
     Case("ormqr", lambda m, a, t, c: m.linalg.ormqr(a, t, c), (R(0, 4, 3), R(1, 3), R(2, 4, 2)), fixed=(0, 1)),

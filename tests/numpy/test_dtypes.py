@@ -119,3 +119,25 @@ def test_an_array_of_weak_elements_is_not_weak():
     w = jnp.asarray(1)
     for make in (lambda w: jnp.array([w, w]), lambda w: jnp.asarray([[1.0], [w]]), lambda w: jnp.array((w + 1.0,))):
         assert w.weak_type and not make(w).weak_type and not phalanx.jit(make)(w).weak_type
+
+
+@pytest.mark.parametrize("name", "sum prod max min mean var std median ptp cumsum cumprod nansum log2 log10".split())
+def test_reductions_of_weak_operands_are_strong(name):
+    for x in (2.5, jnp.full(3, 2.5), 2):
+        assert not getattr(jnp, name)(x).weak_type
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "bfloat16"])
+def test_extremes_are_found_in_floats_with_and_without_infinities(dtype):
+    x = jnp.array([-3.0, 2.0, 1.0], dtype)
+    assert [float(f(x)) for f in (jnp.max, jnp.min, jnp.nanmax, jnp.nanmin, jnp.ptp)] == [2, -3, 2, -3, 5]
+    assert phalanx.lax.cummax(x).astype(float).tolist() == [-3, 2, 2]
+    assert phalanx.ops.segment_max(x, jnp.array([0, 0, 1])).astype(float).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("exponents", ["int8", "uint8", "int32", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "bool"])
+def test_ldexp_takes_all_integers(dtype, exponents):
+    x, n = jnp.array([1, -3, 2]).astype(dtype), jnp.array([0, 1, 3]).astype(exponents)
+    want = np.ldexp(np.asarray(x.astype("float32")), np.asarray(n.astype("int32")))
+    np.testing.assert_array_equal(jnp.ldexp(x, n).astype("float32"), want)

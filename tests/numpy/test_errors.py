@@ -99,6 +99,16 @@ MESSAGES = {
     "signature": (lambda: jnp.vectorize(lambda x: x, signature="n->n")(X),
         "vectorize, argument signature: expected a text such as '(m,n),(n)->(m)', got 'n->n'.\n"
         "  To mend: name the core dimensions of each argument and result in parentheses."),
+    "nothing": (lambda: jnp.zeros((3, 0))[0, jnp.array([0])],
+        "index expression: expected no index into a dimension of size 0, got an array.\n  To mend: check the size first."),
+    "ldexp": (lambda: jnp.ldexp(X, X),
+        "ldexp: expected integers as x2, got float32.\n  To mend: convert them with .astype."),
+    "packbits": (lambda: jnp.packbits(X),
+        "packbits: expected integers or booleans, got float32.\n  To mend: compare with 0."),
+    "nonzero": (lambda: jnp.nonzero(3),
+        "nonzero: expected an array of rank 1 or more, got a scalar.\n  To mend: use atleast_1d."),
+    "roots": (lambda: jnp.roots(jnp.eye(2)),
+        "roots: expected a vector of coefficients, got (2, 2).\n  To mend: ravel it, or map over rows."),
     "None": (lambda: jnp.sin(None),
         "sin: expected an array or a scalar, got None of type NoneType.\n  To mend: give the argument."),
 }  # fmt: skip

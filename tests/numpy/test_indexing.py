@@ -275,3 +275,15 @@ def test_negative_indices_that_do_not_wrap_are_out_of_bounds():
 def test_take_with_clip_moves_negative_indices_to_zero_as_numpy_does():
     x, i = np.arange(3.0), np.array([7, -1, -9, 1])
     assert jnp.take(x, i, mode="clip").tolist() == np.take(x, i, mode="clip").tolist()
+
+
+def test_nothing_is_taken_from_nothing():
+    x, none = jnp.zeros((0, 3)), jnp.zeros(0, int)
+    assert x[none].shape == (0, 3) and x[:, jnp.array([1])].shape == (0, 1) and jnp.take(x, none, 0).shape == (0, 3)
+    assert (
+        x.at[none].set(1).shape == x.at[jnp.array([0])].add(1).shape == jnp.take_along_axis(x, none[:, None], 0).shape
+    )
+    assert jnp.unique(x).shape == jnp.setdiff1d(none, none).shape == (0,) and jnp.linalg.inv(x[:, :0]).shape == (0, 0)
+    for read in (lambda: x[0], lambda: x[jnp.array([0])], lambda: jnp.take(x, jnp.array([1]), 0, mode="clip")):
+        with pytest.raises(IndexError):
+            read()

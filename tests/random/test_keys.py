@@ -212,3 +212,10 @@ def test_errors():
         "got u32[3].\n  To mend: pass key_data of such keys, or name their generator with impl.",
     )
     assert text(lambda: phalanx.lax.add(keys, keys))[1].startswith("lax.add: expected ")
+
+
+def test_keys_of_unsafe_rbg_are_drawn_as_in_jax():
+    peer = pytest.importorskip("jax")
+    for make in (lambda r, key: r.split(key, (2, 3)), lambda r, key: r.fold_in(key, 7)):
+        want = peer.random.key_data(make(peer.random, peer.random.key(5, impl="unsafe_rbg")))
+        np.testing.assert_array_equal(random.key_data(make(random, random.key(5, impl="unsafe_rbg"))), want)

@@ -8,6 +8,7 @@ JAX: a lattice in which Python scalars stand below the arrays of their kind.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from typing import Any, Final
 
@@ -497,6 +498,32 @@ def to_real_dtype(dtype: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
+def lowest(dtype: Any) -> Any:
+    """The least value of a dtype, the identity of the maximum; the least finite one where there is no infinity.
+
+    Examples:
+      >>> lowest(np.dtype(np.int8)), lowest(np.dtype(np.float32)), lowest(as_dtype("float8_e4m3fn"))
+      (-128, -inf, -448.0)
+    """
+    return _extreme(dtype, False, -math.inf, "min")
+
+
+def highest(dtype: Any) -> Any:
+    """The greatest value of a dtype, the identity of the minimum."""
+    return _extreme(dtype, True, math.inf, "max")
+
+
+@functools.cache
+def _extreme(dtype: Any, boolean: bool, infinity: float, name: str) -> Any:
+    if dtype == np.bool_:
+        return boolean
+    if issubdtype(dtype, np.integer):
+        return getattr(iinfo(dtype), name)
+    if issubdtype(dtype, np.floating) and float(dtype.type(infinity)) != infinity:
+        return float(getattr(finfo(dtype), name))
+    return infinity
+
+
 def itemsize_bits(dtype: Any) -> int:
     """Return the number of bits of one element.
 

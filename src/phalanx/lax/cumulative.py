@@ -6,7 +6,6 @@ as a logarithmic number of whole-array operations.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.engine.seat import Seat
 from phalanx.lax.broadcast import check_dims, dim_names, skip_batch
 from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, sub_p
-from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, declare, kind_of
+from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, declare
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
 from phalanx.lax.slicing import pad_p, slice_p
@@ -152,16 +151,6 @@ def cumulative(name: str, operation: Callable, kinds: Kinds, initial: Callable, 
                    operation=staticmethod(operation), initial=staticmethod(initial), **rules)  # fmt: skip
 
 
-def lowest(dtype: Any) -> Any:
-    """The neutral element of max."""
-    return dtypes.iinfo(dtype).min if kind_of(dtype) in ("signed", "unsigned") else -math.inf
-
-
-def highest(dtype: Any) -> Any:
-    """The neutral element of min."""
-    return dtypes.iinfo(dtype).max if kind_of(dtype) in ("signed", "unsigned") else math.inf
-
-
 def cumsum_transpose(self: Any, y_bar: Any, x: Any, *, dim: int, reverse: bool) -> tuple:
     """Sums from the other end."""
     return (self(y_bar, dim=dim, reverse=not reverse),)
@@ -169,9 +158,9 @@ def cumsum_transpose(self: Any, y_bar: Any, x: Any, *, dim: int, reverse: bool) 
 
 cumsum_p = cumulative("cumsum", add_p, NUMBER, lambda dtype: 0, jvp=LINEAR, transpose=cumsum_transpose)
 cumprod_p = cumulative("cumprod", mul_p, NUMBER, lambda dtype: 1)
-cummax_p = cumulative("cummax", max_p, ORDERED, lowest)
-cummin_p = cumulative("cummin", min_p, ORDERED, highest)
-cumlogsumexp_p = cumulative("cumlogsumexp", log_add, FLOATING, lowest)
+cummax_p = cumulative("cummax", max_p, ORDERED, dtypes.lowest)
+cummin_p = cumulative("cummin", min_p, ORDERED, dtypes.highest)
+cumlogsumexp_p = cumulative("cumlogsumexp", log_add, FLOATING, dtypes.lowest)
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:

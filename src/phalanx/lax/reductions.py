@@ -71,22 +71,6 @@ class Reduction(Primitive):
         return self(x, dims=dims), batch_of_kept(dims, b)
 
 
-def lowest(dtype: Any) -> Any:
-    """The neutral element of max."""
-    kind = kind_of(dtype)
-    if kind == "bool":
-        return False
-    return dtypes.iinfo(dtype).min if kind in ("signed", "unsigned") else -math.inf
-
-
-def highest(dtype: Any) -> Any:
-    """The neutral element of min."""
-    kind = kind_of(dtype)
-    if kind == "bool":
-        return True
-    return dtypes.iinfo(dtype).max if kind in ("signed", "unsigned") else math.inf
-
-
 def extreme_jvp(self: Primitive, primals: Sequence, tangents: Sequence, *, dims: tuple) -> tuple:
     """The mean of the tangents of all elements that attain the extreme."""
     (x,), (t,) = primals, tangents
@@ -138,8 +122,8 @@ def all_bits(dtype: Any) -> Any:
 
 #                             name          StableHLO op    dtypes   pieces  neutral element   derivative
 reduce_prod_p = reduction("reduce_prod", hlo.MulOp, NUMBER, "prod", lambda dtype: 1, product_jvp)
-reduce_max_p = reduction("reduce_max", hlo.MaxOp, ORDERED, "max", lowest, extreme_jvp)
-reduce_min_p = reduction("reduce_min", hlo.MinOp, ORDERED, "min", highest, extreme_jvp)
+reduce_max_p = reduction("reduce_max", hlo.MaxOp, ORDERED, "max", dtypes.lowest, extreme_jvp)
+reduce_min_p = reduction("reduce_min", hlo.MinOp, ORDERED, "min", dtypes.highest, extreme_jvp)
 reduce_and_p = reduction("reduce_and", hlo.AndOp, BITS, "and", all_bits, ZERO)
 reduce_or_p = reduction("reduce_or", hlo.OrOp, BITS, "or", lambda dtype: 0, ZERO)
 reduce_xor_p = reduction("reduce_xor", hlo.XorOp, BITS, None, lambda dtype: 0, ZERO)
@@ -173,7 +157,7 @@ class ArgExtreme(Primitive):
         aval = ctx.avals_in[0].strengthened()
         counts = aval.with_dtype(dtype)
         value, index = ShapedArray((), aval.dtype), ShapedArray((), dtype)
-        start = lowest(aval.dtype) if self.is_max else highest(aval.dtype)
+        start = dtypes.lowest(aval.dtype) if self.is_max else dtypes.highest(aval.dtype)
         initial = [ctx.constant(np.asarray(start).astype(aval.dtype), value), ctx.constant(0, index)]
         out = ctx.aval_out
         types = [ctx.type(out.with_dtype(aval.dtype)), ctx.type(out)]
@@ -334,9 +318,9 @@ def monoid_of(program: Jaxpr) -> str | None:
 
 # For each reducing operation: the primitive that does it, and the neutral element.
 _monoids = {
-    "add": (reduce_sum_p, lambda dtype: 0), "mul": (reduce_prod_p, lambda dtype: 1), "max": (reduce_max_p, lowest),
-    "min": (reduce_min_p, highest), "and": (reduce_and_p, all_bits), "or": (reduce_or_p, lambda dtype: 0),
-    "xor": (reduce_xor_p, lambda dtype: 0),
+    "add": (reduce_sum_p, lambda dtype: 0), "mul": (reduce_prod_p, lambda dtype: 1),
+    "max": (reduce_max_p, dtypes.lowest), "min": (reduce_min_p, dtypes.highest), "and": (reduce_and_p, all_bits),
+    "or": (reduce_or_p, lambda dtype: 0), "xor": (reduce_xor_p, lambda dtype: 0),
 }  # fmt: skip
 
 

@@ -89,20 +89,6 @@ def _mapped_window(window: dict, b: int) -> dict:
     return {name: (*v[:b], plain.get(name, 1), *v[b:]) for name, v in window.items()}
 
 
-def lowest(dtype: Any) -> Any:
-    """The least value of a dtype: the identity of the maximum."""
-    if dtypes.issubdtype(dtype, np.inexact):
-        return -np.inf
-    return False if dtype == BOOL else dtypes.iinfo(dtype).min
-
-
-def highest(dtype: Any) -> Any:
-    """The greatest value of a dtype: the identity of the minimum."""
-    if dtypes.issubdtype(dtype, np.inexact):
-        return np.inf
-    return True if dtype == BOOL else dtypes.iinfo(dtype).max
-
-
 class _ReduceWindowMonoid(Primitive):
     operation: Any = None
     pair: Callable  # the same on arrays
@@ -173,14 +159,14 @@ class _ReduceWindowExtremum(_ReduceWindowMonoid):
 class ReduceWindowMax(_ReduceWindowExtremum, name="reduce_window_max"):
     """The maximum of each window of `x`."""
 
-    operation, identity, comparison = hlo.MaxOp, lowest, "GE"
+    operation, identity, comparison = hlo.MaxOp, dtypes.lowest, "GE"
     pair = max_p
 
 
 class ReduceWindowMin(_ReduceWindowExtremum, name="reduce_window_min"):
     """The minimum of each window of `x`."""
 
-    operation, identity, comparison = hlo.MinOp, highest, "LE"
+    operation, identity, comparison = hlo.MinOp, dtypes.highest, "LE"
     pair = min_p
 
 
@@ -224,7 +210,7 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
     def lower(self, ctx, t, x, *, comparison, **window):
         t_aval, x_aval = ctx.avals_in
         out = ctx.aval_out
-        worst = lowest(x_aval.dtype) if comparison == "GE" else highest(x_aval.dtype)
+        worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
         scalars = [ShapedArray((), x_aval.dtype), ShapedArray((), t_aval.dtype)]
         inits = [ctx.constant(np.asarray(v).astype(a.dtype), a) for v, a in zip((worst, 0), scalars, strict=True)]
         types = [ctx.type(out.update(dtype=x_aval.dtype)), ctx.type(out)]
@@ -296,7 +282,7 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
         shape = x_aval.shape
         if any(pad != (0, 0) for pad in pads):
             # XLA would pad with the initial value of the sum, which may win against elements: pad with what never does.
-            worst = lowest(x_aval.dtype) if comparison == "GE" else highest(x_aval.dtype)
+            worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
             low, high = zip(*pads, strict=True)
             x = hlo.pad(x, ctx.constant(np.asarray(worst).astype(x_aval.dtype), x_scalar), low, high, [0] * len(low))
             shape = tuple([n + lo + hi for n, (lo, hi) in zip(shape, pads, strict=True)])
@@ -407,8 +393,8 @@ def _tangent_program(program: Any) -> Any:
 
 _MONOIDS = {
     "add": (reduce_window_sum_p, _no_sum),
-    "max": (reduce_window_max_p, lowest),
-    "min": (reduce_window_min_p, highest),
+    "max": (reduce_window_max_p, dtypes.lowest),
+    "min": (reduce_window_min_p, dtypes.highest),
 }
 
 

@@ -535,15 +535,16 @@ def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: boo
             if type(n) is int and not -n <= e < n:
                 out_of_bounds = True
             if type(n) is int or mode == "clip":
-                e = indexing.clamped(e, n)
+                e = indexing.clamped(e, n) if n != 0 else 0
             elif e < 0:  # one out of bounds stays so: the scatter drops it
                 e = n + e
         items.append((e, dim))
         dim += 1
     if not has_arrays:
         return _plan_static(shape, items, mode, out_of_bounds, is_sorted, unique)
-    if out_of_bounds and mode not in ("clip", "promise_in_bounds"):
-        result, added, _, _ = _result_layout(shape, items, entries, indexing.are_together(key))
+    result, added, _, _ = _result_layout(shape, items, entries, indexing.are_together(key))
+    nothing = any(type(shape[d]) is int and shape[d] == 0 for e, d in items if indexing.is_array(e))
+    if nothing or (out_of_bounds and mode not in ("clip", "promise_in_bounds")):
         return Unchanged(result, added)
     return _plan_scatter(shape, items, entries, mode, is_sorted, unique, indexing.are_together(key))
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
+from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
-from phalanx.core.errors import ArgumentError
+from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.operands import canonical_axis, cast, operand
 from phalanx.numpy.shapes import moveaxis, ravel
@@ -32,7 +33,10 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
       >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1], dtype=bool)).tolist()
       [5]
     """
-    x = to_bool(operand(a, "packbits"))
+    x = operand(a, "packbits")
+    if not dtypes.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
+        raise DTypeError("packbits", expected="integers or booleans", got=str(x.dtype), mend="compare with 0")
+    x = to_bool(x)
     shifts = _order(bitorder, "packbits")
     if axis is None:
         x, axis = ravel(x), 0
@@ -56,7 +60,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     """
     x = operand(a, "unpackbits")
     if x.dtype != _UINT8:
-        raise ArgumentError("unpackbits", expected="an array of uint8", got=str(x.dtype), mend="convert it")
+        raise DTypeError("unpackbits", expected="an array of uint8", got=str(x.dtype), mend="convert it")
     shifts = _order(bitorder, "unpackbits")
     if axis is None:
         x, axis = ravel(x), 0

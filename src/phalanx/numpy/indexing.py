@@ -16,7 +16,7 @@ from phalanx import lax
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
-from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
+from phalanx.numpy.index_expression import IndexingError, Integers, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import broadcast_shapes
 from phalanx.symbolic import is_symbolic, max_dim, min_dim
 
@@ -256,8 +256,32 @@ class GatherPlan:
             x = self.view(x)
         indices = index_vectors(arrays, self.sizes, self.known, self.batch_shape)
         options = dict(self.options)
-        y = lax.gather(x, indices, self.numbers, self.slice_sizes, **options)
+        y = gathered(x, indices, self.numbers, self.slice_sizes, **options)
         return lax.expand_dims(y, self.added) if self.added else y
+
+
+def gathered(x: Any, indices: Any, numbers: Any, slice_sizes: tuple, **options: Any) -> Any:
+    """`lax.gather` where windows may lie along dimensions of size 0, of which nothing can be taken but nothing.
+
+    Raises:
+      IndexingError: something is taken from them.
+    """
+    empty = [d for d, (n, size) in enumerate(zip(x.shape, slice_sizes)) if type(n) is int and n < size]
+    if not empty:
+        return lax.gather(x, indices, numbers, slice_sizes, **options)
+    rank = len(numbers.offset_dims) + indices.ndim - 1
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    window, batch = iter(n for d, n in enumerate(slice_sizes) if d not in gone), iter(indices.shape[:-1])
+    shape = tuple(next(window if i in numbers.offset_dims else batch) for i in range(rank))
+    if 0 not in shape:
+        raise _nothing_to_take("an array")
+    return lax.full(shape, 0, x.dtype)
+
+
+def _nothing_to_take(index: Any) -> IndexingError:
+    return IndexingError(
+        "index expression", expected="no index into a dimension of size 0", got=index, mend="check the size first"
+    )
 
 
 def index_vectors(arrays: Sequence[Any], sizes: tuple, known: tuple, batch_shape: tuple) -> Any:
@@ -453,6 +477,8 @@ def clamped(i: int, n: Any) -> Any:
     """A static index counted from 0; one out of bounds means the nearest element."""
     if type(n) is not int:
         return max_dim(0, min_dim(i, n - 1)) if i >= 0 else max_dim(0, n + i)
+    if not n:
+        raise _nothing_to_take(i)
     i = i + n if i < 0 else i
     return 0 if i < 0 else n - 1 if i >= n and n else i
 

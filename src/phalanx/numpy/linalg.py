@@ -18,6 +18,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax import linalg as decompositions
+from phalanx.lax.linalg.qr import geqrf_p
 from phalanx.numpy import contraction, ufuncs
 from phalanx.numpy.contraction import cross as _cross
 from phalanx.numpy.contraction import matmul as _matmul
@@ -32,7 +33,7 @@ from phalanx.numpy.reductions import prod as _prod
 from phalanx.numpy.reductions import sum as _sum
 from phalanx.numpy.shapes import diagonal as _diagonal
 from phalanx.numpy.shapes import matrix_transpose as _matrix_transpose
-from phalanx.numpy.shapes import moveaxis, reshape
+from phalanx.numpy.shapes import moveaxis, reshape, tril
 from phalanx.numpy.shapes import trace as _trace
 from phalanx.symbolic import max_dim
 
@@ -178,7 +179,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
     Args:
       a: the matrices.
-      mode: `"reduced"`, `"complete"`, `"r"` for R alone, or `"full"`.
+      mode: `"reduced"` (also called `"full"`), `"complete"`, `"r"` for R alone, or `"raw"` for the Householder vectors
+        below R, transposed, and their factors.
 
     Raises:
       ArgumentError: there is no such mode.
@@ -187,16 +189,20 @@ def qr(a: Any, mode: str = "reduced") -> Any:
       >>> abs(jnp.linalg.qr(jnp.array([[3.0], [4.0]])).R[0, 0]).item()
       5.0
     """
-    if mode not in ("reduced", "complete", "r", "full"):
-        raise ArgumentError("linalg.qr, argument mode", expected="'reduced', 'complete', 'r' or 'full'", got=repr(mode),
-                            mend="use one")  # fmt: skip
+    if mode not in ("reduced", "complete", "r", "raw", "full"):
+        raise ArgumentError("linalg.qr, argument mode", expected="'reduced', 'complete', 'r', 'raw' or 'full'",
+                            got=repr(mode), mend="use one")  # fmt: skip
     q, r = _qr(a, mode)
     return r if mode == "r" else QRResult(q, r)
 
 
 @_static
 def _qr(a: Any, mode: str) -> tuple:
-    return tuple(decompositions.qr(_matrix(a, "qr"), full_matrices=mode in ("complete", "full")))
+    x = _matrix(a, "qr")
+    if mode == "raw":
+        packed, factors = geqrf_p(x)
+        return _matrix_transpose(packed), factors
+    return tuple(decompositions.qr(x, full_matrices=mode == "complete"))
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
@@ -263,27 +269,61 @@ def eigvals(a: Any) -> Any:
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign and the logarithm of the magnitude of determinants.
 
+    Args:
+      a: the matrices.
+      method: the decomposition to read them from, `"lu"` (the default) or `"qr"`.
+
+    Raises:
+      ArgumentError: there is no such method.
+
     Examples:
       >>> jnp.linalg.slogdet(jnp.array([[1.0]])).logabsdet.item()
       0.0
     """
-    return SlogdetResult(*_slogdet(a))
+    if method not in (None, "lu", "qr"):
+        raise ArgumentError(
+            "linalg.slogdet, argument method", expected="'lu' or 'qr'", got=repr(method), mend="use one"
+        )
+    return SlogdetResult(*_slogdet(a, method or "lu"))
 
 
-@eager_program
-def _slogdet(a: Any) -> tuple:
+@eager_program(static_argnames=("method",))
+def _slogdet(a: Any, method: str) -> tuple:
     x = _matrix(a, "slogdet", square=True)
-    factors, pivots, _ = decompositions.lu(x)
-    d = _diagonal(factors, 0, -2, -1)
+    if method == "qr":
+        return _slogdet_by_qr(x)
+    triangles, pivots, _ = decompositions.lu(x)
     swaps = lax.reduce_sum(
         cast(pivots != lax.iota(np.dtype(np.int32), pivots.shape[-1]), np.dtype(np.int32)), (pivots.ndim - 1,)
     )
-    odd = cast(swaps % 2, x.dtype)
-    if x.dtype.kind == "c":
-        sign = _prod(d / cast(ufuncs.absolute(d), x.dtype), axis=-1) * (1 - 2 * odd)
-    else:
-        sign = _prod(ufuncs.sign(d), axis=-1) * (1 - 2 * odd)
-    return sign, _sum(ufuncs.log(ufuncs.absolute(d)), axis=-1)
+    return _signed_log(_diagonal(triangles, 0, -2, -1), 1 - 2 * cast(swaps % 2, x.dtype))
+
+
+def _signed_log(d: Any, turn: Any) -> tuple:
+    sign = d / cast(ufuncs.absolute(d), d.dtype) if d.dtype.kind == "c" else ufuncs.sign(d)
+    return _prod(sign, axis=-1) * turn, _sum(ufuncs.log(ufuncs.absolute(d)), axis=-1)
+
+
+def _slogdet_by_qr(x: Any) -> tuple:
+    from phalanx.transforms import custom_jvp
+
+    @custom_jvp
+    def slogdet(x: Any) -> tuple:
+        packed, factors = geqrf_p(x)
+        # A reflection I - tau v v^H, where v begins with 1, has the determinant 1 - tau |v|^2.
+        lengths = 1 + _sum(_squares(tril(packed, -1)), axis=-2)
+        return _signed_log(_diagonal(packed, 0, -2, -1), _prod(1 - factors * cast(lengths, x.dtype), axis=-1))
+
+    @slogdet.defjvp
+    def slogdet_jvp(primals: tuple, tangents: tuple) -> tuple:
+        (x,), (x_dot,) = primals, tangents
+        sign, log = slogdet(x)
+        log_dot = _trace(solve(x, x_dot), 0, -2, -1)
+        if x.dtype.kind != "c":
+            return (sign, log), (sign * 0, log_dot)
+        return (sign, log), (sign * lax.complex(lax.imag(log_dot) * 0, lax.imag(log_dot)), lax.real(log_dot))
+
+    return slogdet(x)
 
 
 @eager_program
@@ -391,6 +431,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     raise ArgumentError("linalg.norm, argument axis", expected="one axis or two", got=axis, mend="ravel the array")
 
 
+def _largest(magnitudes: Any, axis: Any, keepdims: bool = False) -> Any:
+    """The largest of what is nowhere negative: 0 for none."""
+    return _max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
+
+
 def _squares(x: Any) -> Any:
     return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if x.dtype.kind == "c" else lax.square(x)
 
@@ -407,7 +452,7 @@ def _vector_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
             "linalg.norm, argument ord", expected="a number for vectors", got=repr(ord), mend="leave it out"
         )
     if ord == np.inf:
-        return _max(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
+        return _largest(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
     if ord == -np.inf:
         return _min(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
     if ord == 0:
@@ -424,14 +469,14 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
         return _length(x, axes, keepdims)
     if ord in ("nuc", 2, -2):
         s = svd(moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        out = _sum(s, axis=-1) if ord == "nuc" else (_max if ord == 2 else _min)(s, axis=-1)
+        out = _sum(s, axis=-1) if ord == "nuc" else (_largest if ord == 2 else _min)(s, axis=-1)
         return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
     if ord not in (1, -1, np.inf, -np.inf):
         raise ArgumentError("linalg.norm, argument ord", expected="None, 'fro', 'nuc', 1, 2, inf or their negatives",
                             got=repr(ord), mend="use one")  # fmt: skip
     first, second = (row, column) if abs(ord) == 1 else (column, row)
     sums = _sum(ufuncs.absolute(x), axis=first, keepdims=True)
-    out = (_max if ord > 0 else _min)(sums, axis=second, keepdims=True)
+    out = (_largest if ord > 0 else _min)(sums, axis=second, keepdims=True)
     return out if keepdims else lax.squeeze(out, tuple(sorted(axes)))
 
 
@@ -519,6 +564,8 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
       [[0.5]]
     """
     x = _matrix(a, "pinv")
+    if rtol is not None and rcond is not None:
+        raise ArgumentError("linalg.pinv", expected="rtol or its older name rcond", got="both", mend="give one")
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = 10.0 * max_dim(*x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)

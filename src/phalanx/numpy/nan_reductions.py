@@ -34,7 +34,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
     refuse_out(out, name)
     x, nan = _prepared(a, name)
     largest = name == "nanmax"
-    reduce, neutral = (reductions.max, reductions.lowest) if largest else (reductions.min, reductions.highest)
+    reduce, neutral = (reductions.max, dtypes.lowest) if largest else (reductions.min, dtypes.highest)
     if where is not None and initial is None:
         initial = neutral(x.dtype)
     y = reduce(_filled(x, nan, neutral(x.dtype)), axis, keepdims=keepdims, initial=initial, where=where)
@@ -183,9 +183,7 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = N
 def _arg(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None) -> Any:
     refuse_out(out, name)
     x, nan = _prepared(a, name)
-    find, fill = (
-        (reductions.argmax, reductions.lowest) if name == "nanargmax" else (reductions.argmin, reductions.highest)
-    )
+    find, fill = (reductions.argmax, dtypes.lowest) if name == "nanargmax" else (reductions.argmin, dtypes.highest)
     y = find(_filled(x, nan, fill(x.dtype)), axis, keepdims=keepdims)
     if nan is None:
         return y

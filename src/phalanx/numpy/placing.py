@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import placement
+from phalanx.core import dtypes, placement
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.lax.explicit import placed
-from phalanx.numpy.operands import as_array
+from phalanx.numpy.operands import as_array, cast
 from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 
 
@@ -34,8 +34,8 @@ def place(x: Any, where: Any) -> Any:
 @eager_program(static_argnames=("shape", "value", "dtype", "weak"))
 def filled(shape: tuple, value: Any, dtype: Any, weak: bool) -> Any:
     """One value everywhere, in one operation."""
-    if not weak:
-        return lax.full(shape, value, dtype)
+    if not weak or dtypes.scalar_dtype(type(value)) != dtype:
+        return cast(lax.full(shape, value, dtype), dtype, weak)
     return lax.broadcast_in_dim(value, shape, ()) if shape else as_array(value)
 
 

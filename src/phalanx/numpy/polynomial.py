@@ -19,8 +19,11 @@ from phalanx.numpy.shapes import atleast_1d, diag
 from phalanx.symbolic import is_symbolic
 
 
-def _vector(x: Any, name: str) -> Any:
-    return atleast_1d(array(x) if isinstance(x, list | tuple) else operand(x, name))
+def _vector(x: Any, name: str, max_rank: int = 1) -> Any:
+    x = atleast_1d(array(x) if isinstance(x, list | tuple) else operand(x, name))
+    if x.ndim > max_rank:
+        raise ShapeError(name, expected="a vector of coefficients", got=x.shape, mend="ravel it, or map over rows")
+    return x
 
 
 @eager_program(static_argnames=("unroll",))
@@ -47,7 +50,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
       >>> jnp.polyval(jnp.array([1, 2, 3]), 2).item()
       11
     """
-    return _horner(_vector(p, "polyval"), operand(x, "polyval"), unroll)
+    return _horner(_vector(p, "polyval", 64), operand(x, "polyval"), unroll)
 
 
 @eager_program
@@ -189,7 +192,7 @@ def poly(seq_of_zeros: Any) -> Any:
       >>> jnp.poly(jnp.array([1.0, 2.0])).tolist()
       [1.0, -3.0, 2.0]
     """
-    (x,) = promote_inexact("poly", _vector(seq_of_zeros, "poly"))
+    (x,) = promote_inexact("poly", _vector(seq_of_zeros, "poly", 2))
     if x.ndim == 2:
         from phalanx.numpy.linalg import eigvals
 
@@ -273,7 +276,7 @@ def polyfit(
 
     if deg < 0:
         raise ArgumentError("polyfit, argument deg", expected="a number >= 0", got=deg, mend="give 0 or more")
-    x, y = promote_inexact("polyfit", _vector(x, "polyfit"), _vector(y, "polyfit"))
+    x, y = promote_inexact("polyfit", _vector(x, "polyfit"), _vector(y, "polyfit", 2))
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or not x.shape[0]:
         raise ShapeError(
             "polyfit", expected="vectors of one length, not empty", got=f"{x.shape} and {y.shape}", mend="ravel"

@@ -82,7 +82,7 @@ def _reduce(
     elif promote and own.kind in "biu":
         wide = np.dtype(np.uint64 if own.kind == "u" else np.int64)
         wide = dtypes.canonicalize_dtype(wide)
-        x = cast(x, wide, getattr(x, "weak_type", False)) if wide.itemsize > own.itemsize or own.kind == "b" else x
+        x = cast(x, wide) if wide.itemsize > own.itemsize or own.kind == "b" else x
     result = x.dtype
     if combine is not None and is_half(result) and name in ("sum", "prod"):
         x = cast(x, _FLOAT32)
@@ -97,7 +97,7 @@ def _reduce(
         y = with_dims(y, x.shape, axes)
     if initial is not None:
         y = combine(y, cast(initial, y.dtype) if hasattr(initial, "dtype") else scalar_of(initial, y.dtype))
-    return y if y.dtype == result else cast(y, result)
+    return cast(y, result)
 
 
 def _refuse_empty(name: str, shape: tuple, axes: tuple) -> None:
@@ -107,20 +107,6 @@ def _refuse_empty(name: str, shape: tuple, axes: tuple) -> None:
                 name, expected="at least one element along the reduced dimensions", got=f"an array of shape {shape}",
                 mend="give initial=, the result for no elements",
             )  # fmt: skip
-
-
-def lowest(dtype: Any) -> Any:
-    """The neutral element of max."""
-    if dtype.kind == "b":
-        return False
-    return -np.inf if dtypes.issubdtype(dtype, np.inexact) else dtypes.iinfo(dtype).min
-
-
-def highest(dtype: Any) -> Any:
-    """The neutral element of min."""
-    if dtype.kind == "b":
-        return True
-    return np.inf if dtypes.issubdtype(dtype, np.inexact) else dtypes.iinfo(dtype).max
 
 
 @_static
@@ -181,7 +167,9 @@ def max(
       [5, 4]
     """
     _want_initial("max", where, initial)
-    return _reduce("max", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_max), lowest, lax.max)
+    return _reduce(
+        "max", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_max), dtypes.lowest, lax.max
+    )
 
 
 @_static
@@ -199,7 +187,9 @@ def min(
       [1, 3]
     """
     _want_initial("min", where, initial)
-    return _reduce("min", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_min), highest, lax.min)
+    return _reduce(
+        "min", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_min), dtypes.highest, lax.min
+    )
 
 
 amax, amin = max, min
@@ -289,8 +279,7 @@ def mean(
     axis, names = apart(axis)
     axes = canonical_axes(axis, x.ndim, "mean")
     compute, result = _inexact_result(x, dtype, "mean")
-    weak = getattr(x, "weak_type", False) and dtype is None
-    x = cast(x, compute, weak) if x.dtype != compute else x
+    x = cast(x, compute) if x.dtype != compute else x
     n = _counted(where, x.shape, axes, compute, keepdims, "mean")
     total = sum(x, axis=axes, keepdims=keepdims, where=where)
     y = lax.psum(total, names) / lax.psum(n, names) if names else total / n
@@ -498,7 +487,8 @@ def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: C
     elif x.dtype.kind == "b" or (x.dtype.kind in "iu" and promote):
         wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
-    return op(x, axis=axis)
+    y = op(x, axis=axis)
+    return cast(y, y.dtype)
 
 
 @_static

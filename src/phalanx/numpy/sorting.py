@@ -112,7 +112,10 @@ def sort_complex(a: Any) -> Any:
       [(1+0j), (2+0j)]
     """
     x = sort(operand(a, "sort_complex"), 0 if np.ndim(a) == 1 else -1)
-    return x if x.dtype.kind == "c" else cast(x, dtypes.result_type(x, np.complex64))
+    wide = dtypes.to_inexact_dtype(x.dtype)
+    if wide.kind == "c":
+        return x
+    return cast(x, np.dtype(np.complex128 if wide == np.float64 else np.complex64))
 
 
 @eager_program(static_argnames=("axis",))

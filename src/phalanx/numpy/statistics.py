@@ -158,6 +158,7 @@ def _quantile(
         | (q_wide > 1)
     )
     y = where(bad, np.nan, y)
+    y = cast(y, y.dtype)
     return with_kept(y, q.ndim, dims, axes) if keepdims else y
 
 

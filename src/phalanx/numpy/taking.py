@@ -101,7 +101,7 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
         indices, mode = remainder(indices, n), "promise_in_bounds"
     elif mode == "clip":  # as in NumPy, negative ones do not count from the end then
         indices = lax.max(indices, np.zeros((), indices.dtype)[()])
-    from phalanx.numpy.indexing import READ_MODES, index_vectors
+    from phalanx.numpy.indexing import READ_MODES, gathered, index_vectors
 
     batch = indices.shape
     vectors = index_vectors([indices], (n,), (False,), batch)
@@ -113,7 +113,7 @@ def _take(a: Any, indices: Any, axis: int | None, mode: Any, unique: bool, is_so
     )  # fmt: skip
     sizes = tuple(1 if i == axis else d for i, d in enumerate(a.shape))
     options = {"fill_value": fill_value} if mode in (None, "fill") else {}
-    return lax.gather(
+    return gathered(
         a, vectors, numbers, sizes, unique_indices=unique, indices_are_sorted=is_sorted,
         mode=READ_MODES["fill" if mode is None else mode], **options,
     )  # fmt: skip
@@ -152,7 +152,7 @@ def take_along_axis(
 @eager_program(static_argnames=("axis", "mode", "fill_value"))
 def _take_along_axis(arr: Any, indices: Any, axis: int | None, mode: Any, fill_value: Any) -> Any:
     x, indices, axis = _along(arr, indices, axis, "take_along_axis")
-    from phalanx.numpy.indexing import READ_MODES, normalized
+    from phalanx.numpy.indexing import READ_MODES, gathered, normalized
 
     n = x.shape[axis]
     indices = normalized(indices, n, False)
@@ -171,7 +171,7 @@ def _take_along_axis(arr: Any, indices: Any, axis: int | None, mode: Any, fill_v
     )  # fmt: skip
     mode = "fill" if mode is None else mode
     options = {"fill_value": fill_value} if mode == "fill" else {}
-    return lax.gather(x, vectors, numbers, (1,) * rank, mode=READ_MODES.get(mode, mode), **options)
+    return gathered(x, vectors, numbers, (1,) * rank, mode=READ_MODES.get(mode, mode), **options)
 
 
 def _along(arr: Any, indices: Any, axis: int | None, name: str) -> tuple:
@@ -322,7 +322,8 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
       [1, 3]
     """
     x = host_operand(np.asarray(a) if isinstance(a, list | tuple) else a, "nonzero")
-    x = x.reshape(1) if x.ndim == 0 else x
+    if not x.ndim:
+        raise ShapeError("nonzero", expected="an array of rank 1 or more", got="a scalar", mend="use atleast_1d")
     if size is None:
         index_dtype = dtypes.canonicalize_dtype(np.int64)
         return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))

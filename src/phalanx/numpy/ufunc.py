@@ -68,12 +68,15 @@ class Rule:
       classes: the classes of dtypes it takes.
       compute: from the promoted dtype to the one it computes in.
       functions: the primitive or function for a class of dtypes, `""` for the classes not named.
+      strong: whether the result has a strong type even where all operands are weak.
     """
 
-    __slots__ = ("classes", "compute", "functions", "name")
+    __slots__ = ("classes", "compute", "functions", "name", "strong")
 
-    def __init__(self, name: str, classes: str, compute: Callable, functions: Mapping[str, Callable]):
-        self.name, self.classes, self.compute, self.functions = name, classes, compute, functions
+    def __init__(
+        self, name: str, classes: str, compute: Callable, functions: Mapping[str, Callable], strong: bool = False
+    ):
+        self.name, self.classes, self.compute, self.functions, self.strong = name, classes, compute, functions, strong
 
     def choose(self, dtype: Any) -> tuple[Callable, Any]:
         """The function for a promoted dtype, and the dtype it computes in.
@@ -136,21 +139,21 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
     steps = tuple(_step(k, to, weak, shape, direct) for k in kinds)
     arrays = tuple(s if type(s) is _Step else None for s in steps)
     if weak and not direct:
-        function = functools.partial(_weakly, function)
+        function = functools.partial(_typed, function, not rule.strong)
     if not direct or any(arrays):
         function = functools.partial(_follow, _Plan(function, arrays))
     # Python scalars are converted outside of the program, which gets them as NumPy ones.
     return _with_scalars(function, tuple(None if type(s) is _Step else s for s in steps))
 
 
-def _weakly(function: Callable, *xs: Any) -> Any:
-    """A composite function on weak operands, whose result would take a strong type from its constants."""
+def _typed(function: Callable, weak: bool, *xs: Any) -> Any:
+    """A composite function on weak operands; the type of its result would hang on its constants."""
     out = function(*xs)
-    return tuple(map(_weakened, out)) if type(out) is tuple else _weakened(out)
+    return tuple(_as_weak(y, weak) for y in out) if type(out) is tuple else _as_weak(out, weak)
 
 
-def _weakened(x: Any) -> Any:
-    return x if x.dtype == np.bool_ else cast(x, x.dtype, weak=True)
+def _as_weak(x: Any, weak: bool) -> Any:
+    return x if x.dtype == np.bool_ else cast(x, x.dtype, weak)
 
 
 def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:

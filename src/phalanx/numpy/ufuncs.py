@@ -14,9 +14,10 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import DTypeError
 from phalanx.numpy import bodies
-from phalanx.numpy.operands import operand, promote_inexact
-from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, inexact, same, unary
+from phalanx.numpy.operands import cast, operand, promote_inexact
+from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, class_of, inexact, same, unary
 
 _DOC = """{doc}
 
@@ -33,6 +34,8 @@ _DOC = """{doc}
       >>> jnp.{name}({example}).tolist()
       {result}
     """
+# As in JAX; it decides what these give together with a narrower array.
+_STRONG = {"log2", "log10", "spacing"}
 _CLASSES = {"b": "bool", "i": "integer", "f": "floating", "c": "complex", "x": "random keys"}
 
 
@@ -52,13 +55,17 @@ def _finish(function: Callable, doc: str, example: str, result: str) -> Callable
 def _unary(
     name: str, classes: str, compute: Callable, function: Any, doc: str, example: str, result: str, **by_class: Any
 ) -> Any:
-    return _finish(unary(Rule(name, classes, compute, {"": function, **by_class})), doc, example, result)
+    return _finish(
+        unary(Rule(name, classes, compute, {"": function, **by_class}, name in _STRONG)), doc, example, result
+    )
 
 
 def _binary(
     name: str, classes: str, compute: Callable, function: Any, doc: str, example: str, result: str, **by_class: Any
 ) -> Any:
-    return _finish(binary(Rule(name, classes, compute, {"": function, **by_class})), doc, example, result)
+    return _finish(
+        binary(Rule(name, classes, compute, {"": function, **by_class}, name in _STRONG)), doc, example, result
+    )
 
 
 _p, _b = lax, bodies
@@ -257,16 +264,25 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
       x1: floating-point numbers.
       x2: integers.
 
+    Raises:
+      DTypeError: `x2` is of no integers, or `x1` is complex.
+
     Examples:
       >>> float(jnp.ldexp(1.5, 4))
       24.0
     """
     x1, x2 = operand(x1, "ldexp"), operand(x2, "ldexp")
+    for x, classes, wanted in (x1, "bif", "real numbers"), (x2, "bi", "integers"):
+        if class_of(x.dtype) not in classes:
+            raise DTypeError("ldexp", expected=f"{wanted} as {'x1' if x is x1 else 'x2'}", got=str(x.dtype),
+                             mend="convert them with .astype")  # fmt: skip
     dtype = inexact(x1.dtype)
+    x1, x2 = cast(x1, dtype), cast(x2, np.dtype(np.int32)) if x2.dtype.itemsize < 4 else x2
     # Three factors of at most 2**126 reach from the smallest subnormal to the largest number of every float dtype.
     limit = 1022 if dtype == np.float64 else 126 if dtype.itemsize == 4 or dtype.name == "bfloat16" else 14
     for _ in range(3):
-        step = minimum(maximum(x2, -limit), limit)
+        step = maximum(x2, -limit) if x2.dtype.kind == "i" else x2
+        step = minimum(step, limit)
         x1 = x1 * _power_of_two(step, dtype)
         x2 = x2 - step
     return x1
@@ -316,6 +332,6 @@ def modf(x: Any, /, out: None = None) -> tuple:
       >>> [float(a) for a in jnp.modf(2.5)]
       [0.5, 2.0]
     """
-    x = operand(x, "modf")
-    whole = trunc(x if inexact(x.dtype) == x.dtype else x.astype(inexact(x.dtype)))
+    (x,) = promote_inexact("modf", operand(x, "modf"))
+    whole = trunc(x)
     return copysign(bodies.choose(isinf(whole), 0, x - whole), x), whole

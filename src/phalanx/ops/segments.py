@@ -112,18 +112,8 @@ def segment_min(
     return _reduce("segment_min", "min", data, segment_ids, num_segments, bucket_size, mode, promises)
 
 
-_NEUTRAL = {"add": lambda dtype: 0, "multiply": lambda dtype: 1, "max": lambda dtype: _limits(dtype)[0],
-            "min": lambda dtype: _limits(dtype)[1]}  # fmt: skip
+_NEUTRAL = {"add": lambda dtype: 0, "multiply": lambda dtype: 1, "max": dtypes.lowest, "min": dtypes.highest}
 _JOIN = {"add": jnp.sum, "multiply": jnp.prod, "max": jnp.max, "min": jnp.min}
-
-
-def _limits(dtype: Any) -> tuple[Any, Any]:
-    """The least and the greatest value of a dtype."""
-    if dtype == np.bool_:
-        return False, True
-    if dtypes.issubdtype(dtype, np.integer):
-        return dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max
-    return -np.inf, np.inf
 
 
 def _reduce(

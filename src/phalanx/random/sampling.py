@@ -19,7 +19,7 @@ from phalanx.random.keys import static_shape
 from phalanx.random.parameters import as_dtype, distribution, key_of, new_keys, placed
 from phalanx.random.primitives import random_bits_p
 from phalanx.random.uniform import check_mode, randint, unit
-from phalanx.symbolic import bounds, same_dim, static_size
+from phalanx.symbolic import bounds, max_dim, same_dim, static_size
 
 _MOST_ROUNDS = 6  # for up to 2**64 elements
 
@@ -100,17 +100,21 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     if isinstance(x, list | tuple):
         x = np.asarray(x)
     if np.ndim(x) == 0:
-        size = _static_count("permutation, x", x)
+        size = _static_count("permutation", "x", x, axis)
         return _permutation(key, None, size, axis, independent, out_sharding=out_sharding)
     return _permutation(key, x, None, axis, independent, out_sharding=out_sharding)
 
 
-def _static_count(where: str, x: Any) -> Any:
+def _static_count(where: str, name: str, x: Any, axis: int) -> Any:
     try:
-        return static_size(x)
+        _dim(where, np.empty(1, bool), axis)
+        return max_dim(static_size(x), 0)
     except (AttributeError, TypeError):
         raise ArgumentError(
-            f"random.{where}", expected="an array or an int", got=repr(x), mend="pass an array of rank 1 or more"
+            f"random.{where}, {name}",
+            expected="an array or an int",
+            got=repr(x),
+            mend="pass an array of rank 1 or more",
         ) from None
 
 
@@ -209,5 +213,5 @@ def choice(
     if isinstance(p, list | tuple):
         p = np.asarray(p)
     if np.ndim(a) == 0:
-        return _choice(key, None, p, _static_count("choice, a", a), shape, replace, axis, mode)
+        return _choice(key, None, p, _static_count("choice", "a", a, axis), shape, replace, axis, mode)
     return _choice(key, a, p, None, shape, replace, axis, mode)

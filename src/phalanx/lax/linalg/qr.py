@@ -132,6 +132,27 @@ def _leading(ctx: Any, x: Any, aval: ShapedArray, dim: int, size: int) -> Any:
 qr_p = Qr()
 
 
+class Geqrf(Primitive, name="geqrf", multiple=True):
+    """The QR decomposition as LAPACK packs it: R with the vectors of the reflectors below it, and their factors."""
+
+    def result(self, x):
+        check_matrices("lax.linalg.geqrf", x)
+        *batch, m, n = x.shape
+        return [x.update(weak_type=False), ShapedArray((*batch, min_dim(m, n)), x.dtype)]
+
+    def roles(self, x):
+        return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim - 1])
+
+    def lower(self, ctx, x):
+        return lapack(ctx, "geqrf", [x], ctx.avals_in, ctx.avals_out, len(ctx.avals_in[0].shape) - 2)
+
+    jvp = Undefined("reflectors are an intermediate form; differentiate lax.linalg.qr")
+    batch = batch_in_front
+
+
+geqrf_p = Geqrf()
+
+
 class HouseholderProduct(Primitive, name="householder_product"):
     """The leading columns of a product of reflectors I - tau v v^H: num[*b, m, n], num[*b, k] -> num[*b, m, n]."""
 
