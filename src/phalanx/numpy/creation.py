@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.aval import aval_of, host_scalar
+from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
@@ -317,11 +317,7 @@ def full_like(
 
         return wrap_key_data(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
-        dtype = dtypes.canonicalize_dtype(dtype)
-        if weak:  # a Python number of the kind of `a` is as weak as `a`
-            fill_value = dtype.type(fill_value).item()
-            weak = aval_of(fill_value).dtype == dtype
-        value = placing.filled(shape, fill_value, dtype, weak)
+        value = placing.filled(shape, fill_value, dtypes.canonicalize_dtype(dtype), weak)
         return placing.place(value, where)
     return full(shape, fill_value, dtype, device=where)
 
