@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# Whole files to each process, in the order of conftest.py.
+SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test check lint bench docs format clean fuzz
 .DELETE_ON_ERROR:
@@ -34,10 +36,10 @@ demo: $(VENV)/installed-demo
 	PHALANX_NUM_CPU_DEVICES=$${PHALANX_NUM_CPU_DEVICES:-8} $(BIN)/python -m phalanx demo $(ARGS)
 
 test: $(VENV)/installed-dev+peer
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 check: lint
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q -m "not slow" tests $(ARGS)
+	@$(BIN)/python -m pytest $(SPREAD) -q -m "not slow" tests $(ARGS)
 
 lint: $(VENV)/installed-dev+peer
 	$(BIN)/ruff check .

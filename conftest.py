@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def pytest_collect_file(file_path: Path) -> None:
     """
     if file_path.suffix == ".py" and file_path.stem not in ("__init__", "__main__") and SOURCE in file_path.parents:
         importlib.import_module(".".join(file_path.relative_to(SOURCE).with_suffix("").parts))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count as slow what `one_is_quick` says, before anything is chosen by that mark; start with what takes longest.
+
+    Processes take whole files in this order, so that none is left alone with a long one: files with few tests that take
+    long, then those with most tests.
+    """
+    seen = set()
+    for item in items:
+        for mark in item.iter_markers("one_is_quick"):
+            group = item.path, item.originalname, mark.kwargs["group"](**item.callspec.params)
+            if group in seen:
+                item.add_marker("slow")
+            seen.add(group)
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.get_closest_marker("lengthy") is None, -counts[item.path]))
 
 
 @pytest.fixture(autouse=True, scope="session")

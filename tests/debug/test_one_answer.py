@@ -14,6 +14,8 @@ from phalanx import debug, lax
 from phalanx.core.errors import ArgumentError, TreeError
 from phalanx.sharding import NamedSharding, P
 
+pytestmark = pytest.mark.lengthy
+
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
 

@@ -7,6 +7,8 @@ import pytest
 
 import phalanx
 
+pytestmark = pytest.mark.lengthy
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", re.DOTALL)

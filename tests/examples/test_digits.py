@@ -13,6 +13,8 @@ from phalanx import nnx
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.lengthy
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -11,6 +11,8 @@ import pytest
 import phalanx
 from phalanx.cli.demo import find
 
+pytestmark = pytest.mark.lengthy
+
 
 @pytest.fixture(scope="module")
 def lm():

@@ -29,13 +29,10 @@ def table():
         if case.args and case.primitive.name not in seen and all(a.size for a in case.args):
             seen.add(case.primitive.name)
             fun = lambda *xs, c=case: c.primitive(*xs, **c.params)
-            found.append(pytest.param(fun, case.args, id=case.primitive.name))
+            found.append(pytest.param(case.primitive.name, fun, case.args, id=case.primitive.name))
     for case in structured_cases.CASES:
-        kind = case.name.split(" ")[0]
-        marks = [pytest.mark.slow] if kind in seen else []  # one of each kind is enough for every day
-        seen.add(kind)
         fun = lambda *xs, c=case: c.fun(lax, *xs)
-        found.append(pytest.param(fun, case.args, id=case.name.replace(" ", "-"), marks=marks))
+        found.append(pytest.param(case.operation, fun, case.args, id=case.name.replace(" ", "-")))
     return found
 
 
@@ -47,8 +44,9 @@ def batch(x, size):
     )
 
 
-@pytest.mark.parametrize(("fun", "args"), table())
-def test_a_symbolic_batch(fun, args, request):
+@pytest.mark.one_is_quick(group=lambda operation, **_: operation)
+@pytest.mark.parametrize(("operation", "fun", "args"), table())
+def test_a_symbolic_batch(operation, fun, args, request):
     (b,) = symbolic_shape("b")
     specs = [phalanx.ShapeDtypeStruct((b, *x.shape), x.dtype) for x in args]
     mapped = phalanx.jit(phalanx.vmap(fun))

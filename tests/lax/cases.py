@@ -53,15 +53,10 @@ class Case:
         return f"{self.primitive.name}-{self.name}{'-' if self.name else ''}{kinds}"
 
 
-def with_law(law: str, cases: Sequence[Case], one_is_quick: bool = False) -> Any:
-    """A mark that runs a test on every case to which the law applies; all but one of a primitive may count as slow."""
-    seen: set[str] = set()
-    params = []
-    for case in (c for c in cases if law not in c.skip):
-        marks = [pytest.mark.slow] if one_is_quick and case.primitive.name in seen else []
-        params.append(pytest.param(case, id=case.id, marks=marks))
-        seen.add(case.primitive.name)
-    return pytest.mark.parametrize("case", params)
+def with_law(law: str, cases: Sequence[Case]) -> Any:
+    """A mark that runs a test on every case to which the law applies; one of each primitive is quick."""
+    walk = pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in cases if law not in c.skip])
+    return lambda test: pytest.mark.one_is_quick(group=lambda case: case.primitive.name)(walk(test))
 
 
 def sample(name: str, shape: Sequence, dtype: Any, low: float = -2.0, high: float = 2.0) -> np.ndarray:

@@ -55,6 +55,11 @@ class Case:
         return self.name
 
     @property
+    def operation(self) -> str:
+        """The name of the operation."""
+        return self.name.split(" ")[0]
+
+    @property
     def varied(self) -> list[int]:
         """The arguments that are differentiated."""
         return [i for i, a in enumerate(self.args) if np.issubdtype(a.dtype, np.inexact) and i not in self.fixed]

@@ -15,6 +15,6 @@ def double_precision():
         yield
 
 
-@with_law("batch", [c for c in CASES if c.args and c.name != "low"], one_is_quick=True)
+@with_law("batch", [c for c in CASES if c.args and c.name != "low"])
 def test_mapping_is_the_loop(case):
     laws.check_batch(case)

@@ -15,6 +15,6 @@ def double_precision():
         yield
 
 
-@with_law("derivatives", [c for c in CASES if c.order], one_is_quick=True)
+@with_law("derivatives", [c for c in CASES if c.order])
 def test_derivatives_are_differences(case):
     laws.check_derivatives(case)

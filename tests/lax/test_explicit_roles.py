@@ -61,10 +61,9 @@ def check_type(case) -> None:
             assert y.sharding.spec.dims == tuple([("x",) if n == name else () for n in names])
 
 
-def check_value(case) -> int:
-    """The compiled operation gives the value of the whole one, placed as its type says; how many roles were tried."""
+def check_value(case) -> None:
+    """The compiled operation gives the value of the whole one, placed as its type says."""
     whole = laws.apply(case, *case.args)
-    count = 0
     for name, parts, _, typed in splits(case):
         mesh = typed[0].sharding.mesh.on(phalanx.devices()[:parts])
         args = [
@@ -78,30 +77,11 @@ def check_value(case) -> int:
             assert isinstance(y.sharding, NamedSharding) and y.sharding.mesh is mesh
             assert {s.data.shape for s in y.addressable_shards} == {y.sharding.shard_shape(y.shape)}
             laws.close(f"split along {name!r}", y, w, 1e-9)
-        count += 1
-    return count
-
-
-def first_of_each():
-    """One case of each primitive, the first that can be split."""
-    found = {}
-    for case in CASES:
-        if case.name != "low" and case.primitive.name not in found:
-            with phalanx.enable_x64(True):
-                if next(splits(case), None) is not None:
-                    found[case.primitive.name] = case
-    return list(found.values())
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in CASES if c.name != "low"])
 def test_the_type_of_a_result_follows_the_role_that_is_split(case):
     check_type(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in first_of_each()])
-def test_operands_split_along_a_role_give_the_whole_placed_as_its_type_says(case):
-    assert check_value(case) > 0
 
 
 # XLA for CPU has no all-reduce of integers by their bits.
@@ -117,7 +97,7 @@ UNREDUCIBLE = {("reduce_and", "int32"), ("reduce_or", "int32")}
         if c.name != "low" and (c.primitive.name, c.args and c.args[0].dtype.name) not in UNREDUCIBLE
     ],
 )
-def test_every_case_split_along_every_role_gives_the_whole(case):
+def test_operands_split_along_a_role_give_the_whole_placed_as_its_type_says(case):
     check_value(case)
 
 

@@ -23,6 +23,8 @@ from phalanx.core.trace import stage
 from phalanx.sharding import NamedSharding, P
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 
+pytestmark = pytest.mark.lengthy
+
 
 @pytest.fixture(scope="module")
 def mesh():

@@ -23,7 +23,7 @@ def double_precision():
         yield
 
 
-@with_law("roles", [c for c in CASES if c.name != "low"], one_is_quick=True)
+@with_law("roles", [c for c in CASES if c.name != "low"])
 def test_pieces_along_a_role_make_the_whole(case):
     laws.check_roles(case)
 

@@ -43,7 +43,9 @@ def _wide_numbers():
 
 
 def cases(wanted):
-    return pytest.mark.parametrize("case", [c for c in CASES if wanted(c)], ids=repr)
+    """A mark that runs a test on every case of which `wanted` is true; one of each operation is quick."""
+    walk = pytest.mark.parametrize("case", [c for c in CASES if wanted(c)], ids=repr)
+    return lambda test: pytest.mark.one_is_quick(group=lambda case: case.operation)(walk(test))
 
 
 @cases(lambda c: True)

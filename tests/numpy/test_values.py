@@ -1,5 +1,7 @@
 """Values against NumPy; dtypes and weak types against jax.numpy where it is installed."""
 
+import re
+
 import numpy as np
 import pytest
 from tests.numpy import cases
@@ -40,6 +42,12 @@ def assert_same_values(got, wanted, expression):
             np.testing.assert_array_equal(a, b)
 
 
+def called(expression):
+    """The names of the functions that an expression calls; the expression itself if it is of operators only."""
+    return tuple(re.findall(r"xp\.([\w.]+)", expression)) or expression
+
+
+@pytest.mark.one_is_quick(group=called)
 @pytest.mark.parametrize("expression", [c for c in cases.CASES if not c.startswith("~")])
 def test_the_value_is_that_of_numpy(expression):
     with np.errstate(all="ignore"):

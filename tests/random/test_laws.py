@@ -9,6 +9,8 @@ from phalanx import random
 from phalanx.core.primitive import registry
 from phalanx.lax.threefry import threefry2x32_p
 
+pytestmark = pytest.mark.lengthy
+
 WORDS = [np.arange(6, dtype=np.uint32).reshape(2, 3) * np.uint32(n) for n in (7, 11, 13, 17)]
 CASES = [
     Case(threefry2x32_p, tuple(WORDS), {"is_key": False}),

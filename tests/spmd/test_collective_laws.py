@@ -13,6 +13,8 @@ from phalanx.experimental.maps import xmap
 from phalanx.sharding import AxisType
 from phalanx.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.lengthy
+
 N = 8
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(8, 3)).astype("float32")  # shared by all members

@@ -23,6 +23,8 @@ from phalanx.spmd.communication import collectives_of
 from phalanx.spmd.placement import device_put
 from phalanx.testing import collectives
 
+pytestmark = pytest.mark.lengthy
+
 SIZES = [(8,), (4, 2), (2, 4), (2, 2, 2), (1, 4, 2), (2, 3), (3, 2), (6,), (2,), (1, 1)]
 
 

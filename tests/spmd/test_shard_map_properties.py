@@ -12,6 +12,8 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.lengthy
+
 MESHES = [(1,), (2,), (8,), (1, 1), (1, 4), (2, 2), (4, 2), (3, 2), (2, 1, 2), (2, 2, 2), (1, 5, 1)]
 
 
