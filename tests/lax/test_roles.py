@@ -14,6 +14,7 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.primitive import registry
 from phalanx.custom_batching import custom_vmap
+from phalanx.custom_derivatives import linear_call
 from phalanx.sharding import P
 
 
@@ -173,6 +174,10 @@ CALLS = {
     "custom_linear_solve": (
         lambda a, c, b: lax.custom_linear_solve(lambda x: a * x, b, lambda matvec, b: b / c), (X[0], X[0], X[0]),
         "[(0,), (0,), (0,)], [(0,)], reduced={}, whole=set()",
+    ),
+    "linear_call": (
+        lambda r, x: linear_call(lambda r, x: x * r, lambda r, c: c * r, r, x), (X[0], X[0]),
+        "[(0,), (0,)], [(0,)], reduced={}, whole=set()",
     ),
 }  # fmt: skip
 

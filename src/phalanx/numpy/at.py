@@ -252,7 +252,7 @@ def update(
     x, values = _operands(x, values, how)
     if state.trace is not None:
         return plan(x, arrays, values, how)
-    if type(plan) is WindowPlan and plan.sizes and plan.shared.is_used_for(plan.starts):
+    if type(plan) is WindowPlan and plan.sizes and plan.shared.places.are_many(plan.starts):
         return _update(x, [np.array(plan.starts, np.int32)], values, plan.shared, how)
     return _update(x, arrays, values, plan, how)
 
@@ -426,7 +426,7 @@ class SharedWindow(WindowPlan):
 
     def __init__(self, plan: WindowPlan):
         self.result, self.added, self.plain = plan.result, plan.added, plan.plain
-        self.sizes, self.whole, self.places = plan.sizes, plan.whole, set()
+        self.sizes, self.whole, self.places = plan.sizes, plan.whole, indexing.Places()
 
     @classmethod
     def of(cls, plan: WindowPlan, shape: tuple) -> SharedWindow:
@@ -435,15 +435,6 @@ class SharedWindow(WindowPlan):
         if (found := cls._made.get(key)) is None:
             found = cls._made[key] = cls(plan)
         return found
-
-    def is_used_for(self, starts: tuple) -> bool:
-        """Whether windows of this size are updated in so many places that they should share a program."""
-        if starts in self.places:
-            return False
-        if len(self.places) < 2:
-            self.places.add(starts)
-            return False
-        return True
 
     def _starts(self, arrays: list) -> list:
         (starts,) = arrays

@@ -113,7 +113,7 @@ class ViewPlan:
             return view(x)
         if self.window is not None:
             if len(x.sharding.device_set) == 1:
-                if self.window.is_shared(view.starts):
+                if self.window.places.are_many(view.starts):
                     return _read_window(x, np.array([view.starts[i] for i in self.window.moved], np.int32), self.window)
             elif (piece := _whole_shard(x, view)) is not None:
                 return piece
@@ -135,6 +135,19 @@ def _whole_shard(x: Any, view: View) -> Any:
     return None
 
 
+class Places(set):
+    """Where windows of one size are, as long as these are so few that each has a program of its own."""
+
+    def are_many(self, starts: tuple) -> bool:
+        """Whether a window here is one of so many that they should share a program."""
+        if starts in self:
+            return False
+        if len(self) < 2:
+            self.add(starts)
+            return False
+        return True
+
+
 class Window:
     """All windows of one size into arrays of one shape.
 
@@ -147,17 +160,7 @@ class Window:
     __slots__ = ("moved", "places", "sizes", "view")
 
     def __init__(self, moved: tuple, sizes: tuple, view: View):
-        self.moved, self.sizes, self.view = moved, sizes, view
-        self.places: set = set()
-
-    def is_shared(self, starts: tuple) -> bool:
-        """Whether this window is read in so many places that they should share a program."""
-        if starts in self.places:
-            return False
-        if len(self.places) < 2:
-            self.places.add(starts)
-            return False
-        return True
+        self.moved, self.sizes, self.view, self.places = moved, sizes, view, Places()
 
 
 _windows: dict[tuple, Window] = {}

@@ -131,13 +131,7 @@ class Sharding(ShardingBase):
         return self._remembered(("shard_shape", shape), lambda: self._shard_shape(shape, where))
 
     def shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
-        """Device, index and replica id of every part, in the order of the devices.
-
-        Args:
-          global_shape: shape of the whole array.
-
-        Returns:
-          One record per device.
+        """Device, index and replica id of every part of an array of that shape, in the order of the devices.
 
         Raises:
           ShardingError: as `shard_shape`.
@@ -146,13 +140,7 @@ class Sharding(ShardingBase):
         return self._remembered(("shards", shape), lambda: self._shards(shape))
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
-        """The slices of the whole array that each device holds.
-
-        Args:
-          global_shape: shape of the whole array.
-
-        Returns:
-          A tuple of slices for every device; `slice(None)` for a dimension that is not cut.
+        """The slices of an array of that shape that each device holds, `slice(None)` for dimensions that are not cut.
 
         Raises:
           ShardingError: as `shard_shape`.
