@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from phalanx import custom_batching as custom_batching
     from phalanx import custom_derivatives as custom_derivatives
     from phalanx import debug as debug
+    from phalanx import dlpack as dlpack
     from phalanx import dtypes as dtypes
     from phalanx import engine as engine
     from phalanx import errors as errors
     from phalanx import experimental as experimental
     from phalanx import export as export
+    from phalanx import extend as extend
     from phalanx import flatten_util as flatten_util
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
@@ -146,10 +148,12 @@ _MODULES = {
             "custom_batching",
             "custom_derivatives",
             "debug",
+            "dlpack",
             "dtypes",
             "errors",
             "experimental",
             "export",
+            "extend",
             "flatten_util",
             "engine",
             "interpreters",

@@ -16,7 +16,7 @@ from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError
 from phalanx.engine.frames import boundary
 from phalanx.transforms.autodiff import jvp, vjp
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 # Relative step and tolerance by the number of mantissa digits: the best trade between cutting and rounding errors.
 _STEPS = {"float64": 1e-5, "float32": 1e-2, "float16": 1e-1, "bfloat16": 1e-1}
@@ -77,6 +77,88 @@ def check_grads(
     checker.check(flat, [leaves[i] for i in varied], order, "")
 
 
+@boundary
+def check_jvp(
+    f: Callable, f_jvp: Callable, args: Sequence[Any], atol: float | None = None, rtol: float | None = None,
+    eps: float | None = None,
+) -> None:  # fmt: skip
+    """Compare a forward derivative with numerical differences.
+
+    Args:
+      f: a function of floating or complex arrays or pytrees of them.
+      f_jvp: `f_jvp(primals, tangents)` gives the result and its tangent.
+      args: the arguments, at a point where `f` is smooth.
+      atol, rtol, eps: as for `check_grads`.
+
+    Raises:
+      AssertionError: the result or its tangent differs.
+
+    Examples:
+      >>> import functools, phalanx
+      >>> check_jvp(phalanx.lax.sin, functools.partial(phalanx.jvp, phalanx.lax.sin), (0.5,))
+    """
+    _compare_jvp(f, f_jvp, tuple(args), _Checker((), atol, rtol, eps))
+
+
+@boundary
+def check_vjp(
+    f: Callable, f_vjp: Callable, args: Sequence[Any], atol: float | None = None, rtol: float | None = None,
+    eps: float | None = None,
+) -> None:  # fmt: skip
+    """Compare a reverse derivative with numerical differences.
+
+    Args:
+      f: a function of floating or complex arrays or pytrees of them.
+      f_vjp: `f_vjp(*args)` gives the result and a function from its cotangent to those of the arguments.
+      args: the arguments, at a point where `f` is smooth.
+      atol, rtol, eps: as for `check_grads`.
+
+    Raises:
+      AssertionError: the result differs, or the cotangents are not those of the differences.
+
+    Examples:
+      >>> import functools, phalanx
+      >>> check_vjp(phalanx.lax.sin, functools.partial(phalanx.vjp, phalanx.lax.sin), (0.5,))
+    """
+    args = tuple(args)
+    checker = _Checker((), atol, rtol, eps)
+    out, pullback = f_vjp(*args)
+    y_bar = tree_map(checker.direction, out)
+    x_bars = pullback(y_bar)
+
+    def forward(primals: Any, tangents: Any) -> tuple:
+        """The tangent's product with the cotangent, as the reverse derivative has it."""
+        return _product(y_bar, f(*primals)), _product(x_bars, tangents)
+
+    _compare_trees("the result of f_vjp", out, f(*args), checker.tolerances(args))
+    _compare_jvp(lambda *xs: _product(y_bar, f(*xs)), forward, args, checker)
+
+
+def _product(a: Any, b: Any) -> np.ndarray:
+    """The real inner product of a tree of values and one of cotangents."""
+    pairs = zip(tree_flatten(a)[0], tree_flatten(b)[0], strict=True)
+    return np.asarray(sum(np.sum(_wide(x) * _wide(y)).real for x, y in pairs))
+
+
+def _compare_jvp(f: Callable, f_jvp: Callable, args: tuple, checker: _Checker) -> None:
+    eps = checker.eps or _STEPS[_part_name(aval_of(tree_flatten(args)[0][0]).dtype)]
+    tangents = tree_map(checker.direction, args)
+    out, out_dot = f_jvp(args, tangents)
+    up, down = (f(*tree_map(lambda x, t, s=step: _moved(x, t, s), args, tangents)) for step in (eps, -eps))
+    slopes = tree_map(lambda a, b: (_wide(a) - _wide(b)) / (2 * eps), up, down)
+    tolerances = checker.tolerances(args)
+    _compare_trees("the result beside the derivative", out, f(*args), tolerances)
+    _compare_trees("the derivative, beside differences", out_dot, slopes, tolerances)
+
+
+def _compare_trees(what: str, got: Any, want: Any, tolerances: tuple[float, float]) -> None:
+    (found, tree), (wanted, other) = tree_flatten(got), tree_flatten(want)
+    if tree != other:
+        raise AssertionError(f"{what}: the structure {tree} is not {other}")
+    for x, y in zip(found, wanted, strict=True):
+        _compare(what, _wide(x), _wide(y), *tolerances)
+
+
 def _is_inexact(x: Any) -> bool:
     return dtypes.issubdtype(aval_of(x).dtype, np.inexact)
 
@@ -85,6 +167,11 @@ class _Checker:
     def __init__(self, modes: Sequence[str], atol: float | None, rtol: float | None, eps: float | None):
         self.modes, self.atol, self.rtol, self.eps = modes, atol, rtol, eps
         self.random = np.random.default_rng(0)
+
+    def tolerances(self, args: Any) -> tuple[float, float]:
+        """The relative and the absolute one, by default fitting the dtype of the first argument."""
+        fitting = _TOLERANCES[_part_name(aval_of(tree_flatten(args)[0][0]).dtype)]
+        return fitting if self.rtol is None else self.rtol, fitting if self.atol is None else self.atol
 
     def direction(self, x: Any) -> np.ndarray:
         aval = aval_of(x)
@@ -96,9 +183,7 @@ class _Checker:
     def check(self, fun: Callable, xs: list, order: int, path: str) -> None:
         name = _part_name(aval_of(xs[0]).dtype)
         eps = self.eps or _STEPS[name]
-        tolerance = _TOLERANCES[name]
-        rtol = tolerance if self.rtol is None else self.rtol
-        atol = tolerance if self.atol is None else self.atol
+        rtol, atol = self.tolerances(xs)
         v = [self.direction(x) for x in xs]
         ys, y_dots = jvp(fun, xs, v)
         up = fun(*[_moved(x, t, eps) for x, t in zip(xs, v, strict=True)])

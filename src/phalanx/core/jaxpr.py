@@ -50,6 +50,8 @@ class Literal:
         self.value = value
         self.aval = aval
 
+    val = property(lambda self: self.value)  # as interpreters of the field read it
+
     def __repr__(self) -> str:
         return f"{self.value}:{self.aval.str_short()}"
 

@@ -168,6 +168,8 @@ class Primitive:
 
     bind = __call__
 
+    multiple_results = property(lambda self: self.multiple)  # as interpreters of the field read it
+
     def effects(self, *avals: Any, **params: Any) -> Effects:
         """The effects of one application; none unless a subclass says so."""
         return no_effects
