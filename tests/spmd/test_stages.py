@@ -139,3 +139,13 @@ def test_a_stage_is_for_arguments_that_lie_as_those_it_was_made_for():
     found = [double.lower(shape).compile().input_shardings[0][0].spec for shape in shapes]
     assert found == list(specs)
     assert double.lower(np.ones((8, 4), np.float32)).compile().input_shardings[0][0].num_devices == 1
+
+
+def test_a_compiled_stage_is_called_without_its_static_arguments_or_with_them():
+    compiled = phalanx.jit(lambda n, x, *, by: n * x + by, static_argnums=0, static_argnames="by")
+    compiled = compiled.lower(7, 8, by=1).compile()
+    assert compiled(5) == 36 == compiled(7, 5, by=1)
+    with pytest.raises(ArgumentTypeError, match="static argument n is 6, compiled for 7"):
+        compiled(6, 5, by=1)
+    with pytest.raises(TreeError):
+        compiled(7, 5, 5)

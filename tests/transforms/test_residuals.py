@@ -23,7 +23,7 @@ def kept(fun):
 
 def test_each_value_is_named_by_its_operation_or_argument():
     assert kept(layer) == [
-        "f32[4,5] the argument args[0]['w']",
+        "f32[4,5] the argument params['w']",
         "f32[3,4] the argument x",
         "f32[3,5] sub",
         "f32[3,5] cos",
@@ -32,7 +32,7 @@ def test_each_value_is_named_by_its_operation_or_argument():
 
 def test_a_policy_shows():
     nothing = phalanx.checkpoint(layer)
-    assert sorted(kept(nothing)) == ["f32[3,4] the argument x", "f32[4,5] the argument args[0]['w']"]
+    assert sorted(kept(nothing)) == ["f32[3,4] the argument x", "f32[4,5] the argument params['w']"]
     policy = phalanx.checkpoint_policies.save_only_these_names("hidden")
     named = phalanx.checkpoint(layer, policy=policy)
     assert "f32[3,5] 'hidden', a name given" in kept(named)
@@ -42,6 +42,15 @@ def test_they_are_printed_with_their_lines(capsys):
     print_saved_residuals(lambda x: jnp.sin(x) * 2, phalanx.ShapeDtypeStruct((2,), "float32"))
     out = capsys.readouterr().out
     assert out.startswith("f32[2] from cos at ") and "test_residuals.py:" in out
+
+
+def test_the_lines_are_those_of_the_operations():
+    """Inside jit and checkpoint too: those of the call were shown once."""
+    line = layer.__code__.co_firstlineno
+    policy = phalanx.checkpoint_policies.dots_saveable
+    for fun in (layer, phalanx.jit(layer), phalanx.checkpoint(layer, policy=policy)):
+        lines = {int(o.split(":")[-1].split()[0]) for _, o in saved_residuals(fun, {"w": W}, x=X) if " at " in o}
+        assert lines <= {line + 1, line + 2} and line + 1 in lines
 
 
 def test_checkpoint_takes_static_arguments_by_name():

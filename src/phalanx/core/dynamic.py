@@ -52,7 +52,8 @@ def _factor(ctx: Any, factor: Factor) -> Any:
                 "lowering of a program with symbolic shapes",
                 expected=f"a value of the dimension variable {factor.name}",
                 got="none: only exported programs have variables",
-                mend="use phalanx.export.export(jit(f))(*specs) and call the result, or give sizes as ints",
+                mend="use phalanx.export.export(jit(f))(*specs), with arguments whose shapes have the variable, and "
+                "call the result, or give sizes as ints",
             )
         return found
     operands = [size(ctx, x) for x in factor.operands]

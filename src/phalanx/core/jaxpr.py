@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from phalanx.core.aval import ShapedArray
+from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.flags import chosen, others
 
@@ -278,24 +279,30 @@ def named_axes_of(params: dict) -> frozenset:
 
 
 def run_program(jaxpr: Jaxpr, *args: Any) -> list:
-    """Run a program on values, on the current trace.
+    """Run a program on values, on the current trace; what it records is of the same source lines.
 
     Each value is let go after its last use, so that an eager run holds no more than it needs.
     """
+    before = state.source
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
     def read(atom: Atom) -> Any:
         return atom.value if type(atom) is Literal else env[atom]
 
-    for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
-        out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
-        if eqn.primitive.multiple:
-            env.update(zip(eqn.outvars, out, strict=True))
-        else:
-            env[eqn.outvars[0]] = out
-        for v in dying:
-            del env[v]
+    try:
+        for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
+            # What calls a program or a rule of the user's has lines of its own inside.
+            state.source = before if eqn.primitive.holds_program else eqn.source
+            out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
+            if eqn.primitive.multiple:
+                env.update(zip(eqn.outvars, out, strict=True))
+            else:
+                env[eqn.outvars[0]] = out
+            for v in dying:
+                del env[v]
+    finally:
+        state.source = before
     return [read(a) for a in jaxpr.outvars]
 
 

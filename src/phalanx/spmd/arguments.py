@@ -45,6 +45,14 @@ class CallArguments(NamedTuple):
         full = tuple(fixed[i].value if i in fixed else next(dynamic) for i in range(self.num_args))
         return full, kwargs | {k: v.value for k, v in fixed.items() if isinstance(k, str)}
 
+    def with_statics(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Dynamic arguments of another call, and the static ones of this one in their places."""
+        fixed = {k: v.value for k, v in self.statics}
+        full = list(args)
+        for i in sorted(k for k in fixed if isinstance(k, int)):
+            full.insert(i, fixed[i])
+        return tuple(full), kwargs | {k: v for k, v in fixed.items() if isinstance(k, str)}
+
     def dynamic(self) -> tuple[tuple, dict]:
         """The dynamic arguments only."""
         return tree_unflatten(self.tree, self.leaves)

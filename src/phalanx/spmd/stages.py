@@ -372,7 +372,7 @@ class Compiled:
         return self(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments of the types this was compiled for.
+        """Run on arguments of the types this was compiled for; static ones may be left out.
 
         Raises:
           TreeError: other arguments than it was compiled for.
@@ -381,6 +381,8 @@ class Compiled:
         """
         traced = self._traced
         call = traced._call.signature.split(args, kwargs)
+        if call.tree != self.in_tree and traced._call.statics:
+            call = traced._call.signature.split(*traced._call.with_statics(args, kwargs))
         if call.tree != self.in_tree:
             raise TreeError(
                 f"call of compiled {traced.fun_name}",

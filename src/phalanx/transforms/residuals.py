@@ -5,6 +5,7 @@ Builds on `linearization`, which decides; `ad_checkpoint.print_saved_residuals` 
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +34,8 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
     program = stage(function, [aval_of(x) for x in leaves], code_position(fun))
     halves = linearize_program(program, [True] * len(leaves))
     primal = halves.primal
-    paths = [keystr(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
-    origin = {v: f"the argument {_argument(path)}" for v, path in zip(primal.invars, paths, strict=True)}
+    names, paths = _positional(fun), [path for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+    origin = {v: f"the argument {_argument(path, names)}" for v, path in zip(primal.invars, paths, strict=True)}
     computed = iter(primal.outvars[len(program.outvars) :])
     kept = [next(computed) if f is None else primal.invars[f] for f in halves.forwarded]
     return [(v.aval, origin.get(v) or _origin(primal, v)) for v in dict.fromkeys(kept)]
@@ -50,15 +51,27 @@ def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> print_saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
-      ~f32[] from the argument args[0]
+      ~f32[] from the argument x
     """
     for aval, origin in saved_residuals(fun, *args, **kwargs):
         sys.stdout.write(f"{aval.str_short()} from {origin}\n")
 
 
-def _argument(path: str) -> str:
+def _positional(fun: Callable) -> list[str]:
+    """The names of a function's positional parameters, as far as they can be told."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _argument(path: tuple, names: list[str]) -> str:
     """The path of an argument among (args, kwargs), as it is called there."""
-    return f"args{path[3:]}" if path.startswith("[0]") else path[3:].replace("['", "", 1).replace("']", "", 1)
+    (which, first), rest = (path[0].idx, path[1]), keystr(path[2:])
+    if which == 1:
+        return f"{first.key}{rest}"
+    return f"{names[first.idx]}{rest}" if first.idx < len(names) else f"args[{first.idx}]{rest}"
 
 
 def _origin(program: Jaxpr, value: Any) -> str:
@@ -67,6 +80,11 @@ def _origin(program: Jaxpr, value: Any) -> str:
     if value in program.constvars:
         return "a constant"
     eqn = next(eqn for eqn in program.eqns if value in eqn.outvars)
+    inner = eqn.params.get(getattr(eqn.primitive, "program", None))
+    if type(inner) is Jaxpr and len(inner.outvars) == len(eqn.outvars):
+        result = inner.outvars[eqn.outvars.index(value)]
+        if any(result in e.outvars for e in inner.eqns):
+            return _origin(inner, result)
     return f"{_operation(eqn)} at {summary(eqn.source)}"
 
 
