@@ -514,7 +514,8 @@ def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: boo
     """Plan the update of an array of this shape at an expression with this key."""
     entries = expanded(key, len(shape), shape)
     has_arrays = any(indexing.is_array(e) for e in entries)
-    out_of_bounds, items, dim = False, [], 0
+    items: list[tuple[Any, Any]] = []
+    out_of_bounds, dim = False, 0
     for e in entries:
         if e is None:
             items.append((None, None))

@@ -6,6 +6,7 @@ Builds on the scattering updates of `numpy`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,12 @@ def segment_min(
     return _reduce("segment_min", "min", data, segment_ids, num_segments, bucket_size, mode, promises)
 
 
-_NEUTRAL = {"add": lambda dtype: 0, "multiply": lambda dtype: 1, "max": dtypes.lowest, "min": dtypes.highest}
+_NEUTRAL: dict[str, Callable] = {
+    "add": lambda dtype: 0,
+    "multiply": lambda dtype: 1,
+    "max": dtypes.lowest,
+    "min": dtypes.highest,
+}
 _JOIN = {"add": jnp.sum, "multiply": jnp.prod, "max": jnp.max, "min": jnp.min}
 
 
