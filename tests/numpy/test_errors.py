@@ -87,7 +87,9 @@ MESSAGES = {
         "array, argument object: expected numbers, or nested sequences of them of one shape, got ['a'] of type list.\n"
         "  To mend: leave data that is not numeric outside of arrays."),
     "quantile": (lambda: jnp.quantile(X, 0.5, method="best"),
-        "quantile, argument method: expected 'linear' or 'lower' or 'higher' or 'midpoint' or 'nearest', got 'best'.\n"
+        "quantile, argument method: expected 'linear' or 'lower' or 'higher' or 'midpoint' or 'nearest' or "
+        "'hazen' or 'weibull' or 'median_unbiased' or 'normal_unbiased' or 'interpolated_inverted_cdf' or "
+        "'inverted_cdf' or 'averaged_inverted_cdf' or 'closest_observation', got 'best'.\n"
         "  To mend: use one of these."),
     "not square": (lambda: jnp.linalg.inv(X),
         "linalg.inv: expected a square matrix or a stack of them, got an array of shape (2, 3).\n  To mend: reshape it."),
@@ -99,6 +101,11 @@ MESSAGES = {
     "signature": (lambda: jnp.vectorize(lambda x: x, signature="n->n")(X),
         "vectorize, argument signature: expected a text such as '(m,n),(n)->(m)', got 'n->n'.\n"
         "  To mend: name the core dimensions of each argument and result in parentheses."),
+    "repeats": (lambda: jnp.repeat(X, -1),
+        "repeat, argument repeats: expected integers >= 0, got -1.\n  To mend: check the numbers."),
+    "weights": (lambda: jnp.quantile(X, 0.5, weights=X),
+        "quantile, argument weights: expected None, unless method is 'inverted_cdf', got weights for 'linear'.\n"
+        "  To mend: pass method='inverted_cdf'."),
     "nothing": (lambda: jnp.zeros((3, 0))[0, jnp.array([0])],
         "index expression: expected no index into a dimension of size 0, got an array.\n  To mend: check the size first."),
     "ldexp": (lambda: jnp.ldexp(X, X),

@@ -84,3 +84,39 @@ def test_dtype_and_weakness_are_those_of_the_peer(expression):
             b.shape,
             getattr(b, "weak_type", False),
         )
+
+
+METHODS = (
+    "hazen weibull median_unbiased normal_unbiased interpolated_inverted_cdf inverted_cdf averaged_inverted_cdf "
+    "closest_observation"
+).split()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_estimates_of_quantiles_are_those_of_numpy(method):
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    q = np.array([0, 0.0625, 0.25, 0.3125, 0.5, 0.625, 1], np.float32)  # exact, and so are their products with 8
+    np.testing.assert_allclose(jnp.quantile(x, q, 0, method=method), np.quantile(x, q, 0, method=method), rtol=1e-5)
+    holes = np.where(x > 0.8, np.nan, x)
+    want = np.nanpercentile(holes, 100 * q, 0, method=method)
+    np.testing.assert_allclose(jnp.nanpercentile(holes, 100 * q, 0, method=method), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="this NumPy's quantiles take no weights")
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_quantiles_of_weighted_elements_are_those_of_numpy(axis):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(4, 5)).astype(np.float32), rng.integers(1, 4, (4, 5))
+    options = dict(axis=axis, weights=w, method="inverted_cdf")
+    for q in (0.0, [0.15, 0.55, 1.0]):
+        np.testing.assert_array_equal(jnp.quantile(x, np.float32(q), **options), np.quantile(x, q, **options))
+    if axis is not None:
+        places = dict(options, weights=np.arange(1, x.shape[axis] + 1))
+        np.testing.assert_array_equal(jnp.percentile(x, 45.0, **places), np.percentile(x, 45, **places))
+
+
+def test_sums_and_products_of_booleans_and_jumps_of_unsigned_angles():
+    x = jnp.array([[0, 2], [0, 0]])
+    assert jnp.sum(x, axis=0, dtype=bool).tolist() == [False, True] and not jnp.prod(x, dtype=bool)
+    assert jnp.unwrap(jnp.array([0, 200, 10], "uint8"), period=256.0).tolist() == [0.0, -56.0, 10.0]
+    assert jnp.searchsorted(jnp.array([1j, 1 + 0j, 2]), jnp.array([1 - 1j, 3])).tolist() == [1, 3]

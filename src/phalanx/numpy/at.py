@@ -535,7 +535,8 @@ def plan_write(shape: tuple, key: tuple, mode: Any, is_sorted: bool, unique: boo
     if not has_arrays:
         return _plan_static(shape, items, mode, out_of_bounds, is_sorted, unique)
     result, added, _, _ = _result_layout(shape, items, entries, indexing.are_together(key))
-    nothing = any(type(shape[d]) is int and shape[d] == 0 for e, d in items if indexing.is_array(e))
+    empty = {d for d, n in enumerate(shape) if type(n) is int and n == 0}
+    nothing = any(d in empty for e, d in items if indexing.is_array(e))
     if nothing or (out_of_bounds and mode not in ("clip", "promise_in_bounds")):
         return Unchanged(result, added)
     return _plan_scatter(shape, items, entries, mode, is_sorted, unique, indexing.are_together(key))

@@ -223,9 +223,10 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
       [0.0, 0.0]
     """
     from phalanx.numpy.reductions import cumsum
-    from phalanx.numpy.ufuncs import divide, mod
+    from phalanx.numpy.ufuncs import absolute, divide, mod
 
     x = operand(p, "unwrap")
+    x = cast(x, dtypes.result_type(x, period))
     integers = not dtypes.issubdtype(dtypes.result_type(x, period), np.inexact)
     half = period // 2 if integers else divide(period, 2)
     discont = half if discont is None else discont
@@ -233,6 +234,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     step = diff(x, axis=axis)
     turned = mod(step + half, period) - half
     turned = where((turned == -half) & (step > 0), half, turned)
-    correction = where(lax.abs(step) < discont, 0, turned - step)
+    correction = where(absolute(step) < discont, 0, turned - step)
     rest = lax.slice_in_dim(x, 1, x.shape[axis], axis=axis) + cumsum(correction, axis=axis)
     return concatenate([lax.slice_in_dim(x, 0, 1, axis=axis), rest], axis)

@@ -801,6 +801,9 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
         x = moveaxis(x, tuple(axes), tuple(range(x.ndim - len(axes), x.ndim)))
     rest = x.shape[y.ndim :]
     n = math.prod(rest)
+    if x.shape[: y.ndim] != y.shape:
+        raise ShapeError("linalg.tensorsolve", expected=f"leading dimensions {y.shape} of a, as of b", got=x.shape,
+                         mend="name the axes of a that are those of the solution")  # fmt: skip
     return reshape(solve(reshape(x, (-1, n)), reshape(y, (-1,))), rest)
 
 

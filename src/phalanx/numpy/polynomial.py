@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -318,7 +319,9 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     x = operand(x, "vander")
     if x.ndim != 1:
         raise ShapeError("vander", expected="a vector", got=x.shape, mend="ravel it")
-    n = x.shape[0] if N is None else N
+    n = x.shape[0] if N is None else operator.index(N)
+    if n < 0:
+        raise ArgumentError("vander, argument N", expected="a number >= 0", got=n, mend="leave it out")
     from phalanx.numpy.ufuncs import power
 
     powers = arange(n) if increasing else arange(n - 1, -1, -1)

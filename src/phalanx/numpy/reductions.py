@@ -109,6 +109,15 @@ def _refuse_empty(name: str, shape: tuple, axes: tuple) -> None:
             )  # fmt: skip
 
 
+def _by_dtype(numbers: Callable, booleans: Callable) -> Callable:
+    """An operation that booleans, which one asks for by `dtype=bool`, have under another name."""
+    return lambda x, *rest: (booleans if x.dtype == np.bool_ else numbers)(x, *rest)
+
+
+_sum, _add = _by_dtype(lax.reduce_sum, lax.reduce_or), _by_dtype(lax.add, lax.bitwise_or)
+_prod, _mul = _by_dtype(lax.reduce_prod, lax.reduce_and), _by_dtype(lax.mul, lax.bitwise_and)
+
+
 @_static
 def sum(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
@@ -133,8 +142,8 @@ def sum(
       >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
       [4, 6]
     """
-    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, lax.reduce_sum, lambda d: 0, lax.add,
-                   promote_integers)  # fmt: skip
+    op, neutral = _sum, lambda d: 0
+    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, op, neutral, _add, promote_integers)
 
 
 @_static
@@ -148,8 +157,8 @@ def prod(
       >>> jnp.prod(jnp.array([2, 3, 4])).item()
       24
     """
-    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, lax.reduce_prod, lambda d: 1, lax.mul,
-                   promote_integers)  # fmt: skip
+    op, neutral = _prod, lambda d: 1
+    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, op, neutral, _mul, promote_integers)
 
 
 @_static

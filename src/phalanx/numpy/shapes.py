@@ -5,6 +5,7 @@ Built on `lax`; each is one or two operations. Joining and splitting are in `joi
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 import operator
@@ -40,7 +41,7 @@ def shape(a: Any) -> tuple:
       >>> jnp.shape(jnp.zeros((2, 3)))
       (2, 3)
     """
-    return operand(a, "shape").shape
+    return np.shape(a) if isinstance(a, list | tuple) else operand(a, "shape").shape
 
 
 def ndim(a: Any) -> int:
@@ -536,28 +537,34 @@ def repeat(
         a, axis = ravel(a), 0
     a = reshape(a, (1,)) if a.ndim == 0 else a
     axis = canonical_axis(axis, a.ndim, "repeat")
-    if isinstance(repeats, int) or getattr(repeats, "is_symbolic_dim", False):
+    if (isinstance(repeats, int) and repeats >= 0) or getattr(repeats, "is_symbolic_dim", False):
         if total_repeat_length is None:
             return _repeat_all(a, repeats, axis)
         repeats = lax.full((a.shape[axis],), repeats, np.dtype(np.int32))
+    if total_repeat_length is None:
+        return _repeat_known(a, repeats, axis)
+    return _repeat_to_length(a, operand(repeats, "repeat"), axis, static_size(total_repeat_length))
+
+
+def _repeat_known(a: Any, repeats: Any, axis: int) -> Any:
+    """The elements repeated as often as numbers say that decide the shape."""
     known = concrete(host_operand(repeats, "repeat"))
-    if known is None and total_repeat_length is None:
+    if known is None:
         raise ConcretizationTypeError(
             "repeat, argument repeats", expected="values that are known while tracing, as they decide the shape",
             got=f"{repeats.describe() if hasattr(repeats, 'describe') else repeats}",
             mend="give total_repeat_length, or mark the argument it comes from as static",
         )  # fmt: skip
-    if known is not None and total_repeat_length is None:
-        if known.ndim == 0 or known.size == 1:
-            return _repeat_all(a, int(known.reshape(())), axis)
-        if known.size != a.shape[axis]:
-            raise ShapeError(
-                "repeat, argument repeats", expected=f"{a.shape[axis]} numbers, one for each element", got=known.shape,
-                mend="give one number, or one for each",
-            )  # fmt: skip
-        positions = np.repeat(np.arange(a.shape[axis], dtype=np.int32), known)
-        return _take_at(a, positions, axis)
-    return _repeat_to_length(a, operand(repeats, "repeat"), axis, static_size(total_repeat_length))
+    if known.dtype.kind not in "iub" or (known < 0).any():
+        raise ArgumentError("repeat, argument repeats", expected="integers >= 0", got=repeats, mend="check the numbers")
+    if known.size == 1:
+        return _repeat_all(a, int(known.reshape(())), axis)
+    if known.size != a.shape[axis]:
+        raise ShapeError(
+            "repeat, argument repeats", expected=f"{a.shape[axis]} numbers, one for each element", got=known.shape,
+            mend="give one number, or one for each",
+        )  # fmt: skip
+    return _take_at(a, np.repeat(np.arange(a.shape[axis], dtype=np.int32), known.reshape(-1)), axis)
 
 
 @eager_program(static_argnames=("repeats", "axis"))
@@ -625,6 +632,8 @@ def resize(a: Any, new_shape: Any) -> Any:
       [[0, 1], [2, 0]]
     """
     new = canonical_shape(new_shape, "resize")
+    if builtins.any(type(n) is int and n < 0 for n in new):
+        raise ArgumentError("resize, argument new_shape", expected="sizes of 0 or more", got=new, mend="give all sizes")
     flat = ravel(a)
     total, own = math.prod(new), flat.shape[0]
     if own == 0:

@@ -224,7 +224,9 @@ def _searchsorted(a: Any, v: Any, sorter: Any, side: str, method: str) -> Any:
 
 def _before(x: Any, v: Any, side: str) -> Any:
     """Whether an element of `a` stands before the place of `v`, NaN being the largest."""
-    plain = lax.lt(x, v) if side == "left" else lax.le(x, v)
+    from phalanx.numpy.ufuncs import less, less_equal
+
+    plain = less(x, v) if side == "left" else less_equal(x, v)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         return plain
     nan_v = lax.ne(v, v)

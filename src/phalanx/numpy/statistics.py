@@ -34,7 +34,14 @@ from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted, sort
 from phalanx.symbolic import static_size
 
-_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+# Where the quantile q of n elements lies between them, counted from 0: n q + alpha + q (1 - alpha - beta) - 1 with a
+# pair of R. J. Hyndman and Y. Fan, Sample Quantiles in Statistical Packages (1996); and what chooses an element there.
+_METHODS = {
+    "linear": (1, 1), "lower": (1, 1), "higher": (1, 1), "midpoint": (1, 1), "nearest": (1, 1), "hazen": (0.5, 0.5),
+    "weibull": (0, 0), "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
+    "interpolated_inverted_cdf": (0, 1), "inverted_cdf": (0, 1), "averaged_inverted_cdf": (0, 1),
+    "closest_observation": (-0.5, 1.5),
+}  # fmt: skip
 _static = eager_program(
     static_argnames=("axis", "out", "overwrite_input", "method", "keepdims", "rowvar", "bias", "ddof")
 )
@@ -43,7 +50,7 @@ _static = eager_program(
 @_static
 def quantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, *, weights: None = None,
+    keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """The values below which given fractions of the elements lie.
 
@@ -53,24 +60,26 @@ def quantile(
       axis: an axis, a tuple of them, or None for all.
       out: must be None.
       overwrite_input: must be False.
-      method: between two elements: `"linear"`, `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`.
+      method: between two elements: `"linear"`, `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`; or one of NumPy's
+        other estimates: `"inverted_cdf"`, `"averaged_inverted_cdf"`, `"closest_observation"`, `"hazen"`, `"weibull"`,
+        `"interpolated_inverted_cdf"`, `"median_unbiased"`, `"normal_unbiased"`.
       keepdims: keep the reduced dimensions, of size 1.
-      weights: must be None.
+      weights: how often each element counts, of the shape of `a` or of the size of the axis; for `"inverted_cdf"` only.
 
     Raises:
-      ArgumentError: there is no such method.
+      ArgumentError: there is no such method, or it takes no weights.
 
     Examples:
       >>> jnp.quantile(jnp.array([1.0, 2.0, 3.0]), 0.5).item()
       2.0
     """
-    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False)
+    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
 @_static
 def nanquantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, *, weights: None = None,
+    keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """Quantiles of the elements that are not NaN; arguments as in `quantile`.
 
@@ -78,13 +87,13 @@ def nanquantile(
       >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), 0.5).item()
       2.0
     """
-    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True)
+    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
 @_static
 def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, *, weights: None = None,
+    keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """Quantiles at given percentages; arguments as in `quantile`.
 
@@ -93,13 +102,13 @@ def percentile(
       2.0
     """
     (q,) = promote_inexact("percentile", operand(q, "percentile"))
-    return _quantile("percentile", a, q / 100, axis, out, overwrite_input, method, keepdims, False)
+    return _quantile("percentile", a, q / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
 @_static
 def nanpercentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, *, weights: None = None,
+    keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """Percentiles of the elements that are not NaN; arguments as in `quantile`.
 
@@ -108,50 +117,50 @@ def nanpercentile(
       2.0
     """
     (q,) = promote_inexact("nanpercentile", operand(q, "nanpercentile"))
-    return _quantile("nanpercentile", a, q / 100, axis, out, overwrite_input, method, keepdims, True)
+    return _quantile("nanpercentile", a, q / 100, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
 def _quantile(
-    name: str, a: Any, q: Any, axis: Any, out: Any, overwrite: bool, method: str, keepdims: bool, skip_nan: bool
-) -> Any:
+    name: str, a: Any, q: Any, axis: Any, out: Any, overwrite: bool, method: str, keepdims: bool, skip_nan: bool,
+    weights: Any = None,
+) -> Any:  # fmt: skip
     refuse_out(out, name)
     if overwrite:
         raise ArgumentError(f"{name}, argument overwrite_input", expected="False", got=True, mend="leave it out")
     if method not in _METHODS:
         raise ArgumentError(f"{name}, argument method", expected=" or ".join(map(repr, _METHODS)), got=repr(method),
                             mend="use one of these")  # fmt: skip
+    if weights is not None and method != "inverted_cdf":
+        raise ArgumentError(f"{name}, argument weights", expected="None, unless method is 'inverted_cdf'",
+                            got=f"weights for {method!r}", mend="pass method='inverted_cdf'")  # fmt: skip
     x, q = operand(a, name), operand(q, name)
     (x,) = promote_inexact(name, x)
     (q,) = promote_inexact(name, q)
     dims, axes = x.shape, canonical_axes(axis, x.ndim, name)
     if builtins.any(type(dims[i]) is int and dims[i] == 0 for i in axes):
         raise ShapeError(name, expected="at least one element", got=dims, mend="check the size")
-    x = moveaxis(x, axes, tuple(range(len(axes))))
-    n = math.prod(dims[i] for i in axes)
-    x = sort(lax.reshape(x, (n, *x.shape[len(axes) :])), 0)
-    rest = x.shape[1:]
+    columns = _columns(x, axes)
+    nan = lax.ne(columns, columns)
+    if weights is None:
+        columns = sort(columns, 0)
+    else:
+        weights = _columns(broadcast_to_shape(_along(weights, axes, dims, name), dims), axes).astype(x.dtype)
+        if skip_nan:
+            weights = where(nan, 0, weights)
+        columns, weights = lax.sort((columns, weights), dimension=0, num_keys=1)
+    n, rest = columns.shape[0], columns.shape[1:]
     wide = (*q.shape, *rest)
-    nan = lax.ne(x, x)
     if skip_nan:
         last = sum(cast(lax.bitwise_not(nan), x.dtype), axis=0) - 1
     else:
         last = lax.full(rest, n - 1, x.dtype)
     q_wide = lax.broadcast_in_dim(cast(q, x.dtype), wide, tuple(range(q.ndim)))
     last = broadcast_to_shape(last, wide)
-    position = q_wide * lax.max(last, x.dtype.type(0))
-    low, high = lax.floor(position), lax.ceil(position)
-    values = [_row(x, i, q.ndim) for i in (low, high)]
-    if method == "linear":
-        # Written so that equal neighbours, infinite ones included, give themselves.
-        weight = position - low
-        y = where(weight == 0, values[0], values[0] * (1 - weight) + values[1] * weight)
-    elif method == "midpoint":
-        y = (values[0] + values[1]) * 0.5
-    elif method == "nearest":
-        y = where(position - low <= 0.5, values[0], values[1])
-        y = where((position - low == 0.5) & (low % 2 == 1), values[1], y)
-    else:
-        y = values[0] if method == "lower" else values[1]
+    y = (
+        _chosen(columns, q_wide, lax.max(last, x.dtype.type(0)), q.ndim, method)
+        if weights is None
+        else _weighted(columns, weights, q_wide, q.ndim)
+    )
     bad = (
         (lax.lt(last, last.dtype.type(0)) if skip_nan else broadcast_to_shape(any_of(nan, 0), wide))
         | (q_wide < 0)
@@ -160,6 +169,64 @@ def _quantile(
     y = where(bad, np.nan, y)
     y = cast(y, y.dtype)
     return with_kept(y, q.ndim, dims, axes) if keepdims else y
+
+
+def _columns(x: Any, axes: tuple) -> Any:
+    """An array with the dimensions `axes` as one, in front."""
+    n = math.prod(x.shape[i] for i in axes)
+    x = moveaxis(x, axes, tuple(range(len(axes))))
+    return lax.reshape(x, (n, *x.shape[len(axes) :]))
+
+
+def _along(weights: Any, axes: tuple, dims: tuple, name: str) -> Any:
+    """Weights of elements, or of places along one axis, so that they broadcast with the array."""
+    weights = operand(weights, f"{name}, argument weights")
+    if weights.shape == dims:
+        return weights
+    if len(axes) != 1 or weights.shape != (dims[axes[0]],):
+        raise ShapeError(f"{name}, argument weights", expected=f"the shape {dims}, or the size of the one axis",
+                         got=weights.shape, mend="give a weight for each element")  # fmt: skip
+    return lax.reshape(weights, tuple(d if i == axes[0] else 1 for i, d in enumerate(dims)))
+
+
+def _chosen(columns: Any, q: Any, last: Any, lead: int, method: str) -> Any:
+    """The quantiles `q` of sorted columns, of which the elements up to `last` count."""
+    alpha, beta = _METHODS[method]
+    position = q * last if alpha == beta == 1 else (last + 1) * q + (alpha - 1 + q * (1 - alpha - beta))
+    zero = lax.full_like(last, 0)
+    if method == "closest_observation":  # of two as close, the one of even rank counted from 1
+        low = lax.floor(position)
+        low = where((low == position) & (low % 2 == 1), low, low + 1)
+        return _row(columns, lax.clamp(zero, low, last), lead)
+    position = lax.clamp(zero, position, last)
+    low, high = lax.floor(position), lax.ceil(position)
+    if method == "averaged_inverted_cdf":
+        high = lax.min(where(low == position, low + 1, high), last)
+        low = where(low == position, low, high)
+        # Before the first element there is nothing to average with.
+        high = where((last + 1) * q < 1, low, high)
+    values = [_row(columns, i, lead) for i in (low, high)]
+    weight = position - low
+    match method:
+        case "lower":
+            return values[0]
+        case "higher" | "inverted_cdf":
+            return values[1]
+        case "midpoint" | "averaged_inverted_cdf":
+            return (values[0] + values[1]) * 0.5
+        case "nearest":
+            return where((weight < 0.5) | ((weight == 0.5) & (low % 2 == 0)), values[0], values[1])
+    # Written so that equal neighbours, infinite ones included, give themselves.
+    return where(weight == 0, values[0], values[0] * (1 - weight) + values[1] * weight)
+
+
+def _weighted(columns: Any, weights: Any, q: Any, lead: int) -> Any:
+    """The first element of sorted columns up to which the part `q` of all weight lies."""
+    share = lax.cumsum(weights, axis=0)
+    share = share / share[-1:]
+    n, rest = share.shape[0], share.shape[1:]
+    share = lax.reshape(share, (n, *(1,) * lead, *rest))
+    return _row(columns, sum((share < q[None]) | (share == 0), axis=0), lead)
 
 
 def with_kept(y: Any, lead: int, dims: tuple, axes: tuple) -> Any:
