@@ -293,7 +293,7 @@ def value_and_grad(
 
     Raises:
       DTypeError: an argument or the result has a dtype that cannot be differentiated as asked.
-      ArgumentError: the result is not a scalar.
+      ShapeError: the result is not a scalar.
 
     Examples:
       >>> import phalanx
@@ -339,7 +339,7 @@ def grad(
       A function of the same arguments that returns the gradient, or `(gradient, aux)` if `has_aux`.
 
     Raises:
-      DTypeError, ArgumentError: as `value_and_grad`.
+      DTypeError, ShapeError: as `value_and_grad`.
 
     Examples:
       >>> import phalanx
@@ -416,7 +416,7 @@ def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -
         )
     aval = aval_of(out[0])
     if aval.shape != ():
-        raise _NotScalarError(
+        raise ShapeError(
             where,
             expected="a scalar",
             got=aval.str_short(),
@@ -440,10 +440,6 @@ def _check_kind(aval: ShapedArray, kind: Any, where: Callable[[], str], mend: st
     # Where it is, is worked out for the message only: the path of each of many leaves would cost their square.
     if dtypes.is_extended(aval.dtype) or not dtypes.issubdtype(aval.dtype, kind):
         raise DTypeError(where(), expected=_KINDS[kind], got=aval.str_short(), mend=mend)
-
-
-class _NotScalarError(ArgumentError, TypeError):
-    """The result of a differentiated function is no scalar."""
 
 
 def jacfwd(
