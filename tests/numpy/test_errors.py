@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ConcretizationTypeError, PhalanxError
+from phalanx.core.errors import ArgumentTypeError, ConcretizationTypeError, PhalanxError
 
 X = np.zeros((2, 3), np.float32)
 
@@ -149,3 +149,11 @@ def test_a_traced_length_is_refused_with_the_name_of_the_tracer():
         phalanx.jit(lambda n: jnp.arange(n))(3)
     with pytest.raises(ConcretizationTypeError):
         phalanx.jit(lambda n: jnp.zeros(n))(3)
+
+
+def test_a_list_is_told_by_its_length_where_it_is_long_or_traced():
+    for call in (lambda: jnp.sum([1, 2, 3]), lambda: phalanx.jit(lambda x: jnp.sum([x, x, x]))(1.0)):
+        with pytest.raises(ArgumentTypeError, match=r"^sum: expected an array or a scalar, got a list of length 3\."):
+            call()
+    with pytest.raises(ArgumentTypeError, match=r"got a list of length 1000\."):
+        jnp.add(list(range(1000)), 1)

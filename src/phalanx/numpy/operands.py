@@ -39,9 +39,16 @@ def kind_of(x: Any, where: str) -> Any:
     if isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or is_symbolic(x):
         return aval_of(x)
     raise ArgumentTypeError(
-        where, expected="an array or a scalar", got=f"{x!r} of type {kind.__name__}",
+        where, expected="an array or a scalar", got=_told(x),
         mend="convert it with phalanx.numpy.asarray" if x is not None else "give the argument",
     )  # fmt: skip
+
+
+def _told(x: Any) -> str:
+    """What is no array, as text: not the values of a long list, nor what tracing made of those of a short one."""
+    if isinstance(x, list | tuple) and (len(x) > 20 or any(hasattr(v, "aval") for v in x)):
+        return f"a {type(x).__name__} of length {len(x)}"
+    return f"{x!r} of type {type(x).__name__}"
 
 
 def unwrapped(x: Any) -> Any:
