@@ -1,4 +1,4 @@
-"""Updates whose values the array's dtype does not hold: a warning, at the user's line; and joining of tiny integers."""
+"""Updates whose values the array's dtype does not hold: a warning, at the user's line."""
 
 import warnings
 
@@ -7,7 +7,6 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
 from phalanx.core.errors import TypePromotionError
 
 TEXT = (
@@ -64,19 +63,3 @@ def test_division_of_integers_gives_their_quotients():
         y = jnp.arange(4).at[index].divide(2)
         assert y.dtype == np.float32
         assert y.tolist() == [0.0, 0.5, 1.0, 3.0]
-
-
-@pytest.mark.parametrize("dtype", ["int2", "uint2", "int4", "uint4"])
-def test_tiny_integers_join(dtype):
-    x = np.array([[0, 1, 1], [1, 0, 1]])
-    y = jnp.array(x, dtype)
-    for wrap in (lambda f: f, phalanx.jit):
-        for dim in (0, 1):
-            got = wrap(lambda y, dim=dim: lax.concatenate([y, y[:1, :] if dim == 0 else y[:, :1]], dim))(y)
-            want = np.concatenate([x, x[:1, :] if dim == 0 else x[:, :1]], dim)
-            assert got.dtype == y.dtype
-            np.testing.assert_array_equal(np.asarray(got).astype(int), want)
-        stacked = wrap(lambda y: jnp.stack([y, y], 1))(y)
-        np.testing.assert_array_equal(np.asarray(stacked).astype(int), np.stack([x, x], 1))
-    sums = np.asarray(lax.associative_scan(lax.bitwise_xor, y)).astype(int)
-    np.testing.assert_array_equal(sums, [x[0], x[0] ^ x[1]])

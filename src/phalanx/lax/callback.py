@@ -27,6 +27,7 @@ from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.replicas import by_one_of_each_group
+from phalanx.lax.tiny import wide
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
@@ -120,6 +121,8 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             function = functools.partial(function, devices[partition])
         elif caller.is_told:
             function = _told_where(function, devices)
+        if any(wide(a) is not a for a in ctx.avals_in):
+            function = _as_typed(function, [a.dtype for a in ctx.avals_in])
         ordered = effect is not None and effect.ordered
         if ordered:
             function, results = _passing_on(function), (ORDER_TOKEN, *results)
@@ -201,12 +204,12 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 return call(*operands, function=function, results=results)
 
             return map_one_by_one(one, given), [0] * len(results)
-        wide = tuple(a.with_shape((axis.size, *a.shape)) for a in results)
+        stacked = tuple(a.with_shape((axis.size, *a.shape)) for a in results)
         if vmap_method == BROADCAST_ALL:
             moved = [x if m else axis.to_front(x, None) for x, m in zip(moved, mapped)]
         elif vmap_method == EXPAND_DIMS:
             moved = [x if m else to_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
-        out = call(*moved, function=function, results=wide)
+        out = call(*moved, function=function, results=stacked)
         return out, [0] * len(out)
 
     batch = None
@@ -215,6 +218,18 @@ class HostCall(Primitive, name="host_callback", multiple=True):
 def _told_where(function: Callable, devices: tuple) -> Callable:
     """A function that gets the device that calls it, by the number that comes last."""
     return functools.wraps(function)(lambda *operands: function(devices[int(operands[-1])], *operands[:-1]))
+
+
+def _as_typed(function: Callable, given: Sequence[Any]) -> Callable:
+    """A function whose last operands, which the engine hands over as bytes where they are less, are of these dtypes."""
+
+    @functools.wraps(function)
+    def typed(*operands: Any) -> Any:
+        first = len(operands) - len(given)
+        arrays = [np.asarray(x).astype(d, copy=False) for x, d in zip(operands[first:], given, strict=True)]
+        return function(*operands[:first], *arrays)
+
+    return typed
 
 
 def _passing_on(function: Callable) -> Callable:

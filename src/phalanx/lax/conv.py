@@ -25,6 +25,7 @@ from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_ge
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.shape import reshape, rev
+from phalanx.lax.tiny import narrowed, wide, widened
 from phalanx.lax.window_shape import (
     ConvDimensionNumbers,
     Padding,
@@ -130,9 +131,11 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
                              rhs_dilation=rhs_dilation, dimension_numbers=dimension_numbers, precision=precision,
                              preferred_element_type=preferred_element_type)  # fmt: skip
                 return ctx.inline(functools.partial(_by_groups, feature_group_count, **given), x, w)
-        if x_aval.dtype != w_aval.dtype:
+        dtype = x_aval.dtype
+        if dtype != w_aval.dtype:
             dtype = ctx.aval_out.dtype
             x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
+        (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
         pads = [n for pair in padding for n in pair]
         is_static = is_constant_shape(pads)
         window = window_strides, padding if is_static else ((0, 0),) * len(padding), lhs_dilation, rhs_dilation
@@ -143,8 +146,11 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             attributes = {k: v for k, v in attributes.items() if k != "padding" and v is not None}
             if precision_config is not None:
                 attributes["precision_config"] = precision_config
-            return ctx.op(hlo.DynamicConvOp, x, w, table, **attributes)
-        return hlo.convolution(ctx.type(ctx.aval_out), x, w, **attributes, precision_config=precision_config)
+            product = ctx.op(hlo.DynamicConvOp, x, w, table, aval=wide(ctx.aval_out), **attributes)
+        else:
+            result = ctx.type(wide(ctx.aval_out))
+            product = hlo.convolution(result, x, w, **attributes, precision_config=precision_config)
+        return narrowed(ctx, [product], ctx.avals_out)[0]
 
     jvp = BILINEAR
 

@@ -22,6 +22,7 @@ from phalanx.core.tangent import Zero, add_tangents, is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import skip_batch, transpose
 from phalanx.lax.explicit import laid_out
+from phalanx.lax.tiny import narrowed, wide, widened
 
 
 class Precision(enum.Enum):
@@ -258,14 +259,16 @@ class DotGeneral(Primitive, name="dot_general"):
 
     def lower(self, ctx, x, y, *, dimension_numbers, precision, preferred_element_type):
         algorithm = None if precision is None else algorithm_attribute(precision, *ctx.avals_in)
-        return hlo.dot_general(
-            ctx.type(ctx.aval_out),
+        (x, y), _ = widened(ctx, (x, y), ctx.avals_in)
+        product = hlo.dot_general(
+            ctx.type(wide(ctx.aval_out)),
             x,
             y,
             _dimension_numbers(dimension_numbers),
             precision_config=precision_attribute(precision),
             algorithm=algorithm,
         )
+        return narrowed(ctx, [product], ctx.avals_out)[0]
 
     jvp = BILINEAR
 
@@ -326,7 +329,7 @@ def product_aval(where: str, x: ShapedArray, y: ShapedArray, shape: tuple, prefe
     dtype = x.dtype if x.dtype == y.dtype else dtypes.promote_types(x.dtype, y.dtype)
     if preferred is None or preferred == dtype:
         return ShapedArray(shape, dtype, x.weak_type and y.weak_type and preferred is None)
-    integral = [np.dtype(d).kind in "iub" and not _is_float(d) for d in (dtype, preferred)]
+    integral = [dtypes.issubdtype(d, np.integer) or np.dtype(d).kind == "b" for d in (dtype, preferred)]
     if (integral[1] and not integral[0]) or (_is_complex(dtype) and not _is_complex(preferred)):
         raise DTypeError(
             f"{where} preferred_element_type",

@@ -38,6 +38,7 @@ from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
+from phalanx.lax.tiny import widened
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -154,7 +155,7 @@ class ArgExtreme(Primitive):
         return Roles([names], [keep(names, (dim,))], whole=[names[dim]], resized={names[dim]: ()})
 
     def lower(self, ctx: Any, x: Any, *, dim: int, dtype: Any) -> Any:
-        aval = ctx.avals_in[0].strengthened()
+        (x,), (aval,) = widened(ctx, [x], [ctx.avals_in[0].strengthened()])
         counts = aval.with_dtype(dtype)
         value, index = ShapedArray((), aval.dtype), ShapedArray((), dtype)
         start = dtypes.lowest(aval.dtype) if self.is_max else dtypes.highest(aval.dtype)

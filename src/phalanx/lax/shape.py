@@ -10,9 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError, ShardingError
@@ -39,6 +36,7 @@ from phalanx.lax.broadcast import (
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.slicing import one_dim, slice_in_dim, slice_p
+from phalanx.lax.tiny import narrowed, widened
 from phalanx.symbolic import static_size
 
 
@@ -294,14 +292,10 @@ class Concatenate(Primitive, name="concatenate"):
 
 
 def _joined(ctx: Any, xs: Sequence[Any], avals: Sequence[ShapedArray], dim: int) -> Any:
-    """Emit a concatenation; of numbers of two bits as wider ones, since XLA ends the process on a CPU otherwise."""
-    if avals[0].dtype not in _TWO_BITS:
-        return hlo.concatenate(list(xs), dim)
-    wide = [hlo.convert(ctx.type(a.with_dtype(np.int8)), x) for x, a in zip(xs, avals, strict=True)]
-    return hlo.convert(ctx.type(ctx.aval_out), hlo.concatenate(wide, dim))
+    """Emit a concatenation."""
+    wide, _ = widened(ctx, xs, avals)
+    return narrowed(ctx, [hlo.concatenate(wide, dim)], ctx.avals_out)[0]
 
-
-_TWO_BITS = frozenset({np.dtype(dtypes.int2), np.dtype(dtypes.uint2)})
 
 concatenate_p = Concatenate()
 

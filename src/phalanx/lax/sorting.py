@@ -19,6 +19,7 @@ from phalanx.lax.family import ANY, ORDERED, check_kind, emit_compare, kind_of
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.shape import reshape_p, rev_p
 from phalanx.lax.slicing import one_dim, slice_in_dim
+from phalanx.lax.tiny import narrowed, widened
 from phalanx.symbolic import is_symbolic, static_size
 
 MADE_OF_OTHERS = Undefined("its derivative is a gather, which has a transpose")
@@ -64,11 +65,11 @@ class Sort(Primitive, name="sort", multiple=True):
         return Roles([names] * len(xs), [names] * len(xs), whole=[names[dim]])
 
     def lower(self, ctx: Any, *xs: Any, dim: int, is_stable: bool, num_keys: int) -> list:
-        types = [ctx.type(a) for a in ctx.avals_out]
-        op = hlo.SortOp(types, list(xs), dimension=dim, is_stable=is_stable)
-        scalars = [ShapedArray((), a.dtype) for a in ctx.avals_in for _ in range(2)]
+        values, avals = widened(ctx, xs, ctx.avals_in)
+        op = hlo.SortOp([ctx.type(a) for a in avals], values, dimension=dim, is_stable=is_stable)
+        scalars = [ShapedArray((), a.dtype) for a in avals for _ in range(2)]
         ctx.region(scalars, op, lambda *pairs: _comes_before(ctx, scalars, pairs[: 2 * num_keys]))
-        return list(op.results)
+        return narrowed(ctx, op.results, ctx.avals_out)
 
     def jvp(self, primals: Any, tangents: Any, *, dim: int, is_stable: bool, num_keys: int) -> tuple:
         aval = aval_of(primals[0])
@@ -160,11 +161,13 @@ class TopK(Primitive, name="top_k", multiple=True):
         aval, last = ctx.avals_in[0], ctx.avals_in[0].ndim - 1
         if is_symbolic(k):
             return ctx.inline(_leading_of_sorted, x, avals=[aval], k=k, dim=dim)
+        ((x,), _) = widened(ctx, [x], [aval])
         if dim == last:
-            return list(chlo.TopKOp(x, k).results)
+            return narrowed(ctx, chlo.TopKOp(x, k).results, ctx.avals_out)
         order = [d for d in range(aval.ndim) if d != dim] + [dim]
         back = sorted(range(aval.ndim), key=order.__getitem__)
-        return [hlo.transpose(y, back) for y in chlo.TopKOp(hlo.transpose(x, order), k).results]
+        found = [hlo.transpose(y, back) for y in chlo.TopKOp(hlo.transpose(x, order), k).results]
+        return narrowed(ctx, found, ctx.avals_out)
 
     def jvp(self, primals: Any, tangents: Any, *, k: int, dim: int) -> tuple:
         y, indices = self(*primals, k=k, dim=dim)
