@@ -7,6 +7,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx.core.errors import ArgumentError, ShardingError, TreeError
 from phalanx.experimental.pjit import pjit, with_sharding_constraint
+from phalanx.sharding import AxisType
 from phalanx.sharding import PartitionSpec as P
 
 
@@ -23,7 +24,6 @@ def test_axis_resources_are_shardings():
 def test_the_rest_is_as_in_jit():
     f = pjit(lambda n, x: n * x, static_argnums=0)
     assert f(3, jnp.float32(2)) == 6
-    assert with_sharding_constraint is phalanx.lax.with_sharding_constraint
 
 
 def test_both_spellings_at_once_are_refused():
@@ -50,6 +50,13 @@ def test_errors_say_the_name_that_the_user_wrote():
         with pytest.raises(ShardingError) as error:
             pjit(lambda a: a, in_shardings=P("x", None, "y"))(x)
         assert str(error.value).startswith("in_shardings[0]")
+
+
+def test_constraints_take_axis_resources():
+    with phalanx.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,)):
+        f = pjit(lambda x: with_sharding_constraint({"a": x}, axis_resources=P("x"))["a"])
+        assert f(jnp.ones(8)).sharding.spec == P("x")
+        assert with_sharding_constraint(jnp.ones(8), P("x")).sharding.spec == P("x")
 
 
 def test_static_arguments_may_be_given_by_position():

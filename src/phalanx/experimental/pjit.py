@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from phalanx import lax
 from phalanx.core.errors import ArgumentError
 from phalanx.engine.frames import guard as _guard
-from phalanx.lax import with_sharding_constraint as with_sharding_constraint
 from phalanx.sharding import UNSPECIFIED
 from phalanx.sharding import PartitionSpec as PartitionSpec
 from phalanx.spmd.jit import jit
@@ -64,6 +64,19 @@ def pjit(
     compiled = jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
     compiled._jit.spell(**spelling)
     return compiled
+
+
+def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
+    """`lax.with_sharding_constraint` under its older signature.
+
+    Args:
+      x: a tree of arrays.
+      axis_resources: the specs or shardings, a tree prefix of it.
+
+    Returns:
+      The tree, lying so.
+    """
+    return lax.with_sharding_constraint(x, axis_resources)
 
 
 _guard(globals())
