@@ -88,3 +88,18 @@ def test_a_class_may_stay_a_leaf_of_trees():
 
     leaf = Leaf()
     assert phalanx.tree.leaves([leaf]) == [leaf]
+
+
+def test_models_with_functions_in_a_list_are_trees_of_their_data():
+    """`Sequential` holds activations between its layers."""
+    import phalanx
+
+    model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.relu, nnx.Linear(3, 2, rngs=nnx.Rngs(1)))
+    x = jnp.ones((1, 2))
+    assert phalanx.jit(lambda m, x: m(x))(model, x).shape == (1, 2)
+    paths = [phalanx.tree_util.keystr(path) for path, _ in phalanx.tree.leaves_with_path(model)]
+    assert paths[0] == ".layers[0].bias.value" and len(paths) == 4
+    doubled = phalanx.tree.map(lambda x: 2 * x, model)
+    assert doubled.layers[1] is nnx.relu and (doubled.layers[2].kernel[...] == 2 * model.layers[2].kernel[...]).all()
+    grads = phalanx.grad(lambda m: m(x).sum())(model)
+    assert grads.layers[2].bias[...].tolist() == [1.0, 1.0]

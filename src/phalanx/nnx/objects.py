@@ -23,7 +23,7 @@ from phalanx.core.errors import ArgumentTypeError
 from phalanx.engine.frames import boundaries
 from phalanx.nnx.levels import check_level, clock
 from phalanx.nnx.variable import MISSING, Static, Variable
-from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves
+from phalanx.tree import DictKey, GetAttrKey, SequenceKey, register_pytree_node, tree_leaves
 
 T = TypeVar("T")
 
@@ -295,7 +295,7 @@ def _register(cls: type) -> None:
         marks = target._marks
         for name, value in attributes(target):
             if marks.get(name, is_data(value)):
-                children.append((GetAttrKey(name), value))
+                children.append((GetAttrKey(name), _partly(value)))
             else:
                 fixed.append((name, Static(value)))
         return children, (tuple(k.name for k, _ in children), tuple(fixed), tuple(marks.items()))
@@ -314,9 +314,51 @@ def _register(cls: type) -> None:
     register_pytree_node(cls, flatten, unflatten, split)
 
 
-def _register_containers() -> None:
-    from phalanx.tree import DictKey, SequenceKey
+class _Partly:
+    """A container of data some of whose elements are static, such as the functions of a `Sequential`, as a tree's node.
 
+    Args:
+      value: the container, which is what the node becomes again.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def _is_fixed(x: Any) -> bool:
+    return (callable(x) or isinstance(x, str)) and not _is_root(x) and not is_array(x)
+
+
+def _partly(value: Any) -> Any:
+    is_container = type(value) in (list, tuple, dict, List, Dict)
+    return _Partly(value) if is_container and any(map(_is_fixed, tree_leaves(value, is_leaf=_is_root))) else value
+
+
+def _split_partly(node: _Partly) -> tuple[list, tuple]:
+    value = node.value
+    keys = tuple(sorted(value)) if isinstance(value, dict) else tuple(range(len(value)))
+    key_of = DictKey if isinstance(value, dict) else SequenceKey
+    fixed = tuple((k, Static(value[k])) for k in keys if _is_fixed(value[k]))
+    named = [(key_of(k), _partly(value[k])) for k in keys if not _is_fixed(value[k])]
+    return named, (type(value), keys, fixed)
+
+
+def _joined_partly(aux: tuple, parts: Any) -> Any:
+    kind, keys, fixed = aux
+    static, given = {k: v.value for k, v in fixed}, iter(parts)
+    values = [static[k] if k in static else next(given) for k in keys]
+    return kind(zip(keys, values)) if issubclass(kind, dict) else kind(values)
+
+
+def _register_containers() -> None:
+    register_pytree_node(
+        _Partly,
+        lambda node: ([x for _, x in _split_partly(node)[0]], _split_partly(node)[1]),
+        _joined_partly,
+        _split_partly,
+    )
     register_pytree_node(
         List,
         lambda x: (list(x), None),

@@ -263,16 +263,17 @@ def _walked(mapping: Mapping, path: Path) -> Iterator[tuple[Path, Any]]:
 def _text(mapping: Any, indent: str) -> str:
     if type(mapping) is not dict:
         return repr(mapping)
-    simple = "{" + ", ".join(f"{k!r}: {_text(v, '')}" for k, v in mapping.items()) + "}"
+    inner = indent + "  "
+    texts = {k: _text(v, inner) for k, v in mapping.items()}
+    simple = "{" + ", ".join(f"{k!r}: {text}" for k, text in texts.items()) + "}"
     if len(simple) <= 80 and "\n" not in simple:
         return simple
-    inner = indent + "  "
-    return "{\n" + ",\n".join(_entry(f"{inner}{k!r}: ", v, inner) for k, v in mapping.items()) + f"\n{indent}}}"
+    lines = [_entry(f"{inner}{k!r}: ", mapping[k], text) for k, text in texts.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
-def _entry(head: str, value: Any, indent: str) -> str:
-    """A key and its value, the lines of an array one below the other."""
-    text = _text(value, indent)
+def _entry(head: str, value: Any, text: str) -> str:
+    """A key and the text of its value, the lines of an array one below the other."""
     if type(value) is not dict:
         text = text.replace("\n", "\n" + " " * (len(head) + max(0, text.find("Array("))))
     return head + text
