@@ -223,3 +223,11 @@ def test_half_precision_sums_count_every_element(name):
     x = np.tile(X[0, 0], 2000).astype(np.float16)
     got, want = (np.asarray(v, np.float32) for v in (getattr(nn, name)(x), getattr(nn, name)(x.astype(np.float32))))
     np.testing.assert_allclose(got, want, rtol=5e-3, atol=5e-3 * np.abs(want).max())
+
+
+def test_logarithms_of_means_of_nothing_and_weights_that_are_numbers():
+    assert np.isnan(np.asarray(nn.logmeanexp(np.zeros((0, 3), np.float32), axis=0))).all()
+    assert nn.logsumexp(np.zeros(2, "bfloat16"), b=2.5).dtype == "bfloat16"
+    assert nn.one_hot([1, 3], 3).tolist() == [[0, 1, 0], [0, 0, 0]]
+    with pytest.raises(ArgumentError, match=r"nn\.one_hot, argument num_classes: expected a number >= 0, got -1\."):
+        nn.one_hot(np.array([1]), -1)

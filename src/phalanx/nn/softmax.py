@@ -128,8 +128,8 @@ def logsumexp(
     """
     a = inexact(a)
     if b is not None:
+        dtype = dtypes.to_inexact_dtype(dtypes.result_type(a, b))
         b = inexact(b)
-        dtype = dtypes.promote_types(aval_of(a).dtype, aval_of(b).dtype)
         shape = lax.broadcast_shapes(aval_of(a).shape, aval_of(b).shape)
         a, b = (_broadcast(lax.convert_element_type(v, dtype), shape) for v in (a, b))
         a = lax.select(lax.ne(b, dtype.type(0)), a, lax.full(shape, -np.inf, dtype))
@@ -193,7 +193,8 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     shape = aval_of(x).shape
     dims = dims_of("nn.logmeanexp", axis, len(shape))
     if where is None:
-        return lax.sub(log_total, math.log(math.prod(shape[d] for d in dims)))
+        count = math.prod(shape[d] for d in dims)
+        return lax.sub(log_total, math.log(count) if count else -math.inf)  # of nothing: -inf + inf, NaN
     taking_part = lax.convert_element_type(
         lax.broadcast_like(lax.convert_element_type(where, bool), x), aval_of(x).dtype
     )
@@ -303,6 +304,11 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
       >>> nn.one_hot(np.array([1, 3]), 3).tolist()
       [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    x = np.asarray(x) if isinstance(x, list | tuple) else x
+    if type(num_classes) is int and num_classes < 0:
+        raise ArgumentError(
+            "nn.one_hot, argument num_classes", expected="a number >= 0", got=num_classes, mend="give the number"
+        )
     aval = aval_of(x)
     if aval.dtype == np.dtype(bool):
         x = lax.convert_element_type(x, np.int32)
