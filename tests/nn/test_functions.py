@@ -231,3 +231,9 @@ def test_logarithms_of_means_of_nothing_and_weights_that_are_numbers():
     assert nn.one_hot([1, 3], 3).tolist() == [[0, 1, 0], [0, 0, 0]]
     with pytest.raises(ArgumentError, match=r"nn\.one_hot, argument num_classes: expected a number >= 0, got -1\."):
         nn.one_hot(np.array([1]), -1)
+
+
+def test_a_mask_of_numbers_is_refused():
+    x = np.ones((1, 2, 1, 4), np.float32)
+    with pytest.raises(TypeError, match="argument mask: expected booleans, got f32"):
+        nn.dot_product_attention(x, x, x, mask=np.zeros((1, 1, 2, 2), np.float32))

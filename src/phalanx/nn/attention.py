@@ -14,7 +14,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
-from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.nn.softmax import logsumexp, softmax
 from phalanx.symbolic import is_symbolic
 
@@ -34,7 +34,7 @@ def _full_mask(
     mask: Any, shape: tuple, is_causal: bool, query_lengths: Any, key_lengths: Any, window: tuple | None
 ) -> Any:
     """Which pairs [batch, head, query, key] may meet, or None where all may."""
-    parts = [] if mask is None else [_fit("mask", lax.convert_element_type(mask, bool), shape)]
+    parts = [] if mask is None else [_fit("mask", mask, shape)]
     plane = shape[2:]
     if is_causal:
         parts.append(lax.broadcast_in_dim(lax.ge(_positions(plane, 0), _positions(plane, 1)), shape, (2, 3)))
@@ -125,6 +125,7 @@ def dot_product_attention(
     Raises:
       ShapeError: the shapes do not fit.
       ArgumentError: there is no such implementation.
+      DTypeError: the mask is not of booleans.
 
     Examples:
       >>> import numpy as np
@@ -160,6 +161,9 @@ def dot_product_attention(
     scores = lax.mul(scores, _scale(depth, scores.dtype) if scale is None else scores.dtype.type(scale))
     if bias is not None:
         scores = lax.add(scores, lax.convert_element_type(_fit("bias", bias, shape), scores.dtype))
+    if mask is not None and aval_of(mask).dtype != np.bool_:
+        raise DTypeError("nn.dot_product_attention, argument mask", expected="booleans", got=aval_of(mask).str_short(),
+                         mend="compare it, or pass numbers to add as bias")  # fmt: skip
     may_meet = _full_mask(mask, shape, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size)
     if may_meet is not None:
         # Not -inf: a query that meets nothing would become NaN.

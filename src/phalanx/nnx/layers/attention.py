@@ -235,6 +235,7 @@ def _without_dropout(query: Any, key: Any, value: Any, bias: Any, mask: Any, is_
         return joined(jnp.broadcast_to(x, (*batch, *x.shape[-3:])))
 
     bias, mask = (None if x is None else pairs(x) for x in (bias, mask))
+    mask = None if mask is None else mask.astype(bool)  # masks of this room are of numbers too
     out = nn.dot_product_attention(joined(query), joined(key), joined(value), bias, mask, is_causal=is_causal)
     return out if len(batch) == 1 else out.reshape(*batch, *out.shape[1:])
 
