@@ -141,3 +141,28 @@ def test_ldexp_takes_all_integers(dtype, exponents):
     x, n = jnp.array([1, -3, 2]).astype(dtype), jnp.array([0, 1, 3]).astype(exponents)
     want = np.ldexp(np.asarray(x.astype("float32")), np.asarray(n.astype("int32")))
     np.testing.assert_array_equal(jnp.ldexp(x, n).astype("float32"), want)
+
+
+@pytest.mark.parametrize(
+    "name, make",
+    [
+        ("zeros", lambda dtype: jnp.zeros(2, dtype)),
+        ("ones", lambda dtype: jnp.ones(2, dtype)),
+        ("full", lambda dtype: jnp.full(2, 3, dtype)),
+        ("full_like", lambda dtype: jnp.full_like(jnp.ones(2), 3, dtype)),
+        ("array", lambda dtype: jnp.array([1.0, 2.0], dtype)),
+        ("arange", lambda dtype: jnp.arange(2, dtype=dtype)),
+        ("linspace", lambda dtype: jnp.linspace(0, 1, 2, dtype=dtype)),
+        ("eye", lambda dtype: jnp.eye(2, dtype=dtype)),
+        ("astype", lambda dtype: jnp.ones(2).astype(dtype)),
+        ("sum", lambda dtype: jnp.sum(jnp.ones(2), dtype=dtype)),
+        ("concatenate", lambda dtype: jnp.concatenate([jnp.ones(2)], dtype=dtype)),
+    ],
+)
+def test_a_width_that_was_asked_for_and_is_not_given_is_warned_of(name, make):
+    with pytest.warns(UserWarning, match=f"^Explicitly requested dtype float64 requested in {name} is not") as caught:
+        assert make("float64").dtype == np.float32
+    assert caught[0].filename == __file__
+    assert make(float).dtype == np.float32  # Python's own types mean the width in force, without a warning
+    with phalanx.enable_x64(True):
+        assert make("float64").dtype == np.float64

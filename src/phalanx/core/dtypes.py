@@ -17,6 +17,7 @@ import numpy as np
 
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionError
+from phalanx.core.source import user_level
 
 bfloat16: Final = ml_dtypes.bfloat16
 float4_e2m1fn: Final = ml_dtypes.float4_e2m1fn
@@ -214,7 +215,7 @@ def requested_dtype(spec: Any, where: str) -> Any:
             f"to dtype {dtype}. To enable more dtypes, set the enable_x64 configuration option or the "
             "PHALANX_ENABLE_X64 environment variable.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=user_level(),
         )
     return dtype
 

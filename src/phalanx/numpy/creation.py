@@ -64,7 +64,7 @@ def array(
     """
     if order not in (None, "K", "C"):
         raise ArgumentError("array, argument order", expected="'K' or 'C'", got=repr(order), mend="leave it out")
-    dtype = dtypes.canonicalize_dtype(dtype) if dtype is not None else None
+    dtype = dtypes.requested_dtype(dtype, "array") if dtype is not None else None
     x = unwrapped(object) if not hasattr(object, "aval") else object
     if getattr(x, "aval", None) is None:
         out = _from_host(x, dtype)
@@ -207,7 +207,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
       >>> jnp.astype(jnp.array([1.7, -1.7]), "int32").tolist()
       [1, -1]
     """
-    dtype = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    dtype = dtypes.requested_dtype(float if dtype is None else dtype, "astype")
     aval = getattr(x, "aval", None)
     if aval is None:
         x = operand(x, "astype")
@@ -232,7 +232,8 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
       >>> jnp.zeros((2, 2)).tolist()
       [[0.0, 0.0], [0.0, 0.0]]
     """
-    return full(shape, 0, float if dtype is None else dtype, device=device, out_sharding=out_sharding)
+    dtype = dtypes.requested_dtype(float if dtype is None else dtype, "zeros")
+    return full(shape, 0, dtype, device=device, out_sharding=out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
@@ -242,7 +243,8 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
       >>> jnp.ones(2, "int32").tolist()
       [1, 1]
     """
-    return full(shape, 1, float if dtype is None else dtype, device=device, out_sharding=out_sharding)
+    dtype = dtypes.requested_dtype(float if dtype is None else dtype, "ones")
+    return full(shape, 1, dtype, device=device, out_sharding=out_sharding)
 
 
 empty = zeros
@@ -264,7 +266,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     """
     shape = canonical_shape(shape, "full")
     if dtype is not None:
-        dtype = dtypes.canonicalize_dtype(dtype)
+        dtype = dtypes.requested_dtype(dtype, "full")
     where = device if device is not None else out_sharding
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
@@ -317,7 +319,7 @@ def full_like(
 
         return wrap_key_data(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
-        value = placing.filled(shape, fill_value, dtypes.canonicalize_dtype(dtype), weak)
+        value = placing.filled(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak)
         return placing.place(value, where)
     return full(shape, fill_value, dtype, device=where)
 
@@ -382,7 +384,8 @@ def arange(
     given = [_known(x, n) for x, n in ((start, "start"), (stop, "stop"), (1 if step is None else step, "step"))]
     if dtype is None:
         dtype = dtypes.result_type(*[x for x in (start, stop, step) if x is not None])
-    dtype = dtypes.canonicalize_dtype(dtype)
+    else:
+        dtype = dtypes.requested_dtype(dtype, "arange")
     first, last, distance = given
     if distance == 0:
         raise ArgumentError("arange, argument step", expected="a step other than 0", got=distance, mend="leave it out")
@@ -469,7 +472,7 @@ def linspace(
       [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     num = _count(num, "linspace")
-    dtype = dtypes.canonicalize_dtype(dtype) if dtype is not None else None
+    dtype = dtypes.requested_dtype(dtype, "linspace") if dtype is not None else None
     start, stop = (array(x) if isinstance(x, list | tuple) or is_symbolic(x) else x for x in (start, stop))
     kind_of(start, "linspace"), kind_of(stop, "linspace")
     out, step = _linspace(start, stop, num, bool(endpoint), dtype, axis)
@@ -535,7 +538,8 @@ def logspace(
       [1.0, 2.0, 4.0, 8.0]
     """
     num = _count(num, "logspace")
-    return _logspace(start, stop, base, num, bool(endpoint), dtypes.canonicalize_dtype(dtype) if dtype else None, axis)
+    dtype = dtypes.requested_dtype(dtype, "logspace") if dtype is not None else None
+    return _logspace(start, stop, base, num, bool(endpoint), dtype, axis)
 
 
 @eager_program(static_argnames=("num", "endpoint", "dtype", "axis"))
@@ -554,7 +558,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
       [1, 10, 100, 1000]
     """
     num = _count(num, "geomspace")
-    return _geomspace(start, stop, num, bool(endpoint), dtypes.canonicalize_dtype(dtype) if dtype else None, axis)
+    dtype = dtypes.requested_dtype(dtype, "geomspace") if dtype is not None else None
+    return _geomspace(start, stop, num, bool(endpoint), dtype, axis)
 
 
 @eager_program(static_argnames=("num", "endpoint", "dtype", "axis"))
@@ -591,7 +596,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
       [[1.0, 0.0], [0.0, 1.0]]
     """
     shape = canonical_shape((N, N if M is None else M), "eye")
-    dtype = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    dtype = dtypes.requested_dtype(float if dtype is None else dtype, "eye")
     return placing.place(_banded(shape, k, dtype, "eq") if type(k) is int else _banded_at(shape, k, dtype), device)
 
 
@@ -612,7 +617,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
       >>> jnp.tri(2).tolist()
       [[1.0, 0.0], [1.0, 1.0]]
     """
-    dtype = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    dtype = dtypes.requested_dtype(float if dtype is None else dtype, "tri")
     return _banded(canonical_shape((N, N if M is None else M), "tri"), int(k), dtype, "ge")
 
 

@@ -34,7 +34,10 @@ def _parts(arrays: Any, where: str) -> list:
 
 def _common(parts: list, dtype: Any, where: str) -> list:
     parts = promote(where, *parts)
-    return [cast(x, dtypes.canonicalize_dtype(dtype)) for x in parts] if dtype is not None else parts
+    if dtype is None:
+        return parts
+    dtype = dtypes.requested_dtype(dtype, where)
+    return [cast(x, dtype) for x in parts]
 
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:

@@ -77,7 +77,7 @@ def _reduce(
     x = operand(a, name)
     own = x.dtype
     if dtype is not None:
-        dtype = dtypes.canonicalize_dtype(dtype)
+        dtype = dtypes.requested_dtype(dtype, name)
         x = cast(x, dtype)
     elif promote and own.kind in "biu":
         wide = np.dtype(np.uint64 if own.kind == "u" else np.int64)
@@ -258,7 +258,7 @@ def _inexact_result(x: Any, dtype: Any, name: str) -> tuple[Any, Any]:
     if dtype is None:
         result = dtypes.to_inexact_dtype(x.dtype)
     else:
-        result = dtypes.canonicalize_dtype(dtype)
+        result = dtypes.requested_dtype(dtype, name)
     if not dtypes.issubdtype(result, np.inexact):
         return dtypes.to_inexact_dtype(result), result
     return (_FLOAT32 if is_half(result) else result), result
@@ -492,7 +492,7 @@ def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: C
         x, axis = (lax.reshape(x, (math.prod(x.shape),)) if x.ndim != 1 else x), 0
     axis = canonical_axis(axis, x.ndim, name)
     if dtype is not None:
-        x = cast(x, dtypes.canonicalize_dtype(dtype))
+        x = cast(x, dtypes.requested_dtype(dtype, name))
     elif x.dtype.kind == "b" or (x.dtype.kind in "iu" and promote):
         wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
