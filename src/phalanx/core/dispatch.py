@@ -31,7 +31,7 @@ from phalanx.core.memories import far_kind, near, result_memories
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
-from phalanx.engine import buffers, compiler
+from phalanx.engine import buffers, client, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
@@ -135,7 +135,8 @@ def lower(
       committed: whether the results count as placed by the user.
       platform: another one than that of the devices, to look at the program for it.
     """
-    is_here = platform in (None, devices[0].platform) and not isinstance(devices[0], StandIn)
+    own = client.platform_name(devices[0].platform)
+    is_here = platform in (None, own) and not isinstance(devices[0], StandIn)
     out_shardings = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
     out_shardings = _typed_outputs(program, out_shardings, devices)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists them in.
@@ -158,7 +159,7 @@ def lower(
     left = [far_kind(s) or m for s, m in zip(out_shardings, result_memories(closed, held), strict=True)]
     module = lower_program(
         closed,
-        platform or (devices[0].platform if devices[0].platform != "gpu" else "cuda"),
+        platform or own,
         num_partitions=len(devices),
         devices=devices,
         name=name,

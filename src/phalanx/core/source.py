@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from phalanx.core.config import state
-from phalanx.engine.frames import boundary
+from phalanx.engine.frames import boundary, is_internal
 from phalanx.engine.mlir import user_frames
 from phalanx.engine.runtime import get_traceback
 
@@ -97,6 +97,6 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 def user_level() -> int:
     """How far up the stack a function meets the user's code: the `stacklevel` of the warnings that it gives."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("phalanx."):
+    while frame.f_back is not None and is_internal(frame.f_code):
         frame, level = frame.f_back, level + 1
     return level

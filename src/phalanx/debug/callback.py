@@ -19,8 +19,8 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import debug_effect, ordered_debug_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.source import user_level
 from phalanx.core.trace import Tracer
-from phalanx.engine.frames import is_internal
 from phalanx.lax.callback import Caller, host_callback_p
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map import shard_map
@@ -177,9 +177,7 @@ def breakpoint(
                 got=repr(value),
                 mend="leave it out",
             )
-    frame = sys._getframe(1)
-    while is_internal(frame.f_code) and frame.f_back is not None:
-        frame = frame.f_back
+    frame = sys._getframe(user_level() - 1)
     line, scope = frame.f_lineno, {**frame.f_globals, **frame.f_locals}
     seen = {**frame.f_locals, **values}
     leaves = {name: tree_leaves(x) for name, x in seen.items()}

@@ -55,7 +55,9 @@ class Settings(NamedTuple):
     cluster: Cluster | None = None
 
 
-_ALIASES = {"gpu": "cuda"}
+def platform_name(platform: str) -> str:
+    """The name under which the engine and StableHLO know a platform: that of "gpu" is "cuda"."""
+    return "cuda" if platform == "gpu" else platform
 
 
 class _Clients:
@@ -171,7 +173,7 @@ def _allowed_platforms() -> tuple[str, ...]:
     named = _clients.settings.platforms
     if named is None:
         named = tuple(p.strip() for p in os.environ.get("PHALANX_PLATFORMS", "").split(",") if p.strip())
-    return tuple(_ALIASES.get(p, p) for p in named) or (("cuda", "cpu") if _has_cuda_plugin() else ("cpu",))
+    return tuple(map(platform_name, named)) or (("cuda", "cpu") if _has_cuda_plugin() else ("cpu",))
 
 
 def default_backend() -> str:
@@ -212,7 +214,7 @@ def client(platform: str | None = None) -> Client:
     Raises:
       BackendError: the platform is unknown, not allowed, or its plugin is not installed.
     """
-    name = default_backend() if platform is None else _ALIASES.get(platform, platform)
+    name = default_backend() if platform is None else platform_name(platform)
     started = _clients.started.get(name)
     if started is not None:
         return started

@@ -238,8 +238,7 @@ def export(
 
 def default_export_platform() -> str:
     """The platform that `export` lowers for by itself: that of the default devices."""
-    platform = client.default_backend()
-    return "cuda" if platform == "gpu" else platform
+    return client.platform_name(client.default_backend())
 
 
 def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
@@ -252,7 +251,7 @@ def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
             got=f"the name {platforms!r}",
             mend=f"give platforms=[{platforms!r}]",
         )
-    chosen = tuple("cuda" if p == "gpu" else p for p in platforms)
+    chosen = tuple(map(client.platform_name, platforms))
     for platform in chosen:
         if platform not in PLATFORMS or chosen.count(platform) > 1:
             raise ArgumentError(

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
+from phalanx.engine.client import platform_name
 from phalanx.lax.branches import Cond, choose
-
-_ALIASES = {"gpu": "cuda"}
 
 
 class PlatformChoice(Cond):
@@ -67,7 +66,7 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
       >>> int(phalanx.jit(f)(1))
       2
     """
-    named = [(_ALIASES.get(name, name), f) for name, f in per_platform.items()]
+    named = [(platform_name(name), f) for name, f in per_platform.items()]
     functions: list[tuple[str | None, Callable]] = [*named, *([(None, default)] if default is not None else [])]
     platforms = tuple([platform for platform, _ in functions])
     if not functions or len(set(platforms)) != len(platforms):

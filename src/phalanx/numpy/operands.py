@@ -17,6 +17,7 @@ from phalanx.core import dtypes, placement
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
+from phalanx.core.source import user_level
 from phalanx.core.trace import StagedTracer, StagingTrace
 from phalanx.symbolic import is_symbolic
 
@@ -199,7 +200,7 @@ def check_rank_promotion(where: str, shapes: Sequence[tuple]) -> None:
         )  # fmt: skip
     import warnings
 
-    warnings.warn(f"{where}: ranks are promoted for shapes {', '.join(map(str, shapes))}", stacklevel=3)
+    warnings.warn(f"{where}: ranks are promoted for shapes {', '.join(map(str, shapes))}", stacklevel=user_level())
 
 
 def broadcast_to_shape(x: Any, shape: tuple) -> Any:

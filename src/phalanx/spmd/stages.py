@@ -19,7 +19,7 @@ from phalanx.core.dispatch import concrete_type, explain_failure
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
-from phalanx.engine import compiler, stablehlo
+from phalanx.engine import client, compiler, stablehlo
 from phalanx.engine.frames import boundaries
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, is_abstract, on_devices, on_stand_ins
 from phalanx.sharding.layout import Format, Layout
@@ -224,7 +224,7 @@ def _one_platform(names: Sequence[str] | None) -> str | None:
             got=repr(names),
             mend="write a program for several platforms with phalanx.export.export(f, platforms=...)",
         )
-    return {"gpu": "cuda"}.get(names[0], names[0]) if names else None
+    return client.platform_name(names[0]) if names else None
 
 
 def _shape_of(x: Any) -> ShapeDtypeStruct:
