@@ -209,7 +209,7 @@ def requested_dtype(spec: Any, where: str) -> Any:
         dtype = canonicalize_dtype(spec)
     except DTypeError as error:
         raise DTypeError(f"{where}, dtype", expected=error.expected, got=error.got, mend=error.mend) from None
-    if not (isinstance(spec, type) and spec in _python_scalars) and as_dtype(spec) != dtype:
+    if spec is not dtype and not (isinstance(spec, type) and spec in _python_scalars) and as_dtype(spec) != dtype:
         warnings.warn(
             f"Explicitly requested dtype {as_dtype(spec)} requested in {where} is not available, and will be truncated "
             f"to dtype {dtype}. To enable more dtypes, set the enable_x64 configuration option or the "

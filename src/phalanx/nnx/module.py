@@ -72,25 +72,19 @@ class Module(Object):
           ArgumentTypeError: the attribute is something else.
         """
         kind = _kind(variable_type)
-        if (captured := self.__dict__.get(CAPTURED)) is not None:
-            for held in captured:
-                if type(held) is kind:
-                    stored = held.get_raw_value()
-                    before = stored[name] if name in stored else init_fn()
-                    held.set_raw_value({**stored, name: reduce_fn(before, value)})
-                    return True
-            return False
+        if CAPTURED in self.__dict__:
+            if (captured := self._captured_of(kind)) is None:
+                return False
+            stored = captured.get_raw_value()
+            before = stored[name] if name in stored else init_fn()
+            captured.set_raw_value({**stored, name: reduce_fn(before, value)})
+            return True
         held = self.__dict__.get(name)
         if held is None:
             setattr(self, name, kind(reduce_fn(init_fn(), value)))
             return True
         if type(held) is not kind:
-            raise ArgumentTypeError(
-                f"{type(self).__name__}.sow, argument name",
-                expected=f"an attribute of kind {kind.__name__}, or none yet",
-                got=f"{name!r}, a {type(held).__name__}",
-                mend="choose another name",
-            )
+            raise self._taken_name("sow", kind, name, held)
         held.value = reduce_fn(held.value, value)
         return True
 
@@ -109,26 +103,33 @@ class Module(Object):
           ArgumentTypeError: the attribute is something else.
         """
         kind = _kind(variable_type)
-        if (captured := self.__dict__.get(CAPTURED)) is not None:
-            for held in captured:
-                if type(held) is kind:
-                    stored = held.get_raw_value()
-                    if name not in stored:
-                        held.set_raw_value({**stored, name: tree_map(jnp.zeros_like, value)})
-                    return tree_map(lambda x, by: x + by, value, held.get_raw_value()[name])
-            return value
+        if CAPTURED in self.__dict__:
+            if (captured := self._captured_of(kind)) is None:
+                return value
+            stored = captured.get_raw_value()
+            if name not in stored:
+                stored = {**stored, name: tree_map(jnp.zeros_like, value)}
+                captured.set_raw_value(stored)
+            return tree_map(lambda x, by: x + by, value, stored[name])
         held = self.__dict__.get(name)
         if held is None:
             held = kind(tree_map(jnp.zeros_like, value))
             setattr(self, name, held)
         elif not isinstance(held, kind):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}.perturb, argument name",
-                expected=f"an attribute of kind {kind.__name__}, or none yet",
-                got=f"{name!r}, a {type(held).__name__}",
-                mend="choose another name",
-            )
+            raise self._taken_name("perturb", kind, name, held)
         return tree_map(lambda x, by: x + by, value, held.value)
+
+    def _captured_of(self, kind: type[Variable]) -> Variable | None:
+        """What `nnx.capture` gave this module for values of a kind, if it captures them."""
+        return next((held for held in self.__dict__[CAPTURED] if type(held) is kind), None)
+
+    def _taken_name(self, method: str, kind: type[Variable], name: str, held: Any) -> ArgumentTypeError:
+        return ArgumentTypeError(
+            f"{type(self).__name__}.{method}, argument name",
+            expected=f"an attribute of kind {kind.__name__}, or none yet",
+            got=f"{name!r}, a {type(held).__name__}",
+            mend="choose another name",
+        )
 
     def train(self, **attributes: Any) -> None:
         """Set `deterministic` and `use_running_average` to False, and the given attributes, wherever they are."""
