@@ -3,7 +3,8 @@
 A workload is a function of the module under test and, where it has sizes, of a size. It prepares what it needs and
 returns what is to be measured: a callable or a `Timed` (a time), a `Script` (a process of its own), or a `Value`.
 Each round measures both systems, the first one changing from round to round; a ratio is the median of the rounds'
-ratios, so that a machine that grows slower or faster during the run moves both sides. Used by every room here.
+ratios, so that a machine that grows slower or faster during the run moves both sides. Where the rounds leave open
+whether a bound holds, more are measured. Used by every room here.
 """
 
 from __future__ import annotations
@@ -90,10 +91,29 @@ class Result:
         return statistics.median([a / b for a, b in pairs]) if self.ours and self.peer else math.nan
 
     @property
+    def bounds(self) -> list[float]:
+        """What its ratio has to stay below."""
+        return [bound for bound in (self.at_most, self.row.none_above) if bound is not None]
+
+    @property
     def holds(self) -> bool:
-        """Whether it ran and, where it has a bound of its own, stays below it."""
-        bounds = [bound for bound in (self.at_most, self.row.none_above) if bound is not None]
-        return self.error is None and all(self.ratio <= bound for bound in bounds)
+        """Whether it ran and, where it has bounds of its own, stays below them."""
+        return self.error is None and all(self.ratio <= bound for bound in self.bounds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the median ratio lies with 95 % confidence, whatever the samples' distribution (by order statistics)."""
+        ratios = sorted(a / b for a, b in zip(self.ours, self.peer, strict=False))
+        out = max(0, math.floor(len(ratios) / 2 - 0.98 * math.sqrt(len(ratios))))  # how many at each end lie outside
+        return ratios[out], ratios[-1 - out]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the rounds so far do not tell if a bound holds."""
+        if not self.ours:
+            return False
+        low, high = self.interval
+        return any(low < bound < high for bound in self.bounds)
 
 
 WORKLOADS: list[Workload] = []
@@ -138,15 +158,19 @@ def bench(
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: seconds of one sample, seconds of each system, bounds on the rounds, sizes per workload."""
+    """How long to measure: seconds of one sample, seconds of each system, bounds on the rounds, sizes per workload.
+
+    `patience` is how many seconds to go on where the rounds leave open whether a bound holds.
+    """
 
     sample: float = 0.004
     budget: float = 1.0
     rounds: tuple[int, int] = (5, 25)
     sizes: int | None = None
+    patience: float = 20.0
 
 
-QUICK = Effort(sample=0.002, budget=0.3, rounds=(2, 7), sizes=2)
+QUICK = Effort(sample=0.002, budget=0.3, rounds=(2, 7), sizes=2, patience=0.0)
 
 
 class Sampler:
@@ -261,10 +285,14 @@ def _measure_case(
         rounds = min(high, max(low, int(effort.budget / slowest))) if slowest else low * 2
         if isinstance(samplers[0].subject, Value):
             rounds = 1
-        for turn in range(rounds):
-            sides = list(zip(samplers, (result.ours, result.peer), strict=True))
+        sides = list(zip(samplers, (result.ours, result.peer), strict=True))
+        turn, deadline = 0, math.inf
+        while turn < rounds or (result.is_open and time.monotonic() < deadline):
+            if turn == rounds:
+                deadline = time.monotonic() + effort.patience
             for sampler, samples in sides if turn % 2 else reversed(sides):
                 samples.append(sampler.sample())
+            turn += 1
     finally:
         gc.unfreeze()
 

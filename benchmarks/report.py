@@ -44,7 +44,10 @@ def line(result: Result) -> str:
     if result.error:
         return f"{result.name:44} FAILED {' '.join(result.error.split())}"
     ours, peer = statistics.median(result.ours), statistics.median(result.peer)
-    bound = "" if result.at_most is None else f"  at most {result.at_most:g}{'' if result.holds else '  MISSED'}"
+    bounds = " and ".join(f"{bound:g}" for bound in result.bounds)
+    verdict = "" if result.holds else "  MISSED"
+    verdict += "  (not decided: {:.3f} to {:.3f})".format(*result.interval) if result.is_open else ""
+    bound = f"  at most {bounds}{verdict}" if bounds else ""
     return f"{result.name:44} {ours:10.2f} {peer:10.2f} {result.unit:6} {result.ratio:7.3f}{bound}"
 
 

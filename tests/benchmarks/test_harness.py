@@ -9,7 +9,7 @@ import pytest
 from benchmarks import harness, report
 from benchmarks.harness import Effort, Result, Row, Script, Timed, Value, Workload
 
-EFFORT = Effort(sample=1e-4, budget=1e-3, rounds=(2, 3))
+EFFORT = Effort(sample=1e-4, budget=1e-3, rounds=(2, 3), patience=0.05)
 
 
 @pytest.fixture
@@ -40,6 +40,28 @@ def test_a_value_is_compared_as_it_is(systems):
 def test_a_ratio_is_the_median_of_the_rounds():
     result = Result("name", "us", Row("row"), None, ours=[1.0, 20.0, 30.0], peer=[2.0, 10.0, 30.0])
     assert result.ratio == 1.0
+
+
+def test_the_median_lies_between_the_rounds_that_the_binomial_law_names():
+    result = Result("name", "us", Row("row"), 1.0, ours=[float(i) for i in range(1, 101)], peer=[50.0] * 100)
+    assert result.interval == (41 / 50, 60 / 50)
+    assert result.is_open and "(not decided: 0.820 to 1.200)" in report.line(result)
+    assert not Result("name", "us", Row("row"), 1.3, ours=result.ours, peer=result.peer).is_open
+    assert not Result("name", "us", Row("row"), 1.0).is_open
+
+
+def test_rounds_go_on_while_it_is_open_whether_a_bound_holds(systems, monkeypatch):
+    costs = {"ours_stub": [1.0, 3.0], "peer_stub": [2.0]}
+
+    def sample(self):
+        costs[self.system].append(costs[self.system].pop(0))
+        return costs[self.system][-1]
+
+    monkeypatch.setattr(harness.Sampler, "sample", sample)
+    (clear,) = run(lambda xp: lambda: None, systems, at_most=(2.0,))
+    assert len(clear.ours) <= 3
+    (unclear,) = run(lambda xp: lambda: None, systems, at_most=(1.1,))
+    assert len(unclear.ours) > 3 and unclear.is_open
 
 
 def test_what_prepares_a_call_is_off_the_clock(systems):
