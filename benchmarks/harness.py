@@ -102,7 +102,7 @@ class Result:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the median ratio lies with 95 % confidence, whatever the samples' distribution (by order statistics)."""
+        """Where the median ratio lies with 95 % confidence, by order statistics."""
         ratios = sorted(a / b for a, b in zip(self.ours, self.peer, strict=False))
         out = max(0, math.floor(len(ratios) / 2 - 0.98 * math.sqrt(len(ratios))))  # how many at each end lie outside
         return ratios[out], ratios[-1 - out]

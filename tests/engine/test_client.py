@@ -30,6 +30,13 @@ def test_the_number_that_is_in_force_may_be_set_again():
     client.configure(num_cpu_devices=8)
 
 
+def test_the_platforms_in_force_may_be_set_again_after_a_look_at_the_devices():
+    code = "import phalanx; d = phalanx.devices(); phalanx.device_put(1.0); phalanx.config.update('platforms', 'cpu'); print(d)"
+    environment = {"PYTHONPATH": ":".join(sys.path), "PHALANX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "[CpuDevice(id=0)]\n", done.stderr
+
+
 def test_unknown_platforms_and_processes_are_errors():
     with pytest.raises(client.BackendError) as error:
         client.devices("abacus")

@@ -25,8 +25,6 @@ def _cache_settings() -> compilation_cache.CacheSettings:
 compilation_cache.take_settings(_cache_settings)
 config.observe("num_cpu_devices", lambda count: client.configure(num_cpu_devices=count))
 config.observe("platforms", lambda names: client.configure(platforms=names and tuple(names.split(","))))
-if config.platforms:
-    client.configure(platforms=tuple(config.platforms.split(",")))
 
 
 for _direction in guards.DIRECTIONS:

@@ -104,6 +104,8 @@ def _check_changeable(name: str, value: Any) -> None:
         return
     if name == "num_cpu_devices" and value == _clients.started["cpu"].local_device_count():
         return
+    if name == "platforms" and value == _allowed_platforms():
+        return
     raise BackendError(
         f"config.{name}",
         expected="to be set before the first array, device look-up or compilation",
