@@ -1,16 +1,268 @@
-"""Functions with derivatives of their own, under their module name, and what their rules meet."""
+"""Functions with derivatives of their own, under their module name: the short ways to one, and what their rules meet.
 
+`custom_jvp` and `custom_vjp` are `transforms.custom`. Here are `custom_gradient` and `closure_convert`, written with
+them, and `linear_call`, a linear function whose transpose the user gives instead of the one derived from its
+operations: a primitive that holds the function's program, and whose transpose is a call of the user's function, whose
+own transpose is the first function again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.errors import ArgumentTypeError, ShapeError, TreeError, check_function
+from phalanx.core.flags import chosen, merged, others
+from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.source import code_position
+from phalanx.core.tangent import Zero, add_tangents, instantiate
+from phalanx.core.trace import Tracer, stage
+from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
+from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
+from phalanx.transforms.calls import ProgramCall
 from phalanx.transforms.custom import CustomVJPPrimal as CustomVJPPrimal
 from phalanx.transforms.custom import SymbolicZero as SymbolicZero
-from phalanx.transforms.custom import closure_convert as closure_convert
-from phalanx.transforms.custom import custom_gradient as custom_gradient
 from phalanx.transforms.custom import custom_jvp as custom_jvp
 from phalanx.transforms.custom import custom_jvp_call_p as custom_jvp_call_p
 from phalanx.transforms.custom import custom_vjp as custom_vjp
 from phalanx.transforms.custom import custom_vjp_call_p as custom_vjp_call_p
-from phalanx.transforms.custom import custom_vjp_primal_tree_values as custom_vjp_primal_tree_values
-from phalanx.transforms.custom import zero_from_primal as zero_from_primal
-from phalanx.transforms.linear_call import linear_call as linear_call
+from phalanx.transforms.forward import jvp_flat
+from phalanx.transforms.functions import FlatFunction, function_name
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+
+
+def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a primal value, as an array or symbolic."""
+    zero = Zero.like(x)
+    return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
+
+
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The primal values that `fwd` got with `symbolic_zeros=True`.
+
+    Args:
+      tree: a pytree whose leaves are of `CustomVJPPrimal`.
+
+    Returns:
+      The same pytree of their values.
+
+    Raises:
+      ArgumentTypeError: a leaf is something else.
+    """
+    for leaf in tree_flatten(tree)[0]:
+        if not isinstance(leaf, CustomVJPPrimal):
+            raise ArgumentTypeError(
+                "custom_vjp_primal_tree_values",
+                expected="arguments of a fwd rule that was set with symbolic_zeros=True",
+                got=repr(leaf),
+                mend="pass symbolic_zeros=True to defvjp, or read the values as they are",
+            )
+    return tree_map(lambda leaf: leaf.value, tree)
+
+
+def custom_gradient(fun: Callable) -> Callable:
+    """A function that returns its value together with its gradient function.
+
+    Args:
+      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` gives the cotangents of the arguments.
+
+    Returns:
+      A function that returns the result and differentiates as `vjp` says.
+
+    Examples:
+      >>> import phalanx
+      >>> f = phalanx.custom_gradient(lambda x: (x * x, lambda y_bar: 10 * y_bar))
+      >>> float(phalanx.grad(f)(3.0))
+      10.0
+    """
+
+    @boundary
+    @functools.wraps(fun)
+    def with_gradient(*args: Any, **kwargs: Any) -> Any:
+        held: list = []
+
+        def primal(*xs: Any) -> Any:
+            return fun(*xs, **kwargs)[0]
+
+        def fwd(*xs: Any) -> tuple:
+            out, rule = fun(*xs, **kwargs)
+            leaves, tree = tree_flatten(out)
+            program = stage(
+                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
+                [aval_of(x).to_tangent() for x in leaves],
+                "custom_gradient",
+            )
+            held[:] = [program.replace(consts=())]
+            return out, program.consts
+
+        def bwd(consts: Any, ct: Any) -> Any:
+            flat = run_program(held[0].replace(consts=consts), *tree_flatten(ct)[0])
+            return tree_unflatten(tree_flatten(tuple(args))[1], flat)
+
+        function = custom_vjp(primal)
+        function.defvjp(fwd, bwd)
+        return function(*args)
+
+    return with_gradient
+
+
+def _as_tuple(x: Any, count: int) -> tuple:
+    return tuple(x) if isinstance(x, tuple | list) and len(x) == count else (x,)
+
+
+def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list]:
+    """A function without closed-over traced values, and these as further arguments.
+
+    Args:
+      fun: a function that may close over values of a transformation around it.
+      example_args: arguments of the types it will be called with.
+
+    Returns:
+      `(converted, consts)`, such that `converted(*args, *consts)` is `fun(*args)`.
+
+    Examples:
+      >>> import phalanx
+      >>> f, consts = phalanx.closure_convert(lambda x: 2.0 * x, 1.0)
+      >>> float(f(3.0, *consts))
+      6.0
+    """
+    leaves, tree = tree_flatten(example_args)
+    function = FlatFunction(fun, tree)
+    program = stage(function, [aval_of(x) for x in leaves], function_name(fun))
+    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, dtypes.inexact) for c in program.consts]
+    consts = chosen(program.consts, hoistable)
+
+    def converted(*args: Any) -> Any:
+        count = len(args) - len(consts)
+        values = merged(hoistable, args[count:], others(program.consts, hoistable))
+        flat_args, _ = tree_flatten(args[:count])
+        return tree_unflatten(function.out_tree, run_program(program.replace(consts=values), *flat_args))
+
+    return converted, consts
+
+
+# The transpose as a function of flat residuals and flat cotangents; it is staged when it is wanted.
+Back = Callable[[Sequence[Any], Sequence[Any]], list]
+
+
+class LinearCall(ProgramCall, name="linear_call"):
+    """A call of a function linear in its last operands: (*residuals, *linear) -> results of `fun`."""
+
+    program = "fun"
+
+    def jvp(self, primals: Any, tangents: Any, *, fun: Jaxpr, back: Back, num_residuals: int) -> tuple:
+        n = num_residuals
+        params = {"fun": fun, "back": back, "num_residuals": n}
+        y = self(*primals, **params)
+        y_dot = [Zero.like(v) for v in y]
+        if any(type(t) is not Zero for t in tangents[n:]):
+            y_dot = self(*primals[:n], *map(instantiate, tangents[n:]), **params)
+        if any(type(t) is not Zero for t in tangents[:n]):
+            _, moved = jvp_flat(lambda *r: run_program(fun, *r, *primals[n:]), primals[:n], tangents[:n], self.name)
+            y_dot = list(map(add_tangents, y_dot, moved))
+        return y, y_dot
+
+    def transpose(self, y_bars: Any, *operands: Any, fun: Jaxpr, back: Back, num_residuals: int) -> tuple:
+        n = num_residuals
+        residuals, cts = operands[:n], [instantiate(c) for c in y_bars]
+        program = stage(
+            lambda *xs: back(xs[:n], xs[n:]), [aval_of(x) for x in (*residuals, *cts)], f"transpose({fun.debug_name})"
+        )
+        k = len(program.consts)
+        given = [*program.consts, *residuals, *cts]
+
+        def forth(residuals: Sequence[Any], xs: Sequence[Any]) -> list:
+            return run_program(fun, *residuals[k:], *xs)
+
+        return (*[None] * n, *self(*given, fun=program.hoist(), back=forth, num_residuals=k + n))
+
+    def batch_axis(self, axis: Axis, args: Any, dims: Any, *, fun: Jaxpr, back: Back, num_residuals: int) -> tuple:
+        n = num_residuals
+        mapped = [d is not None for d in dims[:n]]
+        linear = list(map(axis.to_front, args[n:], dims[n:]))
+        program, _ = batch_program(fun, axis, [*mapped, *[True] * len(linear)], True)
+        k = len(program.consts)
+
+        def mapped_back(residuals: Sequence[Any], cts: Sequence[Any]) -> list:
+            one = lambda *xs: back(xs[:n], xs[n:])
+            ins = [*front_dims(mapped), *[0] * len(cts)]
+            return list(map(axis.to_front, *vmap_flat(one, [*residuals[k:], *cts], ins, axis, self.name)))
+
+        given = [*program.consts, *axis.to_fronts(args[:n], dims[:n]), *linear]
+        out = self(*given, fun=program.hoist(), back=mapped_back, num_residuals=k + n)
+        return out, [0] * len(out)
+
+
+linear_call_p = LinearCall()
+
+
+def linear_call(fun: Callable, fun_transpose: Callable, residual_args: Any, linear_args: Any) -> Any:
+    """Call a linear function that has the transpose you give.
+
+    Args:
+      fun: `fun(residuals, xs)`, linear in `xs`.
+      fun_transpose: `fun_transpose(residuals, cotangents)`, linear in the cotangents of the result, of which it makes
+        those of `xs`.
+      residual_args: what both functions read, a pytree of arrays.
+      linear_args: `xs`, a pytree of arrays.
+
+    Returns:
+      The result of `fun`. Derivatives by `residual_args` are those of `fun`.
+
+    Raises:
+      ArgumentTypeError: a function is not callable.
+      TreeError: the transpose gives another structure than that of `linear_args`.
+      ShapeError: it gives cotangents of other shapes or dtypes.
+
+    Examples:
+      >>> import phalanx
+      >>> halve = lambda r, x: x / r
+      >>> f = lambda x: linear_call(halve, lambda r, y_bar: y_bar * 100, 2.0, x)
+      >>> float(f(8.0)), float(phalanx.grad(f)(8.0))
+      (4.0, 100.0)
+    """
+    check_function("linear_call, argument fun", fun)
+    check_function("linear_call, argument fun_transpose", fun_transpose)
+    residuals, residual_tree = tree_flatten(residual_args)
+    xs, tree = tree_flatten(linear_args)
+    function = FlatFunction(fun, tree_flatten((residual_args, linear_args))[1])
+    program = stage(function, [aval_of(x) for x in (*residuals, *xs)], function.__name__)
+    k = len(program.consts)
+    avals = [aval_of(x).to_tangent() for x in xs]
+
+    def back(held: Sequence[Any], cts: Sequence[Any]) -> list:
+        out = fun_transpose(tree_unflatten(residual_tree, held[k:]), tree_unflatten(function.out_tree, cts))
+        return _checked(f"the transpose {code_position(fun_transpose)}", out, tree, avals)
+
+    given = [*program.consts, *residuals, *xs]
+    out = linear_call_p(*given, fun=program.hoist(), back=back, num_residuals=k + len(residuals))
+    return tree_unflatten(function.out_tree, out)
+
+
+def _checked(where: str, out: Any, tree: Any, avals: Sequence[ShapedArray]) -> list:
+    """The flat cotangents that a user's transpose gave, None standing for a zero."""
+    flat, found = tree_flatten(out, is_leaf=lambda x: x is None)
+    if found != tree:
+        raise TreeError(
+            where,
+            expected=f"the structure of the linear arguments, {tree}",
+            got=str(found),
+            mend="return a cotangent for each leaf of the linear arguments",
+        )
+    for x, aval in zip(flat, avals, strict=True):
+        got = aval if x is None else aval_of(x)
+        if (got.shape, got.dtype) != (aval.shape, aval.dtype):
+            raise ShapeError(
+                where,
+                expected=f"a cotangent {aval.str_short()}, that of a linear argument",
+                got=got.str_short(),
+                mend="return cotangents of the shapes and dtypes of the linear arguments",
+            )
+    return [instantiate(Zero(aval)) if x is None else x for x, aval in zip(flat, avals, strict=True)]
+
 
 _guard(globals())

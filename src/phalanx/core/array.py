@@ -17,7 +17,6 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
-from phalanx.core.legacy_access import LegacyAccess
 from phalanx.core.operators import Operators
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers
@@ -95,7 +94,7 @@ class Shard:
         return f"Shard(device={self.device}, index={self.index}, replica_id={self.replica_id})"
 
 
-class Array(LegacyAccess, Operators, metaclass=_ArrayMeta):
+class Array(Operators, metaclass=_ArrayMeta):
     """An array on one device or spread over many.
 
     Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not by this class.

@@ -1,7 +1,7 @@
 """`GlobalDeviceArray`, the array over a mesh of programs of 2022: a way to make and to recognise the one `Array`.
 
 Builds on `spmd.placement`, which assembles the pieces; the attributes of old arrays are those of
-`core.legacy_access`.
+`numpy.legacy_views`.
 """
 
 from __future__ import annotations

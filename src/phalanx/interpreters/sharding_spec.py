@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
-from phalanx.core.legacy_access import specs
 from phalanx.engine.runtime import HloSharding, OpSharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import Mesh
@@ -339,6 +338,3 @@ def _merged(factors: Sequence[int], spec: PartitionSpec, ndim: int) -> tuple[lis
             axes.append((position, size))
     kept = {position for position, _ in axes}
     return axes, [[axis for axis in cut if axis in kept] for cut in dims]
-
-
-specs.take(of=ShardingSpec.of)

@@ -9,6 +9,7 @@ from phalanx.core.config import state
 from phalanx.core.operators import install
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.numpy import contraction, creation, indexing, reductions, rounding, shapes, sorting, taking, ufuncs
+from phalanx.numpy import legacy_views as legacy_views
 from phalanx.numpy.at import At
 from phalanx.numpy.operands import canonical_shape, unwrapped
 from phalanx.numpy.ufunc import at_once, is_operand, operators_of

@@ -31,10 +31,10 @@ from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
-from phalanx.engine.frames import boundaries, boundary
+from phalanx.engine.frames import boundaries
 from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.calls import ProgramCall
-from phalanx.transforms.functions import FlatFunction, function_name, pair_of
+from phalanx.transforms.functions import function_name, pair_of
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 
 
@@ -46,12 +46,6 @@ class SymbolicZero(Zero):
     """
 
     __slots__ = ()
-
-
-def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a primal value, as an array or symbolic."""
-    zero = Zero.like(x)
-    return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
 
 
 class _CustomCall(ProgramCall):
@@ -569,107 +563,3 @@ class CustomVJPPrimal:
 
     def __init__(self, value: Any, perturbed: bool):
         self.value, self.perturbed = value, perturbed
-
-
-def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The primal values that `fwd` got with `symbolic_zeros=True`.
-
-    Args:
-      tree: a pytree whose leaves are of `CustomVJPPrimal`.
-
-    Returns:
-      The same pytree of their values.
-
-    Raises:
-      ArgumentTypeError: a leaf is something else.
-    """
-    for leaf in tree_flatten(tree)[0]:
-        if not isinstance(leaf, CustomVJPPrimal):
-            raise ArgumentTypeError(
-                "custom_vjp_primal_tree_values",
-                expected="arguments of a fwd rule that was set with symbolic_zeros=True",
-                got=repr(leaf),
-                mend="pass symbolic_zeros=True to defvjp, or read the values as they are",
-            )
-    return tree_map(lambda leaf: leaf.value, tree)
-
-
-def custom_gradient(fun: Callable) -> Callable:
-    """A function that returns its value together with its gradient function.
-
-    Args:
-      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` gives the cotangents of the arguments.
-
-    Returns:
-      A function that returns the result and differentiates as `vjp` says.
-
-    Examples:
-      >>> import phalanx
-      >>> f = phalanx.custom_gradient(lambda x: (x * x, lambda y_bar: 10 * y_bar))
-      >>> float(phalanx.grad(f)(3.0))
-      10.0
-    """
-
-    @boundary
-    @functools.wraps(fun)
-    def with_gradient(*args: Any, **kwargs: Any) -> Any:
-        held: list = []
-
-        def primal(*xs: Any) -> Any:
-            return fun(*xs, **kwargs)[0]
-
-        def fwd(*xs: Any) -> tuple:
-            out, rule = fun(*xs, **kwargs)
-            leaves, tree = tree_flatten(out)
-            program = stage(
-                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
-                [aval_of(x).to_tangent() for x in leaves],
-                "custom_gradient",
-            )
-            held[:] = [program.replace(consts=())]
-            return out, program.consts
-
-        def bwd(consts: Any, ct: Any) -> Any:
-            flat = run_program(held[0].replace(consts=consts), *tree_flatten(ct)[0])
-            return tree_unflatten(tree_flatten(tuple(args))[1], flat)
-
-        function = custom_vjp(primal)
-        function.defvjp(fwd, bwd)
-        return function(*args)
-
-    return with_gradient
-
-
-def _as_tuple(x: Any, count: int) -> tuple:
-    return tuple(x) if isinstance(x, tuple | list) and len(x) == count else (x,)
-
-
-def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list]:
-    """A function without closed-over traced values, and these as further arguments.
-
-    Args:
-      fun: a function that may close over values of a transformation around it.
-      example_args: arguments of the types it will be called with.
-
-    Returns:
-      `(converted, consts)`, such that `converted(*args, *consts)` is `fun(*args)`.
-
-    Examples:
-      >>> import phalanx
-      >>> f, consts = phalanx.closure_convert(lambda x: 2.0 * x, 1.0)
-      >>> float(f(3.0, *consts))
-      6.0
-    """
-    leaves, tree = tree_flatten(example_args)
-    function = FlatFunction(fun, tree)
-    program = stage(function, [aval_of(x) for x in leaves], function_name(fun))
-    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, dtypes.inexact) for c in program.consts]
-    consts = chosen(program.consts, hoistable)
-
-    def converted(*args: Any) -> Any:
-        count = len(args) - len(consts)
-        values = merged(hoistable, args[count:], others(program.consts, hoistable))
-        flat_args, _ = tree_flatten(args[:count])
-        return tree_unflatten(function.out_tree, run_program(program.replace(consts=values), *flat_args))
-
-    return converted, consts

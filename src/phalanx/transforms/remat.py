@@ -38,6 +38,7 @@ class Name(Identity, name="name"):
 name_p = Name()
 
 
+@boundary
 def checkpoint_name(x: Any, name: str) -> Any:
     """Mark a value, or each leaf of a pytree, so that rematerialisation policies can speak of it.
 

@@ -1,7 +1,7 @@
 """What the array classes of older programs had, as views of the one `Array`.
 
-Builds on the sharding room; `Array` derives from it. `interpreters.pxla` and `experimental.global_device_array` give
-the classes their old names.
+`operators` loads them with the methods, which arrays get in the same way. `interpreters.pxla` and
+`experimental.global_device_array` give the classes their old names.
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
+from phalanx.core.array import Array
 from phalanx.core.errors import ShardingError
-from phalanx.engine.seat import Seat
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
-# of(sharding, ndim): how an array is cut over a box of devices without names.
-specs = Seat(taken_by="phalanx.interpreters.sharding_spec")
 
-
-class LegacyAccess:
+class _Views:
     """The attributes of `ShardedDeviceArray` and of `GlobalDeviceArray`."""
-
-    __slots__ = ()
 
     shape: tuple[int, ...]
     ndim: int
@@ -30,7 +25,9 @@ class LegacyAccess:
     @property
     def sharding_spec(self) -> Any:
         """How the array is cut over a box of devices without names, a `ShardingSpec`."""
-        return specs.of(self.sharding, self.ndim)
+        from phalanx.interpreters.sharding_spec import ShardingSpec
+
+        return ShardingSpec.of(self.sharding, self.ndim)
 
     @property
     def indices(self) -> tuple[Any, ...]:
@@ -77,3 +74,8 @@ class LegacyAccess:
             got=self.sharding,
             mend="place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding",
         )
+
+
+for _name, _view in vars(_Views).items():
+    if not _name.startswith("__"):
+        setattr(Array, _name, _view)
