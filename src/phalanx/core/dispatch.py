@@ -167,6 +167,7 @@ def lower(
         out_shardings=out_shardings if sharded else None,
         donated=[len(constants) + position[i] for i in donated if i in position],
         memories=(held, left),
+        is_here=is_here,
     )
     with explicit():  # whoever wrote the program put them there
         placed = [placement.put(c, where)._buffer for c in constants] if is_here else []

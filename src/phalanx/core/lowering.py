@@ -74,6 +74,7 @@ class ModuleContext:
       num_partitions: how many devices split the program.
       variables: names of the dimension variables, in the order in which functions take them.
       is_portable: whether other processes run the program, so that its kernels need not be here.
+      is_here: whether this process can run it; otherwise it is to be looked at, and its kernels need not be here.
     """
 
     def __init__(
@@ -82,12 +83,13 @@ class ModuleContext:
         num_partitions: int = 1,
         variables: Sequence[str] = (),
         is_portable: bool = False,
+        is_here: bool = True,
     ):
         self.platforms = tuple(platforms)
         self.platform = self.platforms[0]  # the one that is emitted for just now
         self.num_partitions = num_partitions
         self.variables = tuple(variables)
-        self.is_portable = is_portable
+        self.is_portable, self.is_here = is_portable, is_here
         self.context = ir.Context.current
         self.types: dict[ShapedArray, Any] = {}
         self.location = mlir.Locations(self.context)
@@ -408,7 +410,7 @@ class LoweringContext:
         Returns:
           The results as IR values.
         """
-        if not self.module.is_portable:
+        if self.module.is_here and not self.module.is_portable:
             targets.require(target, self.platform)
         avals = list(results) if results is not None else self.avals_out
         types = [self.type(a) for a in avals]
@@ -667,6 +669,7 @@ def lower_program(
     donated: Sequence[int] = (),
     devices: Sequence[Any] | None = None,
     memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
+    is_here: bool = True,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -679,9 +682,10 @@ def lower_program(
       donated: numbers of the parameters whose buffers may be reused.
       devices: in the order in which partitions are numbered.
       memories: the kinds of memory that parameters and results are in; None for where programs compute.
+      is_here: whether this process can run it.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
-        module = ModuleContext((platform,), num_partitions)
+        module = ModuleContext((platform,), num_partitions, is_here=is_here)
         module.device_assignment = devices
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)

@@ -75,10 +75,13 @@ def _register(target: str, platform: str) -> None:
             mend="install phalanx[cuda13]" if platform != "cpu" else "use another algorithm, or a newer jaxlib",
         )
     function, api_version = kernels[target]
-    if platform == "cpu":
+    if platform == "cpu" or target.startswith("cuhybrid_"):
         _initialize_lapack()
+    if platform == "cpu":
         _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
     else:
+        if target.startswith("cuhybrid_"):  # they run LAPACK on the host
+            importlib.import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()
         client.cuda_plugin().register(target, function, api_version)
     _table.registered.add((platform, target))
 

@@ -1,6 +1,7 @@
 """Eigenvalues of general matrices, and the Hessenberg and Schur forms on the way to them.
 
-Builds on `matrices` and `lu`; called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg`. CPU only, as in the field.
+Builds on `matrices` and `lu`; called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg`. CUDA devices
+have eigenvalues only, as in the field.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from phalanx.lax.arithmetic import add, div, mul, sub
 from phalanx.lax.broadcast import broadcast_in_dim, reduce_sum_p
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.linalg.eigh import inverse_gaps
+from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed, unavailable
 from phalanx.lax.linalg.lu import solve
 from phalanx.lax.linalg.matrices import (
     adjoint,
@@ -26,11 +28,8 @@ from phalanx.lax.linalg.matrices import (
     check_matrices,
     complex_of,
     diagonal,
-    info_aval,
     is_complex,
-    lapack,
     matmul,
-    nan_where_failed,
     real_of,
     scale_columns,
     stack_roles,
@@ -41,11 +40,15 @@ from phalanx.symbolic import is_symbolic
 
 
 class EigImplementation(enum.Enum):
-    """How `eig` computes: the choices of the field, of which the CPU has LAPACK's only."""
+    """How `eig` computes: by LAPACK, which runs on the CPU in any case, by MAGMA on CUDA devices, or by cuSOLVER."""
 
     LAPACK = "lapack"
     CUSOLVER = "cusolver"
     MAGMA = "magma"
+
+
+# What the kernel for CUDA devices is told; cuSOLVER's own has another one, which Phalanx does not call.
+_MAGMA = {None: "auto", EigImplementation.MAGMA: "on", EigImplementation.LAPACK: "off"}
 
 
 class Eig(Primitive, name="eig", multiple=True):
@@ -55,34 +58,36 @@ class Eig(Primitive, name="eig", multiple=True):
     component real.
     """
 
-    def result(self, x, *, left, right, vector_derivatives):
+    def result(self, x, *, left, right, vector_derivatives, implementation):
         check_matrices("lax.linalg.eig", x, square=True)
         dtype = complex_of(x.dtype)
         return [ShapedArray(x.shape[:-1], dtype), *[ShapedArray(x.shape, dtype)] * (left + right)]
 
-    def roles(self, x, *, left, right, vector_derivatives):
+    def roles(self, x, *, left, right, vector_derivatives, implementation):
         return stack_roles([x], x.ndim - 2, [x.ndim - 1, *[x.ndim] * (left + right)])
 
-    def lower(self, ctx, x, *, left, right, vector_derivatives):
+    def lower(self, ctx, x, *, left, right, vector_derivatives, implementation):
         (aval,) = ctx.avals_in
         num_batch = aval.ndim - 2
         vectors = ShapedArray(aval.shape, complex_of(aval.dtype))
         numbers = [ShapedArray(aval.shape[:-1], aval.dtype)] * (1 if is_complex(aval.dtype) else 2)
-        *w, v_left, v_right, report = lapack(
-            ctx,
-            "geev",
-            [x],
-            [aval],
-            [*numbers, vectors, vectors, info_aval(aval, num_batch)],
-            num_batch,
-            compute_left="V" if left else "N",
-            compute_right="V" if right else "N",
-        )
+        results = [*numbers, vectors, vectors, info_aval(aval, num_batch)]
+        if ctx.platform == "cpu":
+            if implementation not in (None, EigImplementation.LAPACK):
+                raise unavailable("lax.linalg.eig", implementation, ctx.platform)
+            asked = {"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"}
+            *w, v_left, v_right, report = kernel(ctx, "geev", [x], [aval], results, num_batch, cpu=asked)
+        else:
+            if implementation not in _MAGMA:
+                raise unavailable("lax.linalg.eig", implementation, ctx.platform)
+            routine = "geev complex" if is_complex(aval.dtype) else "geev real"
+            asked = {"left": left, "right": right, "magma": _MAGMA[implementation]}
+            *w, v_left, v_right, report = kernel(ctx, routine, [x], [aval], results, num_batch, cuda=asked)
         w = w[0] if len(w) == 1 else hlo.complex(*w)
         out = [w, *([v_left] if left else []), *([v_right] if right else [])]
         return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
 
-    def jvp(self, primals, tangents, *, left, right, vector_derivatives):
+    def jvp(self, primals, tangents, *, left, right, vector_derivatives, implementation):
         if left or (right and not vector_derivatives):
             raise RuleError(
                 "derivative of lax.linalg.eig",
@@ -91,7 +96,7 @@ class Eig(Primitive, name="eig", multiple=True):
                 mend="eigenvectors have a derivative only once a norm and phase are chosen: ask for "
                 "compute_left_eigenvectors=False and enable_eigvec_derivs=True, or no vectors",
             )
-        w, v = self(*primals, left=False, right=True, vector_derivatives=True)
+        w, v = self(*primals, left=False, right=True, vector_derivatives=True, implementation=implementation)
         inner = solve(v, matmul(convert_element_type(tangents[0], v.dtype), v))
         w_dot = diagonal(inner)
         if not right:
@@ -146,7 +151,8 @@ class Hessenberg(Primitive, name="hessenberg", multiple=True):
                 got=aval.str_short(), mend="export it for each size, or keep only the batch symbolic",
             )  # fmt: skip
         results = [*ctx.avals_out, info_aval(aval, num_batch)]
-        *out, report = lapack(ctx, "gehrd", [a], [aval], results, num_batch, low=np.int32(1), high=np.int32(n))
+        asked = {"low": np.int32(1), "high": np.int32(n)}
+        *out, report = kernel(ctx, "gehrd", [a], [aval], results, num_batch, cpu=asked)
         return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
 
     jvp = Undefined("reflectors are an intermediate form; differentiate lax.linalg.eig")
@@ -171,16 +177,8 @@ class Schur(Primitive, name="schur", multiple=True):
         num_batch = aval.ndim - 2
         numbers = [ShapedArray(aval.shape[:-1], aval.dtype)] * (1 if is_complex(aval.dtype) else 2)
         info = info_aval(aval, num_batch)
-        form, q, *_, report = lapack(
-            ctx,
-            "gees",
-            [x],
-            [aval],
-            [aval, aval, *numbers, info, info],
-            num_batch,
-            mode="V" if vectors else "N",
-            sort="N",
-        )
+        asked = {"mode": "V" if vectors else "N", "sort": "N"}
+        form, q, *_, report = kernel(ctx, "gees", [x], [aval], [aval, aval, *numbers, info, info], num_batch, cpu=asked)
         return nan_where_failed(ctx, report, [form, q] if vectors else [form], ctx.avals_out, num_batch)
 
     jvp = Undefined("the Schur form has no derivative that is the same everywhere; differentiate lax.linalg.eig")
@@ -197,6 +195,7 @@ def eig(
     compute_right_eigenvectors: bool = True,
     enable_eigvec_derivs: bool = False,
     implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
 ) -> list:
     """Eigenvalues and eigenvectors of general matrices: x v = v diag(w), u^H x = diag(w) u^H.
 
@@ -205,7 +204,8 @@ def eig(
       compute_left_eigenvectors, compute_right_eigenvectors: which eigenvectors to return.
       enable_eigvec_derivs: allow derivatives of the right eigenvectors, which hold for the choice of norm (1) and phase
         (largest component real) does.
-      implementation: the algorithm, where a backend has several.
+      implementation: the library, where a backend has several.
+      use_magma: an older spelling of `implementation`: whether CUDA devices use MAGMA or LAPACK on the host.
 
     Returns:
       The eigenvalues complex[*b, n] in no particular order, then the left and the right eigenvectors complex[*b, n, n],
@@ -214,6 +214,7 @@ def eig(
     Raises:
       ShapeError: the matrices are not square.
       DTypeError: their dtype is not one that LAPACK has.
+      RuleError: the platform lacks the library.
 
     Examples:
       >>> import numpy as np
@@ -222,18 +223,14 @@ def eig(
       >>> w.tolist()
       [(3+0j), (1+0j)]
     """
-    if implementation not in (None, EigImplementation.LAPACK):
-        raise ArgumentError(
-            "lax.linalg.eig implementation",
-            expected="None or EigImplementation.LAPACK",
-            got=implementation,
-            mend="leave it out",
-        )
+    if use_magma is not None:
+        implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     return eig_p(
         x,
         left=bool(compute_left_eigenvectors),
         right=bool(compute_right_eigenvectors),
         vector_derivatives=bool(enable_eigvec_derivs),
+        implementation=implementation,
     )
 
 

@@ -17,6 +17,7 @@ from phalanx.core.primitive import Primitive, Undefined
 from phalanx.lax.arithmetic import add, div, mul, sub
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.convert import convert_element_type
+from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed, unavailable
 from phalanx.lax.linalg.matrices import (
     adjoint,
     batch_in_front,
@@ -24,12 +25,9 @@ from phalanx.lax.linalg.matrices import (
     diagonal,
     eye_mask,
     hermitian_from_lower,
-    info_aval,
     is_complex,
-    lapack,
     masked,
     matmul,
-    nan_where_failed,
     real_of,
     stack_roles,
     symmetrized,
@@ -38,11 +36,15 @@ from phalanx.lax.parts import real
 
 
 class EighImplementation(enum.Enum):
-    """How `eigh` computes: the choices of the field, of which the CPU has LAPACK's divide and conquer only (`QR`)."""
+    """How `eigh` computes: `QR` is divide and conquer everywhere, `JACOBI` on CUDA devices only; nobody has `QDWH`."""
 
     QR = "qr"
     JACOBI = "jacobi"
     QDWH = "qdwh"
+
+
+# The numbers that the kernel for CUDA devices knows algorithms by; left to itself, it goes by the matrices' size.
+_ON_CUDA = {None: 0, EighImplementation.QR: 1, EighImplementation.JACOBI: 2}
 
 
 class Eigh(Primitive, name="eigh", multiple=True):
@@ -51,22 +53,27 @@ class Eigh(Primitive, name="eigh", multiple=True):
     Derivative: M. B. Giles, An extended collection of matrix derivative results (2008), section 3.1.
     """
 
-    def result(self, x, *, lower, subset_by_index):
+    def result(self, x, *, lower, subset_by_index, implementation):
         check_matrices("lax.linalg.eigh", x, square=True)
         *batch, n, _ = x.shape
         start, stop = subset_by_index or (0, n)
         return [ShapedArray((*batch, n, stop - start), x.dtype), ShapedArray((*batch, stop - start), real_of(x.dtype))]
 
-    def roles(self, x, *, lower, subset_by_index):
+    def roles(self, x, *, lower, subset_by_index, implementation):
         return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim - 1])
 
-    def lower(self, ctx, x, *, lower, subset_by_index):
+    def lower(self, ctx, x, *, lower, subset_by_index, implementation):
         (aval,) = ctx.avals_in
         num_batch = aval.ndim - 2
         values = ShapedArray(aval.shape[:-1], real_of(aval.dtype))
         info = info_aval(aval, num_batch)
-        uplo = "L" if lower else "U"
-        v, w, report = lapack(ctx, "syevd", [x], [aval], [aval, values, info], num_batch, uplo=uplo, mode="V")
+        if implementation not in (_ON_CUDA if ctx.platform == "cuda" else (None, EighImplementation.QR)):
+            raise unavailable("lax.linalg.eigh", implementation, ctx.platform)
+        v, w, report = kernel(
+            ctx, "syevd", [x], [aval], [aval, values, info], num_batch,
+            cpu={"uplo": "L" if lower else "U", "mode": "V"},
+            cuda={"lower": lower, "algorithm": np.uint8(_ON_CUDA.get(implementation, 0))},
+        )  # fmt: skip
         v, w = nan_where_failed(ctx, report, [v, w], [aval, values], num_batch)
         if subset_by_index is not None:
             v, w = (
@@ -77,7 +84,7 @@ class Eigh(Primitive, name="eigh", multiple=True):
             )
         return [v, w]
 
-    def jvp(self, primals, tangents, *, lower, subset_by_index):
+    def jvp(self, primals, tangents, *, lower, subset_by_index, implementation):
         if subset_by_index is not None:
             raise RuleError(
                 "derivative of lax.linalg.eigh",
@@ -85,7 +92,7 @@ class Eigh(Primitive, name="eigh", multiple=True):
                 got=subset_by_index,
                 mend="compute all eigenvalues and slice the result",
             )
-        v, w = self(*primals, lower=lower, subset_by_index=None)
+        v, w = self(*primals, lower=lower, subset_by_index=None, implementation=implementation)
         x_dot = tangents[0] if lower else adjoint(tangents[0])
         x_dot = hermitian_from_lower(x_dot)
         inner = matmul(adjoint(v), matmul(x_dot, v))
@@ -126,7 +133,8 @@ class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
         (aval,) = ctx.avals_in
         num_batch = aval.ndim - 2
         results = [*ctx.avals_out, info_aval(aval, num_batch)]
-        *out, report = lapack(ctx, "sytrd", [a], [aval], results, num_batch, uplo="L" if lower else "U")
+        asked = {"cpu": {"uplo": "L" if lower else "U"}, "cuda": {"lower": lower}}
+        *out, report = kernel(ctx, "sytrd", [a], [aval], results, num_batch, **asked)
         return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
 
     jvp = Undefined("reflectors are an intermediate form; differentiate lax.linalg.eigh")
@@ -163,7 +171,8 @@ def eigh(
     Raises:
       ShapeError: the matrices are not square.
       DTypeError: their dtype is not one that LAPACK has.
-      ArgumentError: the range is empty or out of bounds, or the CPU lacks the algorithm.
+      ArgumentError: the range is empty or out of bounds.
+      RuleError: the platform lacks the algorithm.
 
     Examples:
       >>> import numpy as np
@@ -185,15 +194,8 @@ def eigh(
                 mend="count the eigenvalues from 0",
             )
         subset_by_index = None if (start, stop) == (0, n) else (int(start), int(stop))
-    if implementation not in (None, EighImplementation.QR):
-        raise ArgumentError(
-            "lax.linalg.eigh implementation",
-            expected="None or EighImplementation.QR",
-            got=implementation,
-            mend="leave it out",
-        )
     x = symmetrized(x) if symmetrize_input else x
-    v, w = eigh_p(x, lower=bool(lower), subset_by_index=subset_by_index)
+    v, w = eigh_p(x, lower=bool(lower), subset_by_index=subset_by_index, implementation=implementation)
     return v, w
 
 

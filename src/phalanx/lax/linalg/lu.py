@@ -20,17 +20,15 @@ from phalanx.lax.broadcast import broadcast_in_dim, dim_names, reduce_sum_p
 from phalanx.lax.comparison import eq
 from phalanx.lax.creation import broadcasted_iota
 from phalanx.lax.dynamic_slice import dynamic_slice_p, dynamic_update_slice_p
+from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed
 from phalanx.lax.linalg.matrices import (
     INT32,
     batch_in_front,
     check_matrices,
     eye_like,
     eye_mask,
-    info_aval,
-    lapack,
     masked,
     matmul,
-    nan_where_failed,
     stack_roles,
     take_rows,
     tril,
@@ -63,6 +61,8 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
         (pivots_aval,) = ctx.avals_in
         out = ctx.aval_out
         last = out.ndim - 1
+        if ctx.platform == "cuda":
+            return kernel(ctx, "permutation of pivots", [pivots], [pivots_aval], [out], last)[0]
         scalar, count = ShapedArray((), INT32), pivots_aval.shape[-1]
         avals = [scalar, out, pivots_aval]
 
@@ -117,7 +117,7 @@ class Lu(Primitive, name="lu", multiple=True):
         num_batch = aval.ndim - 2
         _, pivots_aval, _ = ctx.avals_out
         info = info_aval(aval, num_batch)
-        factors, pivots, report = lapack(ctx, "getrf", [x], [aval], [aval, pivots_aval, info], num_batch)
+        factors, pivots, report = kernel(ctx, "getrf", [x], [aval], [aval, pivots_aval, info], num_batch)
         # A positive report says that U is singular, which is no failure.
         none = ctx.constant(0, info)
         failed = hlo.minimum(report, none)

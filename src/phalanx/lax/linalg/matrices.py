@@ -1,8 +1,8 @@
 """Stacks of matrices: the small vocabulary that decompositions and their derivatives are written in.
 
 A stack is an array num[*batch, m, n]; everything here works on its last two dimensions. Here too are the checks, the
-dimension roles and the batching that all decompositions share, and the call of a LAPACK kernel. Builds on `dot` and the
-elementwise and shape operations; called by the other files of this folder only.
+dimension roles and the batching that all decompositions share. Builds on `dot` and the elementwise and shape
+operations; called by the other files of this folder only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import DTypeError, RuleError, ShapeError
+from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import Roles
-from phalanx.engine import targets
-from phalanx.engine.mlir import hlo, ir, sdy
 from phalanx.lax.arithmetic import add, mul
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim, dim_names, move_dim, reduce_sum_p, transpose_p, zeros
 from phalanx.lax.comparison import eq, ge
@@ -28,6 +26,7 @@ from phalanx.lax.parts import conj
 from phalanx.lax.select import select
 
 _HIGHEST = (Precision.HIGHEST, Precision.HIGHEST)
+INT32 = np.dtype("int32")
 LETTERS = {np.dtype("float32"): "s", np.dtype("float64"): "d", np.dtype("complex64"): "c", np.dtype("complex128"): "z"}
 REALS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
 
@@ -126,6 +125,13 @@ def eye_like(x: Any, n: Any) -> Any:
     return masked(ones, eye_mask(shape))
 
 
+def unit_vectors(aval: ShapedArray) -> Any:
+    """What no library makes for matrices without rows or columns: a basis of unit vectors, or nothing."""
+    if aval.ndim < 2 or 0 in aval.shape:
+        return zeros(aval)
+    return masked(broadcast_in_dim(aval.dtype.type(1), aval.shape, ()), eye_mask(aval.shape))
+
+
 def diagonal(x: Any) -> Any:
     """The diagonals of square matrices."""
     return reduce_sum_p(masked(x, eye_mask(np.shape(x))), dims=(np.ndim(x) - 1,))
@@ -212,111 +218,6 @@ def batch_in_front(self: Any, *args: Any, **params: Any) -> tuple:
     half = len(args) // 2
     y = self(*to_front(args[:half], args[half:]), **params)
     return (y, [0] * len(y)) if self.multiple else (y, 0)
-
-
-def lapack(
-    ctx: Any,
-    routine: str,
-    operands: Sequence,
-    avals: Sequence[ShapedArray],
-    results: Sequence[ShapedArray],
-    num_batch: int,
-    **attributes: Any,
-) -> list:
-    """Call a LAPACK routine over leading batch dimensions; matrices are passed column-major.
-
-    Args:
-      ctx: where the program is emitted.
-      routine: the name without its letter; `or` becomes `un`, and `sy` `he`, for complex numbers.
-      operands, avals: IR values and their types; the first one's dtype is the routine's.
-      results: the types of the results.
-      num_batch: how many leading dimensions are batch.
-      attributes: characters become bytes, the rest is passed as it is.
-    """
-    if ctx.platform != "cpu":
-        raise RuleError(
-            f"lowering of {routine} for {ctx.platform}",
-            expected="the platform cpu",
-            got=ctx.platform,
-            mend="run this decomposition on the CPU (issue 2 brings LAPACK only)",
-        )
-    dtype = avals[0].dtype
-    if is_complex(dtype):
-        routine = {"orgqr": "ungqr", "ormqr": "unmqr", "syevd": "heevd", "sytrd": "hetrd"}.get(routine, routine)
-    target = f"lapack_{LETTERS[dtype]}{routine}_ffi"
-    targets.require(target, "cpu")
-    out = ctx.custom_call(
-        target,
-        operands,
-        results=results,
-        attributes={k: np.uint8(ord(v)) if type(v) is str else v for k, v in attributes.items()},
-        operand_layouts=[_column_major(a.ndim, num_batch) for a in avals],
-        result_layouts=[_column_major(a.ndim, num_batch) for a in results],
-    )
-    if num_batch and ctx.module.num_partitions > 1:
-        # Shardy reads the rule, the partitioner behind it the number of dimensions that it may split.
-        attributes = out[0].owner.attributes
-        attributes["sdy.sharding_rule"] = _batch_rule(tuple(avals), tuple(results), num_batch)
-        count = ir.StringAttr.get(str(num_batch))
-        attributes["mhlo.frontend_attributes"] = ir.DictAttr.get({"num_batch_dims": count})
-    return out
-
-
-def _batch_rule(avals: tuple, results: tuple, num_batch: int) -> Any:
-    """What tells the partitioner that matrices of a stack do not meet: batch dimensions are one index, others whole."""
-    sizes = list(avals[0].shape[:num_batch])
-    mappings = []
-    for aval in (*avals, *results):
-        own = range(len(sizes), len(sizes) + aval.ndim - num_batch)
-        sizes += aval.shape[num_batch:]
-        factors = (*range(num_batch), *own)
-        mappings.append(sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get([f]) for f in factors]))
-    return sdy.OpShardingRuleAttr.get(
-        sizes,
-        mappings[: len(avals)],
-        mappings[len(avals) :],
-        need_replication_factors=list(range(num_batch, len(sizes))),
-        is_custom=True,
-    )
-
-
-def _column_major(ndim: int, num_batch: int) -> list[int]:
-    order = list(range(ndim - 1, -1, -1))
-    if ndim - num_batch == 2:
-        order[0], order[1] = order[1], order[0]
-    return order
-
-
-def emit_triangle(ctx: Any, x: Any, aval: ShapedArray, lower: bool) -> Any:
-    """The lower or upper triangle of matrices, as IR."""
-    rows, columns = (ctx.iota(ShapedArray(aval.shape[-2:], INT32), dim) for dim in (0, 1))
-    first, second = (rows, columns) if lower else (columns, rows)
-    kind = hlo.ComparisonTypeAttr.get("SIGNED")
-    mask = hlo.compare(first, second, hlo.ComparisonDirectionAttr.get("GE"), compare_type=kind)
-    if aval.ndim > 2:
-        mask = ctx.broadcast(mask, ShapedArray(aval.shape, np.dtype(bool)), (aval.ndim - 2, aval.ndim - 1))
-    return hlo.select(mask, x, ctx.constant(0, aval))
-
-
-INT32 = np.dtype("int32")
-
-
-def info_aval(x: ShapedArray, num_batch: int) -> ShapedArray:
-    """The type of a routine's report: one number for each matrix, zero for success."""
-    return ShapedArray(x.shape[:num_batch], INT32)
-
-
-def nan_where_failed(ctx: Any, info: Any, values: Sequence, avals: Sequence[ShapedArray], num_batch: int) -> list:
-    """NaN in place of the results of matrices for which a routine reports failure."""
-    zero = ctx.constant(0, ShapedArray(avals[0].shape[:num_batch], INT32))
-    kind = hlo.ComparisonTypeAttr.get("SIGNED")
-    fine = hlo.compare(info, zero, hlo.ComparisonDirectionAttr.get("EQ"), compare_type=kind)
-    out = []
-    for value, aval in zip(values, avals, strict=True):
-        nan = complex(np.nan, np.nan) if is_complex(aval.dtype) else np.nan
-        where = ctx.broadcast(fine, ShapedArray(aval.shape, np.dtype(bool)), range(num_batch))
-        out.append(hlo.select(where, value, ctx.constant(np.asarray(nan, aval.dtype), aval)))
-    return out
 
 
 def ndim_of(x: Any) -> int:

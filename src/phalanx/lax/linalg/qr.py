@@ -17,16 +17,15 @@ from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, is_linear
 from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import add, mul, sign, sub
+from phalanx.lax.linalg.kernels import emit_triangle, kernel
 from phalanx.lax.linalg.matrices import (
     INT32,
     adjoint,
     batch_in_front,
     check_matrices,
     diagonal,
-    emit_triangle,
     eye_mask,
     is_complex,
-    lapack,
     masked,
     matmul,
     scale_rows,
@@ -34,6 +33,7 @@ from phalanx.lax.linalg.matrices import (
     take_rows,
     transposed,
     tril,
+    unit_vectors,
 )
 from phalanx.lax.linalg.triangular import triangular_solve
 from phalanx.lax.parts import conj, real
@@ -49,29 +49,33 @@ class Qr(Primitive, name="qr", multiple=True):
     optimum experimental design (2010), arXiv:1001.1654; wide matrices by their leading square part.
     """
 
-    def result(self, x, *, pivoting, full_matrices):
+    def result(self, x, *, pivoting, full_matrices, magma):
         check_matrices("lax.linalg.qr", x)
         *batch, m, n = x.shape
         inner = m if full_matrices else min_dim(m, n)
         out = [ShapedArray((*batch, m, inner), x.dtype), ShapedArray((*batch, inner, n), x.dtype)]
         return [*out, ShapedArray((*batch, n), INT32)] if pivoting else out
 
-    def roles(self, x, *, pivoting, full_matrices):
+    def roles(self, x, *, pivoting, full_matrices, magma):
         return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim, x.ndim - 1][: 2 + pivoting])
 
-    def lower(self, ctx, x, *, pivoting, full_matrices):
+    def lower(self, ctx, x, *, pivoting, full_matrices, magma):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
         num_batch, inner, small = len(batch), m if full_matrices else min_dim(m, n), min_dim(m, n)
+        if small == 0:
+            out = [ctx.inline(unit_vectors, avals=[], aval=a)[0] for a in ctx.avals_out[:2]]
+            return [*out, *(ctx.iota(a, a.ndim - 1) for a in ctx.avals_out[2:])]
         taus_aval = ShapedArray((*batch, small), aval.dtype)
         pivots_aval = ShapedArray((*batch, n), INT32)
         if pivoting:
             free = ctx.constant(0, pivots_aval)
-            packed, pivots, taus = lapack(
-                ctx, "geqp3", [x, free], [aval, pivots_aval], [aval, pivots_aval, taus_aval], num_batch
+            results = [aval, pivots_aval, taus_aval]
+            packed, pivots, taus = kernel(
+                ctx, "geqp3", [x, free], [aval, pivots_aval], results, num_batch, cuda={"magma": magma}
             )
         else:
-            packed, taus = lapack(ctx, "geqrf", [x], [aval], [aval, taus_aval], num_batch)
+            packed, taus = kernel(ctx, "geqrf", [x], [aval], [aval, taus_aval], num_batch)
         r_aval = ctx.avals_out[1]
         r = packed if inner == m else _leading(ctx, packed, aval, -2, inner)
         r = emit_triangle(ctx, r, r_aval, lower=False)
@@ -82,10 +86,10 @@ class Qr(Primitive, name="qr", multiple=True):
             zero = ctx.constant(0, ShapedArray((), aval.dtype))
             none = [0] * aval.ndim
             reflectors = ctx.pad(reflectors, zero, none, [*none[:-1], inner - own], none, q_aval)
-        (q,) = lapack(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval], num_batch)
+        (q,) = kernel(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval], num_batch)
         return [q, r, hlo.subtract(pivots, ctx.constant(1, pivots_aval))] if pivoting else [q, r]
 
-    def jvp(self, primals, tangents, *, pivoting, full_matrices):
+    def jvp(self, primals, tangents, *, pivoting, full_matrices, magma):
         (x,), (x_dot,) = primals, tangents
         m, n = np.shape(x)[-2:]
         if full_matrices and m > n:
@@ -95,7 +99,7 @@ class Qr(Primitive, name="qr", multiple=True):
                 got=f"full_matrices=True for {aval_of(x).str_short()}",
                 mend="the columns that complete the basis are not determined by x; use full_matrices=False",
             )
-        out = self(x, pivoting=pivoting, full_matrices=full_matrices)
+        out = self(x, pivoting=pivoting, full_matrices=full_matrices, magma=magma)
         q, r = out[:2]
         if pivoting:
             x_dot = transposed(take_rows(transposed(x_dot), out[2]))
@@ -144,7 +148,7 @@ class Geqrf(Primitive, name="geqrf", multiple=True):
         return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim - 1])
 
     def lower(self, ctx, x):
-        return lapack(ctx, "geqrf", [x], ctx.avals_in, ctx.avals_out, len(ctx.avals_in[0].shape) - 2)
+        return kernel(ctx, "geqrf", [x], ctx.avals_in, ctx.avals_out, len(ctx.avals_in[0].shape) - 2)
 
     jvp = Undefined("reflectors are an intermediate form; differentiate lax.linalg.qr")
     batch = batch_in_front
@@ -173,7 +177,7 @@ class HouseholderProduct(Primitive, name="householder_product"):
 
     def lower(self, ctx, a, taus):
         aval = ctx.aval_out
-        return lapack(ctx, "orgqr", [a, taus], ctx.avals_in, [aval], aval.ndim - 2)[0]
+        return kernel(ctx, "orgqr", [a, taus], ctx.avals_in, [aval], aval.ndim - 2)[0]
 
     jvp = Undefined("reflectors are an intermediate form; differentiate lax.linalg.qr")
     batch = batch_in_front
@@ -208,7 +212,8 @@ class Ormqr(Primitive, name="ormqr"):
         count = taus_aval.shape[-1]
         a = _leading(ctx, a, a_aval, -1, count)
         avals = [a_aval.with_shape((*a_aval.shape[:-1], count)), taus_aval, c_aval]
-        return lapack(ctx, "ormqr", [a, taus, c], avals, [aval], aval.ndim - 2, left=left, transpose=transpose)[0]
+        asked = {"left": left, "transpose": transpose}
+        return kernel(ctx, "ormqr", [a, taus, c], avals, [aval], aval.ndim - 2, cpu=asked, cuda=asked)[0]
 
     def jvp(self, primals, tangents, **params):
         a, taus, c = primals
@@ -238,13 +243,14 @@ class Ormqr(Primitive, name="ormqr"):
 ormqr_p = Ormqr()
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True) -> tuple:
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple:
     """QR decomposition: Q with orthonormal columns and upper triangular R with x = Q R.
 
     Args:
       x: num[*b, m, n].
       pivoting: reorder the columns so that the diagonal of R decreases; x[:, p] = Q R.
       full_matrices: make Q square; otherwise it has min(m, n) columns, and only that form has a derivative if m > n.
+      use_magma: whether pivoting on CUDA devices is MAGMA's or LAPACK's on the host; None for what is there.
 
     Returns:
       Q, R, and with `pivoting` the order p of the columns.
@@ -260,7 +266,8 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True) -> tuple:
       >>> q.shape, r.shape
       ((3, 2), (2, 2))
     """
-    return tuple(qr_p(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
+    magma = "auto" if use_magma is None else "on" if use_magma else "off"
+    return tuple(qr_p(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices), magma=magma))
 
 
 def householder_product(a: Any, taus: Any) -> Any:

@@ -6,6 +6,7 @@ Builds on `matrices`; called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,37 +15,43 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive
 from phalanx.lax.arithmetic import add, div, mul, sub
-from phalanx.lax.broadcast import broadcast_in_dim, zeros
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.linalg.eigh import inverse_gaps
+from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed, unavailable
 from phalanx.lax.linalg.matrices import (
     adjoint,
     batch_in_front,
     check_matrices,
     diagonal,
     eye_mask,
-    info_aval,
     is_complex,
-    lapack,
     masked,
     matmul,
-    nan_where_failed,
     real_of,
     scale_columns,
     scale_rows,
     stack_roles,
+    unit_vectors,
 )
 from phalanx.lax.parts import conj, real
+from phalanx.lax.slicing import slice_in_dim
 from phalanx.symbolic import is_symbolic, min_dim
 
 
 class SvdAlgorithm(enum.Enum):
-    """How `svd` computes: LAPACK's divide and conquer by default, its QR iteration, or what other backends have."""
+    """How `svd` computes: the CPU has divide and conquer (by default) and `QR`, CUDA devices all but the former."""
 
     DEFAULT = "default"
-    QR = "qr"
-    JACOBI = "jacobi"
+    QR = "QR"
+    JACOBI = "Jacobi"
     POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
+
+
+_ROUTINES = {SvdAlgorithm.DEFAULT: "gesdd", SvdAlgorithm.DIVIDE_AND_CONQUER: "gesdd", SvdAlgorithm.QR: "gesvd"}
+# Up to how many rows and columns Jacobi's method is the faster one on CUDA devices, and from how many on its kernel can
+# make thin factors.
+_JACOBI_UP_TO, _THIN_ABOVE = 1024, 32
 
 
 class Svd(Primitive, name="svd", multiple=True):
@@ -72,17 +79,21 @@ class Svd(Primitive, name="svd", multiple=True):
         *batch, m, n = aval.shape
         k = min_dim(m, n)
         if k == 0:
-            return [ctx.inline(_basis, avals=[], shape=a.shape, dtype=a.dtype)[0] for a in ctx.avals_out]
+            return [ctx.inline(unit_vectors, avals=[], aval=a)[0] for a in ctx.avals_out]
         num_batch = len(batch)
+        if ctx.platform == "cuda":
+            return _lower_for_cuda(ctx, x, full_matrices, compute_uv, algorithm)
         s = ctx.avals_out[0]
         if compute_uv:
             u, vh = ctx.avals_out[1:]
         else:
             u, vh = ShapedArray((*batch, m, k), aval.dtype), ShapedArray((*batch, k, n), aval.dtype)
         mode = ("A" if full_matrices else "S") if compute_uv else "N"
-        routine = "gesvd" if algorithm is SvdAlgorithm.QR else "gesdd"
-        _, *out, report = lapack(
-            ctx, routine, [x], [aval], [aval, s, u, vh, info_aval(aval, num_batch)], num_batch, mode=mode
+        if algorithm not in _ROUTINES:
+            raise unavailable("lax.linalg.svd", algorithm, ctx.platform)
+        info = info_aval(aval, num_batch)
+        _, *out, report = kernel(
+            ctx, _ROUTINES[algorithm], [x], [aval], [aval, s, u, vh, info], num_batch, cpu={"mode": mode}
         )
         return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
 
@@ -126,11 +137,50 @@ class Svd(Primitive, name="svd", multiple=True):
 svd_p = Svd()
 
 
-def _basis(shape: tuple, dtype: Any) -> Any:
-    """What LAPACK will not make for matrices without rows or columns: unit vectors, and no singular values."""
-    if len(shape) < 2 or 0 in shape:
-        return zeros(ShapedArray(shape, dtype))
-    return masked(broadcast_in_dim(dtype.type(1), shape, ()), eye_mask(shape))
+def _lower_for_cuda(ctx: Any, x: Any, full_matrices: bool, compute_uv: bool, algorithm: SvdAlgorithm) -> list:
+    """The decomposition by one of cuSOLVER's methods, of which two give V, not its adjoint."""
+    (aval,) = ctx.avals_in
+    *batch, m, n = aval.shape
+    if is_symbolic(m) or is_symbolic(n):
+        raise RuleError(
+            "lowering of lax.linalg.svd for cuda",
+            expected="matrices of a known size, by which cuSOLVER's method is chosen",
+            got=aval.str_short(),
+            mend="export it for each size, or keep only the batch symbolic",
+        )
+    if algorithm is SvdAlgorithm.DEFAULT:
+        algorithm = SvdAlgorithm.JACOBI if max(m, n) <= _JACOBI_UP_TO else SvdAlgorithm.QR
+    if algorithm is SvdAlgorithm.DIVIDE_AND_CONQUER:
+        raise unavailable("lax.linalg.svd", algorithm, "cuda")
+    num_batch, k, info = len(batch), min(m, n), info_aval(aval, len(batch))
+    s = ctx.avals_out[0]
+    asked = {"compute_uv": compute_uv, "full_matrices": full_matrices}
+    if algorithm is SvdAlgorithm.QR:
+        asked["transposed"] = m < n  # the kernel wants no fewer rows than columns
+        sizes = ((), ()) if not compute_uv else ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
+        factors = [aval.with_shape((*batch, *size) if size else ()) for size in sizes]
+        results = [aval, s, *(factors[::-1] if m < n else factors), info]
+        _, *out, report = kernel(ctx, "gesvd", [x], [aval], results, num_batch, cuda=asked, row_major=m < n)
+        out = [out[0], *(out[:0:-1] if m < n else out[1:])]
+        return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
+    if algorithm is SvdAlgorithm.JACOBI:
+        asked["full_matrices"] = full_matrices = full_matrices or k <= _THIN_ABOVE
+    u, v = (aval.with_shape((*batch, d, d if full_matrices else k)) for d in (m, n))
+    routine = "gesvdj" if algorithm is SvdAlgorithm.JACOBI else "gesvdp"
+    _, *out, report = kernel(ctx, routine, [x], [aval], [aval, s, u, v, info], num_batch, cuda=asked)
+    if compute_uv:
+        out[1:] = ctx.inline(lambda *factors: _trimmed(factors, ctx.avals_out[1:]), *out[1:], avals=[u, v])
+    return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
+
+
+def _trimmed(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:
+    """U and V^H in the sizes that were asked for, of U and V."""
+    u, vh = factors[0], adjoint(factors[1])
+    if np.shape(u) != wanted[0].shape:
+        u = slice_in_dim(u, 0, wanted[0].shape[-1], axis=np.ndim(u) - 1)
+    if np.shape(vh) != wanted[1].shape:
+        vh = slice_in_dim(vh, 0, wanted[1].shape[-2], axis=np.ndim(vh) - 2)
+    return [u, vh]
 
 
 def svd(
@@ -157,7 +207,8 @@ def svd(
     Raises:
       ShapeError: `x` is no matrix.
       DTypeError: its dtype is not one that LAPACK has.
-      ArgumentError: the range is out of bounds, or the CPU lacks the algorithm.
+      ArgumentError: the range is out of bounds.
+      RuleError: the platform lacks the algorithm.
 
     Examples:
       >>> import numpy as np
@@ -166,13 +217,6 @@ def svd(
       [3.0, 1.0]
     """
     algorithm = SvdAlgorithm.DEFAULT if algorithm is None else algorithm
-    if algorithm not in (SvdAlgorithm.DEFAULT, SvdAlgorithm.QR):
-        raise ArgumentError(
-            "lax.linalg.svd algorithm",
-            expected="SvdAlgorithm.DEFAULT or SvdAlgorithm.QR",
-            got=algorithm,
-            mend="leave it out",
-        )
     subset = None
     if subset_by_index is not None:
         start, stop = subset_by_index
@@ -187,8 +231,6 @@ def svd(
         subset = None if (start, stop) == (0, k) else (int(start), int(stop))
     out = svd_p(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), algorithm=algorithm)
     if subset is not None:
-        from phalanx.lax.slicing import slice_in_dim
-
         ndim = aval_of(x).ndim
         dims = (ndim - 2, ndim - 1, ndim - 2)
         out = [slice_in_dim(y, *subset, axis=d) for y, d in zip(out, dims, strict=False)]

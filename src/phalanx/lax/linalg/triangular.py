@@ -18,19 +18,16 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.arithmetic import mul, neg
 from phalanx.lax.broadcast import move_dim
 from phalanx.lax.convert import convert_element_type
+from phalanx.lax.linalg.kernels import emit_triangle, info_aval, kernel, nan_where_failed
 from phalanx.lax.linalg.matrices import (
     adjoint,
     batch_in_front,
     check_matrices,
-    emit_triangle,
     eye_mask,
     hermitian_from_lower,
-    info_aval,
     is_complex,
-    lapack,
     masked,
     matmul,
-    nan_where_failed,
     stack_roles,
     symmetrized,
     to_front,
@@ -77,19 +74,9 @@ class TriangularSolve(Primitive, name="triangular_solve"):
         a_aval, b_aval = ctx.avals_in
         if ctx.platform == "cpu":
             flag = ("C" if conjugate_a else "T") if transpose_a else "N"
-            (x,) = lapack(
-                ctx,
-                "trsm",
-                [a, b],
-                [a_aval, b_aval],
-                [b_aval],
-                a_aval.ndim - 2,
-                side="L" if left_side else "R",
-                uplo="L" if lower else "U",
-                trans_x=flag,
-                diag="U" if unit_diagonal else "N",
-            )
-            return x
+            asked = {"side": "L" if left_side else "R", "uplo": "L" if lower else "U"}
+            asked |= {"trans_x": flag, "diag": "U" if unit_diagonal else "N"}
+            return kernel(ctx, "trsm", [a, b], [a_aval, b_aval], [b_aval], a_aval.ndim - 2, cpu=asked)[0]
         flag = ("ADJOINT" if conjugate_a else "TRANSPOSE") if transpose_a else "NO_TRANSPOSE"
         return hlo.triangular_solve(a, b, left_side, lower, unit_diagonal, hlo.TransposeAttr.get(flag))
 
@@ -164,9 +151,11 @@ class Cholesky(Primitive, name="cholesky"):
 
     def lower(self, ctx, x):
         (aval,) = ctx.avals_in
-        if ctx.platform == "cpu":
+        if ctx.platform in ("cpu", "cuda"):
             num_batch = aval.ndim - 2
-            factor, info = lapack(ctx, "potrf", [x], [aval], [aval, info_aval(aval, num_batch)], num_batch, uplo="L")
+            results = [aval, info_aval(aval, num_batch)]
+            asked = {"cpu": {"uplo": "L"}, "cuda": {"lower": True}}
+            factor, info = kernel(ctx, "potrf", [x], [aval], results, num_batch, **asked)
             (factor,) = nan_where_failed(ctx, info, [factor], [aval], num_batch)
         else:
             factor = hlo.cholesky(x, lower=True)

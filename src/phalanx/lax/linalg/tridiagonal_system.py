@@ -14,15 +14,8 @@ from phalanx.core.primitive import Primitive
 from phalanx.core.tangent import Zero, add_tangents, is_linear
 from phalanx.lax.arithmetic import neg
 from phalanx.lax.broadcast import dim_names
-from phalanx.lax.linalg.matrices import (
-    batch_in_front,
-    check_matrices,
-    info_aval,
-    lapack,
-    nan_where_failed,
-    scale_rows,
-    stack_roles,
-)
+from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed
+from phalanx.lax.linalg.matrices import batch_in_front, check_matrices, scale_rows, stack_roles
 from phalanx.lax.slicing import pad
 
 
@@ -31,7 +24,7 @@ class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
 
     by_pieces = True
 
-    def result(self, dl, d, du, b):
+    def result(self, dl, d, du, b, *, perturb):
         check_matrices("lax.linalg.tridiagonal_solve operand b", b)
         if any(v.shape != b.shape[:-1] or v.dtype != b.dtype for v in (dl, d, du)):
             raise ShapeError(
@@ -42,32 +35,35 @@ class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
             )
         return b.update(weak_type=False)
 
-    def roles(self, dl, d, du, b):
+    def roles(self, dl, d, du, b, *, perturb):
         names = [*dim_names(b.ndim - 2), "n"]
         roles = stack_roles([dl, d, du], d.ndim, [b.ndim])
         return type(roles)([names, names, names, [*names, "side"]], [[*names, "side"]], whole={"n"})
 
-    def lower(self, ctx, dl, d, du, b):
+    def lower(self, ctx, dl, d, du, b, *, perturb):
         avals = ctx.avals_in
         b_aval = avals[3]
         num_batch = b_aval.ndim - 2
         results = [*avals, info_aval(b_aval, num_batch)]
-        *_, x, report = lapack(ctx, "gtsv", [dl, d, du, b], avals, results, num_batch)
+        if perturb or ctx.platform == "cuda":
+            routine = "gtsv perturbed" if perturb else "gtsv"
+            return kernel(ctx, routine, [dl, d, du, b], avals, [b_aval], num_batch)[0]
+        *_, x, report = kernel(ctx, "gtsv", [dl, d, du, b], avals, results, num_batch)
         return nan_where_failed(ctx, report, [x], [b_aval], num_batch)[0]
 
-    def jvp(self, primals, tangents):
+    def jvp(self, primals, tangents, *, perturb):
         dl, d, du, b = primals
         *diagonals_dot, b_dot = tangents
-        x = self(dl, d, du, b)
+        x = self(dl, d, du, b, perturb=perturb)
         for product, diagonal_dot in zip((_times_lower, scale_rows, _times_upper), diagonals_dot, strict=True):
             if type(diagonal_dot) is not Zero:
                 b_dot = add_tangents(b_dot, neg(product(x, diagonal_dot)))
-        return x, self(dl, d, du, b_dot)
+        return x, self(dl, d, du, b_dot, perturb=perturb)
 
-    def transpose(self, y_bar, dl, d, du, b):
+    def transpose(self, y_bar, dl, d, du, b, *, perturb):
         if not is_linear(b):
             return None, None, None, None
-        return None, None, None, self(_down(du), d, _up(dl), y_bar)
+        return None, None, None, self(_down(du), d, _up(dl), y_bar, perturb=perturb)
 
     batch = batch_in_front
 
@@ -98,7 +94,7 @@ def _times_upper(x: Any, du: Any) -> Any:
     return scale_rows(_shift(x, np.ndim(x) - 2, -1), du)
 
 
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
     """Solve tridiagonal systems.
 
     Args:
@@ -106,6 +102,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
       d: num[*b, n], the main diagonal.
       du: num[*b, n], the diagonal above it; du[-1] is not read.
       b: num[*b, n, m], the right-hand sides.
+      perturb_singular: take a tiny number in place of a pivot that is zero, and so give a finite solution.
 
     Returns:
       The solutions num[*b, n, m]; NaN where a matrix is singular.
@@ -120,4 +117,4 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
       >>> lax.linalg.tridiagonal_solve(zeros, twos, zeros, np.ones((3, 1), np.float32)).tolist()
       [[0.5], [0.5], [0.5]]
     """
-    return tridiagonal_solve_p(dl, d, du, b)
+    return tridiagonal_solve_p(dl, d, du, b, perturb=bool(perturb_singular))
