@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 # A peer that finds an accelerator would compare another machine's arithmetic.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
-# Tests mostly wait for XLA, which compiles half as long again to make fast what runs once. With XLA_FLAGS set to
-# nothing, as CI has it on its second Python, programs are compiled as users have them.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# Tests mostly wait for XLA, which compiles for long to make fast what runs once: without its passes, its emitters
+# of fused loops (without which the newest jaxlib no longer can do) and in one piece it takes a third of the
+# time. With XLA_FLAGS set to nothing, as CI has it on its second Python, programs are compiled as users have them.
+QUICKLY_COMPILED = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+]
+if version("jaxlib").startswith("0.10."):
+    QUICKLY_COMPILED.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(QUICKLY_COMPILED))
 
 # An example may be the one that compiles, so nothing depends on time; CI draws the same examples at each run.
 REPEATS = "CI" in os.environ
