@@ -292,6 +292,43 @@ def test_calls_alternate_between_kinds_of_arguments():
         assert f(one, 3).tolist() == [3, 3]
 
 
+def test_a_call_with_host_data_like_the_last_one_is_a_hit_and_a_container_in_its_place_is_not():
+    @phalanx.tree_util.register_pytree_node_class
+    class Box:
+        """A node that looks like an array of the type that the last call was given."""
+
+        aval = phalanx.typeof(jnp.ones(3))
+
+        def tree_flatten(self):
+            return (np.full(3, 5.0, np.float32),), None
+
+        @classmethod
+        def tree_unflatten(cls, _, children):
+            return children[0]
+
+    traced = []
+
+    @phalanx.jit
+    def total(state, batch):
+        traced.append(tree_structure(batch))
+        return state, sum(leaf.sum() for leaf in phalanx.tree.leaves(batch))
+
+    state = {"a": jnp.ones(2), "b": jnp.zeros(2)}
+    batches = [
+        np.ones(3, np.float32),
+        np.full(3, 2.0, np.float32),
+        jnp.full(3, np.float32(3)),
+        np.full(3, 4.0, np.float32),
+    ]
+    assert [float(total(state, batch)[1]) for batch in batches] == [3, 6, 9, 12]
+    assert len(traced) == 1
+    assert float(total(state, Box())[1]) == 15 and float(total(state, [np.ones(3, np.float32)])[1]) == 3
+    assert float(total(state, 2.5)[1]) == 2.5 and float(total(state, np.float32(1.5))[1]) == 1.5
+    assert len(traced) == 5
+    with pytest.raises(ArgumentTypeError, match="batch"):
+        total(state, np.array(["text"]))
+
+
 def test_clearing_the_cache_forgets_the_last_call_too():
     count = []
     f = phalanx.jit(lambda x: (count.append(1), x + 1)[1])

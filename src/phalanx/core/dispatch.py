@@ -481,6 +481,22 @@ def concrete_type(x: Any) -> ArrayType:
     return ArrayType(aval_of(x), None, False)
 
 
+_HOST_LEAVES = placement.HOST_SCALARS | {np.ndarray}
+
+
+def leaf_type(x: Any) -> ArrayType:
+    """The type of an argument of a class that is never a node of a tree.
+
+    Raises:
+      ValueError: `x` is of another class.
+    """
+    if type(x) is Array:
+        return x._type
+    if type(x) in _HOST_LEAVES:
+        return ArrayType(aval_of(x), None, False)
+    raise ValueError(f"{type(x)} may be a container")
+
+
 def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     """Run one operation on concrete values: the meaning of a primitive when nothing is being traced."""
     try:
@@ -503,15 +519,12 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
 
 
 _scalar_arrays: dict[tuple, Array] = {}
-_SCALAR_KINDS = frozenset(
-    {int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64}
-)
 _MAX_SCALARS = 4096
 
 
 def scalar_array(x: Any) -> Any:
     """A scalar as the array that the same scalar became before; anything else as it is."""
-    if type(x) not in _SCALAR_KINDS and not isinstance(x, np.generic):
+    if type(x) not in placement.HOST_SCALARS and not isinstance(x, np.generic):
         return x
     key = (type(x), x or repr(x), state.context)  # 0.0 equals -0.0; their texts differ
     found = _scalar_arrays.get(key)

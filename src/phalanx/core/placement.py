@@ -80,7 +80,7 @@ def put_as(x: Any, type: ArrayType) -> Array:
     """Place a value whose type is known already."""
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed)
-    if x.__class__ in _SCALARS or (not isinstance(x, np.ndarray) and np.ndim(x) == 0):
+    if x.__class__ in HOST_SCALARS or (not isinstance(x, np.ndarray) and np.ndim(x) == 0):
         return _scalar(x, type)
     return from_numpy(np.asarray(x), type)
 
@@ -88,7 +88,6 @@ def put_as(x: Any, type: ArrayType) -> Array:
 def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     """An array of the given type from host data, each device getting its own slice only."""
     aval = physical_aval(type.aval)
-    x = np.asarray(x)
     if x.dtype != aval.dtype:
         x = x.astype(aval.dtype)
     sharding = type.sharding
@@ -100,7 +99,9 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
 
 
-_SCALARS = frozenset({int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64})
+HOST_SCALARS = frozenset(
+    {int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64}
+)
 _scalars: dict[tuple, Array] = {}
 _MAX_SCALARS = 4096
 

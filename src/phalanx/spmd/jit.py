@@ -18,7 +18,7 @@ from typing import Any
 from phalanx.core import dispatch, placement
 from phalanx.core.array import Array, without_values
 from phalanx.core.config import disable_jit, state
-from phalanx.core.dispatch import brought, concrete_type, explain_failure
+from phalanx.core.dispatch import brought, concrete_type, explain_failure, leaf_type
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
@@ -40,7 +40,7 @@ _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
-_NO_HIT: tuple = (None,) * 9
+_NO_HIT: tuple = (None,) * 10
 NOTHING_ASKED: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -122,13 +122,13 @@ class Jit:
                     return call_slowly(args, kwargs)
                 # Most calls are like the one before: to open the arguments as that one's, and to compare the types,
                 # costs less than to find out their structure and to look it up.
-                open_known, known_types, _, context, moves, run, handlers, out_types, unflatten = last[0]
+                open_known, type_of, known_types, _, context, moves, run, handlers, out_types, unflatten = last[0]
                 is_known = False
                 if open_known is not None and not kwargs:
                     try:
                         leaves = open_known(args)
-                        is_known = [*map(_type_of, leaves)] == known_types and state.context is context
-                    except (AttributeError, ValueError):  # Data on the host, or other containers.
+                        is_known = [*map(type_of, leaves)] == known_types and state.context is context
+                    except (AttributeError, ValueError, TypeError):  # Other containers or classes of leaves.
                         pass
                 if not is_known:
                     found = find(args, kwargs)
@@ -169,11 +169,12 @@ class Jit:
         """The arguments' leaves, and what the call has to do where that is no more than to move, to run and to wrap."""
         opens = self._signature.is_plain and not kwargs
         leaves, tree = flatten(args, None) if opens else self._signature.flatten(args, kwargs)
+        type_of: Callable = _type_of
         try:
             types = [*map(_type_of, leaves)]
         except AttributeError:  # some data is on the host
-            types, opens = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs), False
-        open_known, known_types, known_tree, context, *work = self._last[0]
+            types, type_of = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs), leaf_type
+        open_known, _, known_types, known_tree, context, *work = self._last[0]
         if types == known_types and state.context is context and tree == known_tree:
             return leaves, *work
         if open_known is not None and tree != known_tree:  # To try and fail is dear: this function shall not again.
@@ -186,7 +187,7 @@ class Jit:
             return None
         open_known = tree.flatten_up_to if opens and self._opens_alike else None
         work = [entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten]
-        self._last[0] = (open_known, types, tree, state.context, *work)
+        self._last[0] = (open_known, type_of, types, tree, state.context, *work)
         return leaves, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
