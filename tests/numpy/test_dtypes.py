@@ -157,6 +157,13 @@ def test_ldexp_takes_all_integers(dtype, exponents):
         ("astype", lambda dtype: jnp.ones(2).astype(dtype)),
         ("sum", lambda dtype: jnp.sum(jnp.ones(2), dtype=dtype)),
         ("concatenate", lambda dtype: jnp.concatenate([jnp.ones(2)], dtype=dtype)),
+        ("fftfreq", lambda dtype: jnp.fft.fftfreq(4, dtype=dtype)),
+        ("rfftfreq", lambda dtype: jnp.fft.rfftfreq(4, dtype=dtype)),
+        ("add.reduce", lambda dtype: jnp.add.reduce(jnp.ones(2), dtype=dtype)),
+        ("add.accumulate", lambda dtype: jnp.add.accumulate(jnp.ones(2), dtype=dtype)),
+        ("add.reduceat", lambda dtype: jnp.add.reduceat(jnp.arange(2), jnp.array([0]), dtype=dtype)),
+        ("indices", lambda dtype: jnp.indices((2,), dtype)),
+        ("cov", lambda dtype: jnp.cov(jnp.eye(2), dtype=dtype)),
     ],
 )
 def test_a_width_that_was_asked_for_and_is_not_given_is_warned_of(name, make):

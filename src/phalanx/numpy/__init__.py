@@ -31,7 +31,6 @@ from phalanx.numpy.contraction import tensordot as tensordot
 from phalanx.numpy.contraction import vdot as vdot
 from phalanx.numpy.contraction import vecdot as vecdot
 from phalanx.numpy.contraction import vecmat as vecmat
-from phalanx.numpy.creation import arange as arange
 from phalanx.numpy.creation import array as array
 from phalanx.numpy.creation import asarray as asarray
 from phalanx.numpy.creation import astype as astype
@@ -40,23 +39,11 @@ from phalanx.numpy.creation import empty as empty
 from phalanx.numpy.creation import empty_like as empty_like
 from phalanx.numpy.creation import eye as eye
 from phalanx.numpy.creation import from_dlpack as from_dlpack
-from phalanx.numpy.creation import frombuffer as frombuffer
-from phalanx.numpy.creation import fromfile as fromfile
-from phalanx.numpy.creation import fromfunction as fromfunction
-from phalanx.numpy.creation import fromiter as fromiter
-from phalanx.numpy.creation import fromstring as fromstring
 from phalanx.numpy.creation import full as full
 from phalanx.numpy.creation import full_like as full_like
-from phalanx.numpy.creation import geomspace as geomspace
 from phalanx.numpy.creation import identity as identity
-from phalanx.numpy.creation import linspace as linspace
-from phalanx.numpy.creation import load as load
-from phalanx.numpy.creation import logspace as logspace
-from phalanx.numpy.creation import meshgrid as meshgrid
 from phalanx.numpy.creation import ones as ones
 from phalanx.numpy.creation import ones_like as ones_like
-from phalanx.numpy.creation import save as save
-from phalanx.numpy.creation import savez as savez
 from phalanx.numpy.creation import tri as tri
 from phalanx.numpy.creation import zeros as zeros
 from phalanx.numpy.creation import zeros_like as zeros_like
@@ -154,6 +141,10 @@ from phalanx.numpy.mapping import ufunc as ufunc
 from phalanx.numpy.mapping import vectorize as vectorize
 from phalanx.numpy.mapping import where as where
 from phalanx.numpy.operands import broadcast_shapes as broadcast_shapes
+from phalanx.numpy.ranges import arange as arange
+from phalanx.numpy.ranges import geomspace as geomspace
+from phalanx.numpy.ranges import linspace as linspace
+from phalanx.numpy.ranges import logspace as logspace
 from phalanx.numpy.reductions import all as all
 from phalanx.numpy.reductions import amax as amax
 from phalanx.numpy.reductions import amin as amin
@@ -372,7 +363,8 @@ _LAZY = {
         "padding": "pad",
         "windows": "bartlett blackman hamming hanning kaiser",
         "bitpacking": "packbits unpackbits",
-        "grids": "array_repr array_str c_ index_exp mgrid ogrid r_ s_",
+        "files": "frombuffer fromfile fromiter fromstring load save savez",
+        "grids": "array_repr array_str c_ fromfunction index_exp meshgrid mgrid ogrid r_ s_",
     }.items()
     for name in names.split()
 }

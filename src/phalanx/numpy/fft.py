@@ -16,8 +16,9 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError
 from phalanx.engine.frames import guard as _guard
-from phalanx.numpy.creation import arange
+from phalanx.numpy.creation import array
 from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
+from phalanx.numpy.ranges import arange
 from phalanx.numpy.shapes import moveaxis, roll
 from phalanx.symbolic import is_symbolic, static_size
 
@@ -51,7 +52,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
         axes = tuple(range(x.ndim - len(s), x.ndim)) if s is not None else tuple(range(x.ndim))
     axes = canonical_axes(axes, x.ndim, f"fft.{name}")
     if not axes:
-        return x
+        return cast(x, x.dtype if kind == "RFFT" else dtypes.result_type(x, np.complex64))
     if len(axes) > 3:
         return _many(name, kind, x, s, axes, norm)
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
@@ -163,7 +164,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`."""
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
-    return lax.conj(rfft(a, n, axis, swapped))
+    return lax.conj(rfft(array(a) if isinstance(a, list | tuple) else a, n, axis, swapped))
 
 
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
@@ -235,13 +236,11 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
       >>> jnp.fft.fftfreq(4).tolist()
       [0.0, 0.25, -0.5, -0.25]
     """
-    dtype = dtypes.canonicalize_dtype(dtype or float)
+    dtype = dtypes.requested_dtype(dtype or float, "fftfreq")
     half = (n - 1) // 2 + 1
     if is_symbolic(n):
         return roll(arange(-(n // 2), half, dtype=dtype, device=device), half) / (n * d)
     i = np.concatenate([np.arange(half), np.arange(-(n // 2), 0)])
-    from phalanx.numpy.creation import array
-
     return array(i, dtype=dtype, device=device) / (n * d)
 
 
@@ -252,7 +251,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
       >>> jnp.fft.rfftfreq(4).tolist()
       [0.0, 0.25, 0.5]
     """
-    return arange(0, n // 2 + 1, dtype=dtypes.canonicalize_dtype(dtype or float), device=device) / (n * d)
+    return arange(0, n // 2 + 1, dtype=dtypes.requested_dtype(dtype or float, "rfftfreq"), device=device) / (n * d)
 
 
 def fftshift(x: Any, axes: Any = None) -> Any:

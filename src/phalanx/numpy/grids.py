@@ -1,17 +1,95 @@
-"""Grids and arrays in index notation: mgrid, ogrid, r_, c_, s_; and how arrays are printed."""
+"""Grids: coordinates of points, functions of indices, index notation (mgrid, r_, ...); and how arrays are printed.
+
+Built on `ranges` and `joining`.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from phalanx.numpy.creation import arange, array, linspace, meshgrid
-from phalanx.numpy.joining import concatenate
-from phalanx.numpy.operands import operand
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.dispatch import eager_program
+from phalanx.core.errors import ArgumentError
+from phalanx.numpy.creation import array
+from phalanx.numpy.joining import concatenate, stack
+from phalanx.numpy.operands import canonical_shape, operand
+from phalanx.numpy.ranges import arange, linspace
+from phalanx.transforms import vmap
 
 s_ = np.s_
 index_exp = np.index_exp
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list:
+    """Coordinate matrices of coordinate vectors.
+
+    Args:
+      xi: vectors or scalars.
+      copy: only True is supported.
+      sparse: leave each with size 1 along the dimensions of the others.
+      indexing: `"xy"` for Cartesian order, `"ij"` for that of matrices.
+
+    Raises:
+      ArgumentError: an argument has another value.
+
+    Examples:
+      >>> [a.tolist() for a in jnp.meshgrid(jnp.arange(2), jnp.arange(2))]
+      [[[0, 1], [0, 1]], [[0, 0], [1, 1]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError("meshgrid, argument indexing", expected="'xy' or 'ij'", got=repr(indexing), mend="use one")
+    if not copy:
+        raise ArgumentError("meshgrid, argument copy", expected="True", got=copy, mend="leave it out")
+    vectors = [array(x) if isinstance(x, list | tuple) else operand(x, "meshgrid") for x in xi]
+    for i, x in enumerate(vectors):
+        if x.ndim > 1:
+            raise ArgumentError(
+                f"meshgrid, argument {i}", expected="a vector or a scalar", got=f"an array of shape {x.shape}",
+                mend="ravel it",
+            )  # fmt: skip
+    return _meshgrid(vectors, bool(sparse), indexing)
+
+
+@eager_program(static_argnames=("sparse", "indexing"))
+def _meshgrid(vectors: list, sparse: bool, indexing: str) -> list:
+    n = len(vectors)
+    place = list(range(n))
+    if indexing == "xy" and n >= 2:
+        place[:2] = [1, 0]
+    sizes = [1] * n
+    for p, x in zip(place, vectors, strict=True):
+        sizes[p] = x.shape[0] if x.ndim else 1
+    out = []
+    for p, x in zip(place, vectors, strict=True):
+        x = x if x.ndim else lax.reshape(x, (1,))
+        shape = tuple(s if (not sparse or i == p) else 1 for i, s in enumerate(sizes))
+        out.append(lax.broadcast_in_dim(x, shape, (p,)))
+    return out
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """An array whose elements are a function of their indices.
+
+    Args:
+      function: takes one scalar for each dimension.
+      shape: the shape.
+      dtype: the dtype of the indices.
+      kwargs: passed to the function.
+
+    Examples:
+      >>> jnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int).tolist()
+      [[0, 1], [1, 2]]
+    """
+    shape = canonical_shape(shape, "fromfunction")
+    n = len(shape)
+    function = functools.partial(function, **kwargs)
+    for i in reversed(range(n)):
+        function = vmap(function, in_axes=tuple(0 if i == j else None for j in range(n)))
+    return function(*[arange(s, dtype=dtype) for s in shape])
 
 
 def _axis_of(s: slice) -> Any:
@@ -28,13 +106,9 @@ class _Grid:
         self.sparse, self.name = sparse, name
 
     def __getitem__(self, key: Any) -> Any:
-        from phalanx.numpy.joining import stack
-
         if isinstance(key, slice):
             return _axis_of(key)
         axes = [_axis_of(s) for s in key]
-        from phalanx.core import dtypes
-
         dtype = dtypes.result_type(*axes)
         grid = meshgrid(*[a.astype(dtype) for a in axes], indexing="ij", sparse=self.sparse)
         return grid if self.sparse else stack(grid)

@@ -1,12 +1,11 @@
 """Linear algebra: `numpy.linalg`, on stacks of matrices.
 
-Built on the decompositions of `lax.linalg` and on `contraction`.
+Built on the decompositions of `lax.linalg`, on `square_matrices` and on `contraction`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,21 +25,27 @@ from phalanx.numpy.contraction import tensordot as _tensordot
 from phalanx.numpy.contraction import vecdot as _vecdot
 from phalanx.numpy.creation import eye
 from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, canonical_axes, cast, operand, promote_inexact
+from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
 from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import min as _min
-from phalanx.numpy.reductions import prod as _prod
 from phalanx.numpy.reductions import sum as _sum
 from phalanx.numpy.shapes import diagonal as _diagonal
 from phalanx.numpy.shapes import matrix_transpose as _matrix_transpose
-from phalanx.numpy.shapes import moveaxis, reshape, tril
+from phalanx.numpy.shapes import moveaxis, reshape
 from phalanx.numpy.shapes import trace as _trace
+from phalanx.numpy.square_matrices import adjoint, matrix, signs_and_logs, squares
+from phalanx.numpy.square_matrices import det as det
+from phalanx.numpy.square_matrices import inv as inv
+from phalanx.numpy.square_matrices import matrix_power as matrix_power
+from phalanx.numpy.square_matrices import solve as solve
+from phalanx.numpy.square_matrices import tensorinv as tensorinv
+from phalanx.numpy.square_matrices import tensorsolve as tensorsolve
 from phalanx.symbolic import max_dim
 
 _static = eager_program(
     static_argnames=(
-        "full_matrices", "compute_uv", "hermitian", "subset_by_index", "mode", "UPLO", "symmetrize_input", "upper", "n",
-        "ord", "axis", "keepdims", "method", "rtol_kind", "axes", "ind", "offset", "dtype", "numpy_resid", "p",
+        "full_matrices", "compute_uv", "hermitian", "subset_by_index", "mode", "UPLO", "symmetrize_input", "upper",
+        "ord", "axis", "keepdims", "p",
     )
 )  # fmt: skip
 
@@ -81,18 +86,6 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
-def _matrix(a: Any, name: str, square: bool = False) -> Any:
-    (x,) = promote_inexact(f"linalg.{name}", operand(a, f"linalg.{name}"))
-    if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
-        what = "a square matrix or a stack of them" if square else "a matrix or a stack of them"
-        raise ShapeError(f"linalg.{name}", expected=what, got=f"an array of shape {x.shape}", mend="reshape it")
-    return x
-
-
-def _adjoint(x: Any) -> Any:
-    return lax.conj(_matrix_transpose(x)) if x.dtype.kind == "c" else _matrix_transpose(x)
-
-
 @_static
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Any:
     """The Cholesky factor of positive definite matrices.
@@ -109,11 +102,11 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
       >>> jnp.linalg.cholesky(jnp.array([[4.0, 0.0], [0.0, 9.0]])).tolist()
       [[2.0, 0.0], [0.0, 3.0]]
     """
-    x = _matrix(a, "cholesky", square=True)
+    x = matrix(a, "cholesky", square=True)
     factor = decompositions.cholesky(
-        _adjoint(x) if upper and not symmetrize_input else x, symmetrize_input=symmetrize_input
+        adjoint(x) if upper and not symmetrize_input else x, symmetrize_input=symmetrize_input
     )
-    return _adjoint(factor) if upper else factor
+    return adjoint(factor) if upper else factor
 
 
 def svd(
@@ -139,7 +132,7 @@ def svd(
 
 @_static
 def _svd(a: Any, full_matrices: bool, compute_uv: bool, hermitian: bool, subset_by_index: Any) -> Any:
-    x = _matrix(a, "svd")
+    x = matrix(a, "svd")
     if hermitian:
         w, v = decompositions.eigh(x)[::-1]
         order = ufuncs.negative(ufuncs.absolute(w))
@@ -152,7 +145,7 @@ def _svd(a: Any, full_matrices: bool, compute_uv: bool, hermitian: bool, subset_
             return ufuncs.absolute(s)
         u = take_along_axis(v, places[..., None, :], -1)
         signs = where(s < 0, -1, 1).astype(s.dtype)
-        return u, ufuncs.absolute(s), _adjoint(u * signs[..., None, :])
+        return u, ufuncs.absolute(s), adjoint(u * signs[..., None, :])
     if not compute_uv:
         return _only(
             decompositions.svd(x, full_matrices=full_matrices, compute_uv=False, subset_by_index=subset_by_index)
@@ -198,7 +191,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 @_static
 def _qr(a: Any, mode: str) -> tuple:
-    x = _matrix(a, "qr")
+    x = matrix(a, "qr")
     if mode == "raw":
         packed, factors = geqrf_p(x)
         return _matrix_transpose(packed), factors
@@ -225,7 +218,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 @_static
 def _eigh(a: Any, UPLO: str | None, symmetrize_input: bool) -> tuple:
-    x = _matrix(a, "eigh", square=True)
+    x = matrix(a, "eigh", square=True)
     return tuple(decompositions.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input))
 
 
@@ -251,7 +244,7 @@ def eig(a: Any) -> EigResult:
 
 @eager_program
 def _eig(a: Any) -> tuple:
-    return tuple(decompositions.eig(_matrix(a, "eig", square=True), compute_left_eigenvectors=False))
+    return tuple(decompositions.eig(matrix(a, "eig", square=True), compute_left_eigenvectors=False))
 
 
 @eager_program
@@ -262,7 +255,7 @@ def eigvals(a: Any) -> Any:
       >>> jnp.linalg.eigvals(jnp.array([[2.0]])).tolist()
       [(2+0j)]
     """
-    x = _matrix(a, "eigvals", square=True)
+    x = matrix(a, "eigvals", square=True)
     return _only(decompositions.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False))
 
 
@@ -284,119 +277,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
         raise ArgumentError(
             "linalg.slogdet, argument method", expected="'lu' or 'qr'", got=repr(method), mend="use one"
         )
-    return SlogdetResult(*_slogdet(a, method or "lu"))
-
-
-@eager_program(static_argnames=("method",))
-def _slogdet(a: Any, method: str) -> tuple:
-    x = _matrix(a, "slogdet", square=True)
-    if method == "qr":
-        return _slogdet_by_qr(x)
-    triangles, pivots, _ = decompositions.lu(x)
-    swaps = lax.reduce_sum(
-        cast(pivots != lax.iota(np.dtype(np.int32), pivots.shape[-1]), np.dtype(np.int32)), (pivots.ndim - 1,)
-    )
-    return _signed_log(_diagonal(triangles, 0, -2, -1), 1 - 2 * cast(swaps % 2, x.dtype))
-
-
-def _signed_log(d: Any, turn: Any) -> tuple:
-    sign = d / cast(ufuncs.absolute(d), d.dtype) if d.dtype.kind == "c" else ufuncs.sign(d)
-    return _prod(sign, axis=-1) * turn, _sum(ufuncs.log(ufuncs.absolute(d)), axis=-1)
-
-
-def _slogdet_by_qr(x: Any) -> tuple:
-    from phalanx.transforms import custom_jvp
-
-    @custom_jvp
-    def slogdet(x: Any) -> tuple:
-        packed, factors = geqrf_p(x)
-        # A reflection I - tau v v^H, where v begins with 1, has the determinant 1 - tau |v|^2.
-        lengths = 1 + _sum(_squares(tril(packed, -1)), axis=-2)
-        return _signed_log(_diagonal(packed, 0, -2, -1), _prod(1 - factors * cast(lengths, x.dtype), axis=-1))
-
-    @slogdet.defjvp
-    def slogdet_jvp(primals: tuple, tangents: tuple) -> tuple:
-        (x,), (x_dot,) = primals, tangents
-        sign, log = slogdet(x)
-        log_dot = _trace(solve(x, x_dot), 0, -2, -1)
-        if x.dtype.kind != "c":
-            return (sign, log), (sign * 0, log_dot)
-        return (sign, log), (sign * lax.complex(lax.imag(log_dot) * 0, lax.imag(log_dot)), lax.real(log_dot))
-
-    return slogdet(x)
-
-
-@eager_program
-def det(a: Any) -> Any:
-    """The determinant.
-
-    Examples:
-      >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).item()
-      -2.0
-    """
-    x = _matrix(a, "det", square=True)
-    n = x.shape[-1]
-    if n == 1:
-        return x[..., 0, 0]
-    if n == 2:
-        return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
-    if n == 3:
-        return _det3(x)
-    factors, pivots, _ = decompositions.lu(x)
-    swaps = lax.reduce_sum(cast(pivots != lax.iota(np.dtype(np.int32), n), np.dtype(np.int32)), (pivots.ndim - 1,))
-    return _prod(_diagonal(factors, 0, -2, -1), axis=-1) * (1 - 2 * cast(swaps % 2, x.dtype))
-
-
-def _det3(x: Any) -> Any:
-    (a, b, c), (d, e, f), (g, h, i) = ([x[..., r, k] for k in range(3)] for r in range(3))
-    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
-
-
-@eager_program
-def inv(a: Any) -> Any:
-    """The inverse of square matrices.
-
-    Examples:
-      >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
-      [[0.5, 0.0], [0.0, 0.25]]
-    """
-    x = _matrix(a, "inv", square=True)
-    return _solve(x, broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape))
-
-
-@eager_program
-def solve(a: Any, b: Any) -> Any:
-    """The solution x of a x = b.
-
-    Args:
-      a: square matrices.
-      b: a vector, or matrices of right-hand sides.
-
-    Raises:
-      ShapeError: shapes disagree.
-
-    Examples:
-      >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 4.0])).tolist()
-      [1.0, 1.0]
-    """
-    x, y = promote_inexact("linalg.solve", _matrix(a, "solve", square=True), operand(b, "linalg.solve"))
-    vector = y.ndim == 1
-    if not y.ndim or y.shape[-1 if vector else -2] != x.shape[-1]:
-        raise ShapeError("linalg.solve, argument b", expected=f"{x.shape[-1]} rows", got=y.shape, mend="transpose it")
-    return _solve(x, y[:, None])[..., 0] if vector else _solve(x, y)
-
-
-def _solve(x: Any, y: Any) -> Any:
-    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2], where="linalg.solve")
-    factors, _, order = decompositions.lu(x)
-    from phalanx.numpy.taking import take_along_axis
-
-    y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
-    factors = broadcast_to_shape(factors, (*lead, *factors.shape[-2:]))
-    order = broadcast_to_shape(order, (*lead, order.shape[-1]))
-    y = take_along_axis(y, order[..., None], -2, mode="promise_in_bounds")
-    y = decompositions.triangular_solve(factors, y, left_side=True, lower=True, unit_diagonal=True)
-    return decompositions.triangular_solve(factors, y, left_side=True, lower=False)
+    return SlogdetResult(*signs_and_logs(a, method or "lu"))
 
 
 @_static
@@ -436,12 +317,8 @@ def _largest(magnitudes: Any, axis: Any, keepdims: bool = False) -> Any:
     return _max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
 
 
-def _squares(x: Any) -> Any:
-    return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if x.dtype.kind == "c" else lax.square(x)
-
-
 def _length(x: Any, axes: tuple, keepdims: bool = False) -> Any:
-    return ufuncs.sqrt(_sum(_squares(x), axis=axes, keepdims=keepdims))
+    return ufuncs.sqrt(_sum(squares(x), axis=axes, keepdims=keepdims))
 
 
 def _vector_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
@@ -510,12 +387,12 @@ def cond(x: Any, p: Any = None) -> Any:
       >>> jnp.linalg.cond(jnp.array([[4.0, 0.0], [0.0, 2.0]])).item()
       2.0
     """
-    x = _matrix(x, "cond")
+    x = matrix(x, "cond")
     if p in (None, 2, -2):
         s = svd(x, compute_uv=False)
         r = s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
     else:
-        x = _matrix(x, "cond", square=True)
+        x = matrix(x, "cond", square=True)
         r = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
     nan = lax.reduce_or(lax.ne(x, x), (x.ndim - 2, x.ndim - 1))
     return where(lax.ne(r, r) & ~nan, np.inf, r)
@@ -563,7 +440,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
       >>> jnp.linalg.pinv(jnp.array([[2.0]])).tolist()
       [[0.5]]
     """
-    x = _matrix(a, "pinv")
+    x = matrix(a, "pinv")
     if rtol is not None and rcond is not None:
         raise ArgumentError("linalg.pinv", expected="rtol or its older name rcond", got="both", mend="give one")
     rtol = rcond if rtol is None else rtol
@@ -580,7 +457,7 @@ def _pinv(x: Any, rtol: Any, hermitian: bool) -> Any:
         u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
         bound = cast(operand(rtol, "linalg.pinv"), s.dtype) * s[..., :1]
         s = where(s > bound, s, np.inf).astype(s.dtype)
-        return _matmul(_adjoint(vh), cast(1 / s, x.dtype)[..., :, None] * _adjoint(u))
+        return _matmul(adjoint(vh), cast(1 / s, x.dtype)[..., :, None] * adjoint(u))
 
     @inverse.defjvp
     def inverse_jvp(primals: tuple, tangents: tuple) -> tuple:
@@ -590,36 +467,13 @@ def _pinv(x: Any, rtol: Any, hermitian: bool) -> Any:
         m, n = x.shape[-2:]
         left = eye(n, dtype=x.dtype) - _matmul(p, x)
         right = eye(m, dtype=x.dtype) - _matmul(x, p)
-        ph = _adjoint(p)
+        ph = adjoint(p)
         p_dot = -_matmul(_matmul(p, x_dot), p)
-        p_dot = p_dot + _matmul(_matmul(_matmul(p, ph), _adjoint(x_dot)), right)
-        p_dot = p_dot + _matmul(left, _matmul(_adjoint(x_dot), _matmul(ph, p)))
+        p_dot = p_dot + _matmul(_matmul(_matmul(p, ph), adjoint(x_dot)), right)
+        p_dot = p_dot + _matmul(left, _matmul(adjoint(x_dot), _matmul(ph, p)))
         return p, p_dot
 
     return inverse(x)
-
-
-@_static
-def matrix_power(a: Any, n: int) -> Any:
-    """The n-th power of square matrices.
-
-    Examples:
-      >>> jnp.linalg.matrix_power(jnp.array([[2.0]]), 3).tolist()
-      [[8.0]]
-    """
-    x = operand(a, "linalg.matrix_power")
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError("linalg.matrix_power", expected="square matrices", got=x.shape, mend="reshape it")
-    if n == 0:
-        return broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape)
-    x, n = (inv(x), -n) if n < 0 else (x, n)
-    out = None
-    while n:
-        if n & 1:
-            out = x if out is None else _matmul(out, x)
-        n >>= 1
-        x = _matmul(x, x) if n else x
-    return out
 
 
 def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False) -> tuple:
@@ -656,8 +510,8 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> tuple:
     rank = _sum(mask.astype(int))
     safe = where(mask, s, 1).astype(s.dtype)
     inverse = where(mask, 1 / safe, 0).astype(x.dtype)[:, None]
-    solution = _matmul(_adjoint(vh), inverse * _matmul(_adjoint(u), y))
-    residuals = _sum(_squares(y - _matmul(x, solution)), axis=0)
+    solution = _matmul(adjoint(vh), inverse * _matmul(adjoint(u), y))
+    residuals = _sum(squares(y - _matmul(x, solution)), axis=0)
     return (solution[:, 0] if vector else solution), residuals, rank, s
 
 
@@ -723,14 +577,18 @@ def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type
     return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def tensordot(
+    x1: Any, x2: Any, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:  # fmt: skip
     """The product over given dimensions, as `phalanx.numpy.tensordot`.
 
     Examples:
       >>> jnp.linalg.tensordot(jnp.eye(2), jnp.ones(2), axes=1).tolist()
       [1.0, 1.0]
     """
-    return _tensordot(x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type)
+    options = {"precision": precision, "preferred_element_type": preferred_element_type, "out_sharding": out_sharding}
+    return _tensordot(x1, x2, axes, **options)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -771,40 +629,6 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
       2.0
     """
     return _trace(x, offset, -2, -1, dtype)
-
-
-@_static
-def tensorinv(a: Any, ind: int = 2) -> Any:
-    """The inverse of the map that an array is as a tensor.
-
-    Examples:
-      >>> jnp.linalg.tensorinv(jnp.eye(4).reshape(2, 2, 2, 2)).shape
-      (2, 2, 2, 2)
-    """
-    x = operand(a, "linalg.tensorinv")
-    if ind <= 0:
-        raise ArgumentError("linalg.tensorinv, argument ind", expected="a number above 0", got=ind, mend="give 1")
-    n = math.prod(x.shape[:ind])
-    return reshape(inv(reshape(x, (n, -1))), (*x.shape[ind:], *x.shape[:ind]))
-
-
-@_static
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
-    """The solution x of tensordot(a, x, x.ndim) = b.
-
-    Examples:
-      >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).shape
-      (2, 2)
-    """
-    x, y = operand(a, "linalg.tensorsolve"), operand(b, "linalg.tensorsolve")
-    if axes is not None:
-        x = moveaxis(x, tuple(axes), tuple(range(x.ndim - len(axes), x.ndim)))
-    rest = x.shape[y.ndim :]
-    n = math.prod(rest)
-    if x.shape[: y.ndim] != y.shape:
-        raise ShapeError("linalg.tensorsolve", expected=f"leading dimensions {y.shape} of a, as of b", got=x.shape,
-                         mend="name the axes of a that are those of the solution")  # fmt: skip
-    return reshape(solve(reshape(x, (-1, n)), reshape(y, (-1,))), rest)
 
 
 _guard(globals())

@@ -14,8 +14,7 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.numpy import reductions
 from phalanx.numpy.bodies import choose, isnan
-from phalanx.numpy.operands import canonical_axes, cast, operand, scalar_of
-from phalanx.numpy.reductions import refuse_out
+from phalanx.numpy.operands import canonical_axes, cast, operand, refuse_out, scalar_of
 
 _static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "ddof"))
 

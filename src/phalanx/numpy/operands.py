@@ -16,7 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes, placement
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
-from phalanx.core.errors import ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.source import user_level
 from phalanx.core.trace import StagedTracer, StagingTrace
 from phalanx.symbolic import is_symbolic
@@ -47,7 +47,7 @@ def kind_of(x: Any, where: str) -> Any:
 
 def _told(x: Any) -> str:
     """What is no array, as text: not the values of a long list, nor what tracing made of those of a short one."""
-    if isinstance(x, list | tuple) and (len(x) > 20 or any(hasattr(v, "aval") for v in x)):
+    if isinstance(x, list | tuple) and (len(x) > 20 or any(hasattr(v, "aval") or type(v) is type(x) for v in x)):
         return f"a {type(x).__name__} of length {len(x)}"
     return f"{x!r} of type {type(x).__name__}"
 
@@ -218,6 +218,19 @@ def broadcast_operands(where: str, *xs: Any) -> list:
     shape = broadcast_shapes(*shapes, where=where)
     check_rank_promotion(where, shapes)
     return [broadcast_to_shape(x, shape) for x in xs]
+
+
+def refuse_out(out: Any, where: str) -> None:
+    """Refuse an array to write into.
+
+    Raises:
+      ArgumentError: `out` is given.
+    """
+    if out is not None:
+        raise ArgumentError(
+            f"{where}, argument out", expected="None, since arrays do not change", got="an array",
+            mend="use the returned array",
+        )  # fmt: skip
 
 
 def canonical_axis(axis: Any, ndim: int, where: str) -> int:

@@ -12,10 +12,11 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions
-from phalanx.numpy.creation import arange, linspace
+from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, operand
+from phalanx.numpy.ranges import arange, linspace
 from phalanx.numpy.shapes import moveaxis
 from phalanx.symbolic import is_constant_shape, is_symbolic, max_dim, min_dim
 from phalanx.tree import tree_leaves
@@ -99,8 +100,6 @@ def _symbolic_pairs(value: Any, ndim: int) -> list[tuple]:
 
 
 def _flat_pairs(value: Any, ndim: int) -> Any:
-    from phalanx.numpy.creation import array
-
     value = array(value) if isinstance(value, list | tuple) else operand(value, "pad")
     return broadcast_to_shape(value, (ndim, 2))
 

@@ -12,11 +12,14 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.contraction import convolve
-from phalanx.numpy.creation import arange, array
+from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
+from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, cast, concrete, operand, promote, promote_inexact
-from phalanx.numpy.reductions import sum
-from phalanx.numpy.shapes import atleast_1d, diag
+from phalanx.numpy.ranges import arange
+from phalanx.numpy.reductions import argmax, sum
+from phalanx.numpy.shapes import atleast_1d, diag, roll
+from phalanx.numpy.sorting import argsort
 from phalanx.symbolic import is_symbolic
 
 
@@ -211,14 +214,15 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Any:
 
     Args:
       p: its coefficients.
-      strip_zeros: leave out leading and trailing zeros, whose number must then be known.
+      strip_zeros: leave out leading and trailing zeros, whose number must then be known; if not, a leading zero leaves
+        NaN at the end.
 
     Examples:
       >>> sorted(jnp.roots(jnp.array([1.0, 0.0, -1.0])).real.tolist())
       [-1.0, 1.0]
     """
     x = _vector(p, "roots")
-    zeros = 0
+    zeros = None
     if strip_zeros:
         known = concrete(p if isinstance(p, np.ndarray) else x)
         if known is None:
@@ -233,17 +237,20 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Any:
 
 
 @eager_program(static_argnames=("zeros",))
-def _roots(x: Any, zeros: int) -> Any:
+def _roots(x: Any, zeros: int | None) -> Any:
     from phalanx.numpy.linalg import eigvals
 
     (x,) = promote_inexact("roots", x)
     n = x.shape[0]
     out_dtype = dtypes.result_type(x, np.complex64)
     if n < 2:
-        return lax.full((zeros,), 0, out_dtype)
+        return lax.full((zeros or 0,), 0, out_dtype)
+    leading = 0 if zeros is not None else argmax(lax.ne(x, x.dtype.type(0)))
+    x = x if zeros is not None else roll(x, -leading)
     below = diag(lax.full((n - 2,), 1, x.dtype), -1)
-    companion = below.at[0, :].set(-x[1:] / x[0])
-    found = cast(eigvals(companion), out_dtype)
+    found = cast(eigvals(below.at[0, :].set(-x[1:] / x[0])), out_dtype)
+    if zeros is None:  # what leading zeros became at the end are roots at 0, which there are not
+        return where(arange(n - 1) < n - 1 - leading, found[argsort(-lax.abs(found))], complex(np.nan, np.nan))
     return concatenate([found, lax.full((zeros,), 0, out_dtype)]) if zeros else found
 
 

@@ -25,6 +25,7 @@ from phalanx.numpy.operands import (
     canonical_axis,
     cast,
     operand,
+    refuse_out,
     scalar_of,
 )
 
@@ -35,19 +36,6 @@ _FLOAT32 = np.dtype(np.float32)
 def is_half(dtype: Any) -> bool:
     """Whether sums in a dtype are better computed in float32."""
     return dtype.itemsize <= 2 and dtype.kind in "fV" and dtypes.issubdtype(dtype, np.floating)
-
-
-def refuse_out(out: Any, where: str) -> None:
-    """Refuse an array to write into.
-
-    Raises:
-      ArgumentError: `out` is given.
-    """
-    if out is not None:
-        raise ArgumentError(
-            f"{where}, argument out", expected="None, since arrays do not change", got="an array",
-            mend="use the returned array",
-        )  # fmt: skip
 
 
 def with_dims(x: Any, shape: tuple, axes: tuple) -> Any:

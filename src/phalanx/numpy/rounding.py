@@ -13,8 +13,7 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy.bodies import choose, isnan
 from phalanx.numpy.bodies import rint as _rint
-from phalanx.numpy.operands import as_array, cast, operand, scalar_of
-from phalanx.numpy.reductions import refuse_out
+from phalanx.numpy.operands import as_array, cast, operand, refuse_out, scalar_of
 from phalanx.numpy.ufuncs import maximum, minimum
 
 

@@ -153,12 +153,14 @@ def _grouped(x: Any, axis: int, equal_nan: bool) -> tuple:
 
 @eager_program(static_argnames=("padded",))
 def _chosen(rows: Any, starts: Any, fill_value: Any, padded: bool) -> Any:
+    fill = None if fill_value is None else cast(operand(fill_value, "unique"), rows.dtype)
     if not rows.shape[0]:
-        return rows if not padded else lax.full((starts.shape[0], *rows.shape[1:]), 0, rows.dtype)
+        fill = 0 if fill is None else fill
+        return lax.full((starts.shape[0], *rows.shape[1:]), fill, rows.dtype) if padded else rows
     found = rows.at[starts].get(mode="clip")
     if not padded:
         return found
-    fill = rows[:1] if fill_value is None else cast(operand(fill_value, "unique"), rows.dtype)
+    fill = found[:1] if fill is None else fill
     beyond = lax.reshape(lax.ge(starts, cast(rows.shape[0], starts.dtype)), (starts.shape[0],) + (1,) * (rows.ndim - 1))
     return where(beyond, fill, found)
 
@@ -307,13 +309,13 @@ def _common(x: Any, y: Any) -> tuple:
 def _intersection(x: Any, y: Any, order: Any, found: Any, fill_value: Any, return_indices: bool, padded: bool) -> Any:
     n = order.shape[0]
     if n == 0:
-        values = lax.full(found.shape, 0, x.dtype)
+        values = _chosen(x, found, fill_value, padded)
         return (values, found, found) if return_indices else values
     beyond = lax.ge(found, cast(n, found.dtype))
     places = order.at[found].get(mode="clip")
     values = x[places]
     if padded:
-        fill = values[:1] if fill_value is None else cast(operand(fill_value, "intersect1d"), x.dtype)
+        fill = where(beyond, 0, values)[:1] if fill_value is None else cast(operand(fill_value, "intersect1d"), x.dtype)
         values = where(beyond, fill, values)
     if not return_indices:
         return values
@@ -334,14 +336,12 @@ def setdiff1d(
       [1, 3]
     """
     x = ravel(_listed(ar1, "setdiff1d"))
-    x = x if assume_unique or size is not None else unique(x)
     if size is None:
-        keep = isin(x, ar2, invert=True)
-        return x[keep]
-    rows, mask, _, _ = _grouped(x, 0, True)
-    mask = mask & isin(rows, ar2, invert=True)
-    (found,) = nonzero(mask, size=size, fill_value=rows.shape[0])
-    return _chosen(rows, found, 0 if fill_value is None else fill_value, True)
+        x = x if assume_unique else unique(x)
+        return x[isin(x, ar2, invert=True)]
+    rows, mask = (x, True) if assume_unique else _grouped(x, 0, True)[:2]
+    (found,) = nonzero(isin(rows, ar2, invert=True) & mask, size=size, fill_value=rows.shape[0])
+    return _chosen(as_array(rows), found, 0 if fill_value is None else fill_value, True)
 
 
 def setxor1d(
@@ -362,4 +362,4 @@ def setxor1d(
     rows, alone = both[order], alone[order]
     new = concatenate([lax.full((min_dim(1, rows.shape[0]),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
     (found,) = nonzero(new & alone, size=size, fill_value=rows.shape[0])
-    return _chosen(rows, found, 0 if fill_value is None else fill_value, True)
+    return _chosen(rows, found, fill_value, True)

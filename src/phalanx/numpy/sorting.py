@@ -93,7 +93,7 @@ def argsort(
     """
     _refuse_kind(kind, order, "argsort")
     x, axis = _prepared(a, axis, "argsort")
-    dtype = index_dtype(x.shape[axis]) if dtype is None else dtypes.canonicalize_dtype(dtype)
+    dtype = index_dtype(x.shape[axis]) if dtype is None else dtypes.requested_dtype(dtype, "argsort")
     places = lax.broadcasted_iota(dtype, x.shape, axis)
     if not descending:
         return lax.sort((x, places), dimension=axis, is_stable=stable, num_keys=1)[1]

@@ -16,7 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
-from phalanx.numpy.creation import array, linspace
+from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import (
@@ -27,9 +27,11 @@ from phalanx.numpy.operands import (
     host_operand,
     operand,
     promote_inexact,
+    refuse_out,
 )
+from phalanx.numpy.ranges import linspace
 from phalanx.numpy.reductions import any as any_of
-from phalanx.numpy.reductions import max, mean, min, refuse_out, sum
+from phalanx.numpy.reductions import max, mean, min, sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted, sort
 from phalanx.symbolic import static_size
@@ -294,7 +296,7 @@ def cov(
     """
     parts = [operand(v, "cov") for v in (m, y) if v is not None]
     if dtype is not None:
-        parts = [cast(v, dtypes.canonicalize_dtype(dtype)) for v in parts]
+        parts = [cast(v, dtypes.requested_dtype(dtype, "cov")) for v in parts]
     parts = list(promote_inexact("cov", *parts))
     for v in parts:
         if v.ndim > 2:

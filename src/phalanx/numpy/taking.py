@@ -473,7 +473,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple:
       >>> [i.tolist() for i in jnp.diag_indices(2)]
       [[0, 1], [0, 1]]
     """
-    from phalanx.numpy.creation import arange
+    from phalanx.numpy.ranges import arange
 
     return (arange(n),) * ndim
 
@@ -561,7 +561,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     from phalanx.numpy.joining import stack
 
     dims = canonical_shape(dimensions, "indices")
-    dtype = dtypes.canonicalize_dtype(int if dtype is None else dtype)
+    dtype = dtypes.requested_dtype(int if dtype is None else dtype, "indices")
     out = [
         lax.broadcasted_iota(dtype, tuple(d if not sparse or i == j else 1 for j, d in enumerate(dims)), i)
         for i in range(len(dims))

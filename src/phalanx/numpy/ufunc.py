@@ -17,7 +17,7 @@ from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.config import state
 from phalanx.core.dispatch import Shortcuts, eager_program, explain_failure, scalar_array
-from phalanx.core.errors import DTypeError
+from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.core.primitive import Primitive
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.numpy.operands import (
@@ -27,6 +27,7 @@ from phalanx.numpy.operands import (
     cast,
     check_rank_promotion,
     kind_of,
+    refuse_out,
     result_dtype,
     scalar_of,
     unwrapped,
@@ -199,6 +200,14 @@ def _meets(dtype: Any, scalar: Any, kind: type) -> bool:
     )
 
 
+def _refuse(name: str, out: Any, where: Any) -> None:
+    refuse_out(out, name)
+    raise ArgumentError(
+        f"{name}, argument where", expected="None, since arrays do not change", got=str(where),
+        mend=f"choose with phalanx.numpy.where(mask, {name}(...), other)",
+    )  # fmt: skip
+
+
 def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
     x = unwrapped(x)
     return x, kind_of(x, name)
@@ -209,8 +218,10 @@ def unary(rule: Rule) -> Callable:
     plans: dict[tuple, Callable] = {}
     name = rule.name
 
-    def ufunc(x: Any, /) -> Any:
+    def ufunc(x: Any, /, *, out: None = None, where: None = None) -> Any:
         try:
+            if out is not None or where is not None:
+                _refuse(name, out, where)
             if state.trace is None and type(x) is Array and (way := shortcuts[x._type, state.context]) is not None:
                 try:
                     return Array(way.run([x._buffer]).consume_with_handlers(way.handlers)[0], way.out_types[0])
@@ -233,7 +244,7 @@ def unary(rule: Rule) -> Callable:
 
     shortcuts = Shortcuts(ufunc, name)
     ufunc.nin, ufunc.nout, ufunc.rule = 1, 1, rule  # type: ignore[attr-defined]
-    return as_boundary(ufunc)
+    return ufunc
 
 
 def binary(rule: Rule) -> Callable:
@@ -241,29 +252,78 @@ def binary(rule: Rule) -> Callable:
     plans: dict[tuple, Callable] = {}
     name = rule.name
 
-    def ufunc(x: Any, y: Any, /) -> Any:
+    def ufunc(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Any:
         try:
-            a = getattr(x, "aval", None)
-            if a is None:
-                a = type(x)
-                if a not in SCALAR_KINDS:
-                    x, a = _slow_kind(x, name)
-            b = getattr(y, "aval", None)
-            if b is None:
-                b = type(y)
-                if b not in SCALAR_KINDS:
-                    y, b = _slow_kind(y, name)
-            key = (a, b, state.context)
+            if out is not None or where is not None:
+                _refuse(name, out, where)
+            left = getattr(x1, "aval", None)
+            if left is None:
+                left = type(x1)
+                if left not in SCALAR_KINDS:
+                    x1, left = _slow_kind(x1, name)
+            right = getattr(x2, "aval", None)
+            if right is None:
+                right = type(x2)
+                if right not in SCALAR_KINDS:
+                    x2, right = _slow_kind(x2, name)
+            key = (left, right, state.context)
             run = plans.get(key)
             if run is None:
-                run = plans[key] = plan(rule, (x, y), (a, b))
-            return run(x, y)
+                run = plans[key] = plan(rule, (x1, x2), (left, right))
+            return run(x1, x2)
         except Exception as error:
             hide_frames(error)
             raise
 
     ufunc.nin, ufunc.nout, ufunc.rule, ufunc.plans = 2, 1, rule, plans  # type: ignore[attr-defined]
-    return as_boundary(ufunc)
+    return ufunc
+
+
+_DOC = """{doc}
+
+    Args:
+      {args}
+      out, where: must be None.
+
+    Returns:
+      The result for each element{shapes}.
+
+    Raises:
+      ArgumentError: `out` or `where` is given.
+      DTypeError: an operand has a dtype outside: {classes}.
+
+    Examples:
+      {example}
+    """
+
+
+def elementwise(rule: Rule, parameters: str, home: str, doc: str, example: str) -> Callable:
+    """The ufunc that a rule describes, under the names that its operands have.
+
+    Args:
+      rule: how it treats dtypes.
+      parameters: the name of its one operand or of its two; `"/"` after them where these cannot be given by name.
+      home: the module that shows it.
+      doc: what it gives.
+      example: a use and its result, as doctest has them.
+    """
+    names = tuple(parameters.removesuffix("/").split())
+    one = len(names) == 1
+    function: Any = unary(rule) if one else binary(rule)
+    code = function.__code__
+    # Renamed, not wrapped: a call within a call would cost a tenth of an eager operation.
+    function.__code__ = code.replace(
+        co_varnames=names + code.co_varnames[len(names) :],
+        co_posonlyargcount=len(names) if parameters.endswith("/") else 0,
+    )
+    function.__name__ = function.__qualname__ = rule.name
+    function.__module__ = home
+    function.__doc__ = _DOC.format(
+        doc=doc, example=example, args=f"{names[0]}: an array or a scalar." if one else
+        f"{', '.join(names)}: arrays or scalars that broadcast to one shape.",
+        shapes="" if one else ", in the broadcast shape", classes=", ".join(CLASS_NAMES[c] for c in rule.classes),
+    )  # fmt: skip
+    return as_boundary(function)
 
 
 def is_operand(x: Any) -> bool:

@@ -17,7 +17,7 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError
 from phalanx.engine.frames import boundary
 from phalanx.numpy import reductions, ufuncs
-from phalanx.numpy.operands import canonical_axis, cast, operand, scalar_of
+from phalanx.numpy.operands import canonical_axis, cast, operand, refuse_out, scalar_of
 from phalanx.numpy.shapes import moveaxis, ravel
 
 
@@ -38,13 +38,17 @@ def equip(ufunc: Callable, identity: Any, reduction: Callable | None, cumulative
     ufunc.reduceat = functools.partial(boundary(_reduceat), ufunc)  # type: ignore[attr-defined]
 
 
+def _typed(a: Any, dtype: Any, where: str) -> Any:
+    x = operand(a, where)
+    return x if dtype is None else cast(x, dtypes.requested_dtype(dtype, where))
+
+
 def _reduce(
     ufunc: Any, reduction: Callable | None, a: Any, /, *, axis: Any = 0, dtype: Any = None, out: None = None,
     keepdims: bool = False, initial: Any = None, where: Any = None,
 ) -> Any:  # fmt: skip
-    reductions.refuse_out(out, f"{ufunc.__name__}.reduce")
-    x = operand(a, ufunc.__name__)
-    x = cast(x, dtypes.canonicalize_dtype(dtype)) if dtype is not None else x
+    refuse_out(out, f"{ufunc.__name__}.reduce")
+    x = _typed(a, dtype, f"{ufunc.__name__}.reduce")
     if reduction is not None:
         options = {} if initial is None else {"initial": initial}
         return reduction(x, axis=axis, keepdims=keepdims, where=where, **options)
@@ -77,9 +81,8 @@ def _reduce(
 def _accumulate(
     ufunc: Any, cumulative: Callable | None, a: Any, /, axis: int = 0, dtype: Any = None, out: None = None
 ) -> Any:
-    reductions.refuse_out(out, f"{ufunc.__name__}.accumulate")
-    x = operand(a, ufunc.__name__)
-    x = cast(x, dtypes.canonicalize_dtype(dtype)) if dtype is not None else x
+    refuse_out(out, f"{ufunc.__name__}.accumulate")
+    x = _typed(a, dtype, f"{ufunc.__name__}.accumulate")
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.accumulate")
     if cumulative is not None:
         return cumulative(x, axis=axis)
@@ -127,8 +130,8 @@ def _at(ufunc: Any, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = T
 
 
 def _reduceat(ufunc: Any, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-    reductions.refuse_out(out, f"{ufunc.__name__}.reduceat")
-    x, starts = operand(a, ufunc.__name__), operand(indices, ufunc.__name__)
+    refuse_out(out, f"{ufunc.__name__}.reduceat")
+    x, starts = _typed(a, dtype, f"{ufunc.__name__}.reduceat"), operand(indices, ufunc.__name__)
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.reduceat")
     x = moveaxis(x, axis, 0)
     n = x.shape[0]

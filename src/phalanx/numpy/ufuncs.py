@@ -7,6 +7,7 @@ Built on `ufunc`, which turns rows into functions, and on `bodies`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,56 +17,22 @@ from phalanx import lax
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import DTypeError
 from phalanx.numpy import bodies
-from phalanx.numpy.operands import cast, operand, promote_inexact
-from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, class_of, inexact, same, unary
+from phalanx.numpy.operands import cast, operand, promote_inexact, refuse_out
+from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, class_of, elementwise, inexact, same
 
-_DOC = """{doc}
-
-    Args:
-      {args}
-
-    Returns:
-      The result for each element{shapes}.
-
-    Raises:
-      DTypeError: an operand has a dtype outside: {classes}.
-
-    Examples:
-      >>> jnp.{name}({example}).tolist()
-      {result}
-    """
 # As in JAX; it decides what these give together with a narrower array.
 _STRONG = {"log2", "log10", "spacing"}
-_CLASSES = {"b": "bool", "i": "integer", "f": "floating", "c": "complex", "x": "random keys"}
 
 
-def _finish(function: Callable, doc: str, example: str, result: str) -> Callable:
-    rule = function.rule  # type: ignore[attr-defined]
-    two = function.nin == 2  # type: ignore[attr-defined]
-    function.__name__ = function.__qualname__ = rule.name
-    function.__module__ = __name__
-    function.__doc__ = _DOC.format(
-        doc=doc, name=rule.name, example=example, result=result,
-        args="x, y: arrays or scalars that broadcast to one shape." if two else "x: an array or a scalar.",
-        shapes=", in the broadcast shape" if two else "", classes=", ".join(_CLASSES[c] for c in rule.classes),
-    )  # fmt: skip
-    return function
+def _row(
+    name: str, classes: str, compute: Callable, function: Any, doc: str, example: str, result: str, *, parameters: str,
+    **by_class: Any,
+) -> Any:  # fmt: skip
+    rule = Rule(name, classes, compute, {"": function, **by_class}, name in _STRONG)
+    return elementwise(rule, parameters, __name__, doc, f">>> jnp.{name}({example}).tolist()\n      {result}")
 
 
-def _unary(
-    name: str, classes: str, compute: Callable, function: Any, doc: str, example: str, result: str, **by_class: Any
-) -> Any:
-    return _finish(
-        unary(Rule(name, classes, compute, {"": function, **by_class}, name in _STRONG)), doc, example, result
-    )
-
-
-def _binary(
-    name: str, classes: str, compute: Callable, function: Any, doc: str, example: str, result: str, **by_class: Any
-) -> Any:
-    return _finish(
-        binary(Rule(name, classes, compute, {"": function, **by_class}, name in _STRONG)), doc, example, result
-    )
+_unary, _binary = (functools.partial(_row, parameters=names) for names in ("x /", "x1 x2 /"))
 
 
 _p, _b = lax, bodies
@@ -102,7 +69,8 @@ sign = _unary("sign", "ifc", same, _p.sign_p, "-1, 0 or 1; x / |x| for complex."
 signbit = _unary("signbit", "bif", same, _b.signbit, "Whether the sign bit is set.", "-0.0", "True")
 floor = _unary("floor", "bif", same, _p.floor_p, "Round down.", "1.5", "1.0", b=_b.identity, i=_b.identity)
 ceil = _unary("ceil", "bif", same, _p.ceil_p, "Round up.", "1.5", "2.0", b=_b.identity, i=_b.identity)
-trunc = _unary("trunc", "bif", same, _b.trunc, "Round towards 0.", "-1.5", "-1.0", b=_b.identity, i=_b.identity)
+trunc = _unary("trunc", "bif", same, _b.trunc, "Round towards 0.", "-1.5", "-1.0", parameters="x",
+               b=_b.identity, i=_b.identity)
 rint = _unary("rint", "bifc", inexact, _b.rint, "Round to the nearest integer, halves to even.", "2.5", "2.0")
 conjugate = _unary("conjugate", "bifc", same, _b.identity, "Complex conjugate.", "1 + 2j", "(1-2j)", c=_p.conj)
 real = _unary("real", "bifc", same, _b.identity, "Real part.", "1 + 2j", "1.0", c=_p.real_p)
@@ -117,9 +85,10 @@ isposinf = _unary("isposinf", "bif", same, _b.isposinf, "Whether elements are pl
                   b=_b.all_false, i=_b.all_false)
 isneginf = _unary("isneginf", "bif", same, _b.isneginf, "Whether elements are minus infinity.", "jnp.inf", "False",
                   b=_b.all_false, i=_b.all_false)
-isreal = _unary("isreal", "bifc", same, _b.all_true, "Whether the imaginary part is 0.", "1j", "False", c=_b.is_real)
+isreal = _unary("isreal", "bifc", same, _b.all_true, "Whether the imaginary part is 0.", "1j", "False",
+                 parameters="x", c=_b.is_real)
 iscomplex = _unary("iscomplex", "bifc", same, _b.all_false, "Whether the imaginary part is not 0.", "1j", "True",
-                   c=_b.not_real)
+                   parameters="x", c=_b.not_real)
 logical_not = _unary("logical_not", "bifc", same, lambda x: lax.eq_p(x, bodies.dtype_of(x).type(0)),
                      "Whether elements are 0.", "0", "True", b=_p.not_p)
 invert = _unary("invert", "bi", same, _p.not_p, "The bits inverted.", "0", "-1")
@@ -128,7 +97,8 @@ bitwise_count = _unary("bitwise_count", "bi", same, _b.population_count, "The nu
 deg2rad = _unary("deg2rad", "bifc", inexact, _b.deg2rad, "Degrees to radians.", "0.0", "0.0")
 rad2deg = _unary("rad2deg", "bifc", inexact, _b.rad2deg, "Radians to degrees.", "0.0", "0.0")
 sinc = _unary("sinc", "bifc", inexact, _b.sinc, "sin(pi x) / (pi x).", "0.0", "1.0")
-i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "jnp.nan", "nan")
+i0 = _unary("i0", "bif", inexact, _b.i0, "The modified Bessel function of the first kind, order 0.", "jnp.nan", "nan",
+            parameters="x")
 spacing = _unary("spacing", "bif", inexact, _b.spacing, "The distance to the next float away from 0.", "1.0",
                  "1.1920928955078125e-07")
 
@@ -145,9 +115,9 @@ float_power = _binary("float_power", "bifc", inexact, _p.pow_p, "The power, in f
 maximum = _binary("maximum", "bifc", same, _p.max_p, "The larger, NaN if one is.", "1, 2", "2", b=_p.or_p)
 minimum = _binary("minimum", "bifc", same, _p.min_p, "The smaller, NaN if one is.", "1, 2", "1", b=_p.and_p)
 fmax = _binary("fmax", "bifc", same, _b.fmax, "The larger, ignoring NaN.", "1.0, jnp.nan", "1.0",
-               b=_p.or_p, i=_p.max_p)
+               parameters="x1 x2", b=_p.or_p, i=_p.max_p)
 fmin = _binary("fmin", "bifc", same, _b.fmin, "The smaller, ignoring NaN.", "1.0, jnp.nan", "1.0",
-               b=_p.and_p, i=_p.min_p)
+               parameters="x1 x2", b=_p.and_p, i=_p.min_p)
 arctan2 = _binary("arctan2", "bifc", inexact, _p.atan2_p, "The angle of the point (y, x).", "0.0, 1.0", "0.0",
                   c=_b.arctan2_complex)
 hypot = _binary("hypot", "bif", inexact, _b.hypot, "The length of (x, y).", "3.0, 4.0", "5.0")
@@ -156,8 +126,8 @@ logaddexp2 = _binary("logaddexp2", "bifc", inexact, _b.logaddexp2, "log2(2**x + 
 heaviside = _binary("heaviside", "bif", inexact, _b.heaviside, "0 below 0, 1 above, `y` at 0.", "0.0, 0.5", "0.5")
 copysign = _binary("copysign", "bif", inexact, _b.copysign, "|x| with the sign of y.", "3.0, -1.0", "-3.0")
 nextafter = _binary("nextafter", "bif", inexact, _p.nextafter_p, "The next float from x towards y.", "1.0, 1.0", "1.0")
-gcd = _binary("gcd", "i", same, _b.gcd, "The greatest common divisor.", "12, 18", "6")
-lcm = _binary("lcm", "i", same, _b.lcm, "The least common multiple.", "4, 6", "12")
+gcd = _binary("gcd", "i", same, _b.gcd, "The greatest common divisor.", "12, 18", "6", parameters="x1 x2")
+lcm = _binary("lcm", "i", same, _b.lcm, "The least common multiple.", "4, 6", "12", parameters="x1 x2")
 bitwise_and = _binary("bitwise_and", "bi", same, _p.and_p, "The bits set in both.", "6, 3", "2")
 bitwise_or = _binary("bitwise_or", "bi", same, _p.or_p, "The bits set in one or both.", "6, 3", "7")
 bitwise_xor = _binary("bitwise_xor", "bi", same, _p.xor_p, "The bits set in one only.", "6, 3", "5")
@@ -332,6 +302,7 @@ def modf(x: Any, /, out: None = None) -> tuple:
       >>> [float(a) for a in jnp.modf(2.5)]
       [0.5, 2.0]
     """
+    refuse_out(out, "modf")
     (x,) = promote_inexact("modf", operand(x, "modf"))
     whole = trunc(x)
     return copysign(bodies.choose(isinf(whole), 0, x - whole), x), whole

@@ -6,6 +6,7 @@ and its result. Builds on `lax`, whose primitives many of them are, and on `nump
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -29,43 +30,17 @@ from phalanx.numpy.operands import (
 )
 from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import sum as _sum
-from phalanx.numpy.ufunc import Rule, binary, inexact, unary
-
-_DOC = """{doc}
-
-    Args:
-      {args}
-
-    Returns:
-      The value for each element{shapes}, in floating point.
-
-    Raises:
-      DTypeError: an operand is of a dtype that the function does not take.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.{name}({example}).item(), 4)
-      {result}
-    """
+from phalanx.numpy.ufunc import Rule, elementwise, inexact
 
 
-def _finish(function: Any, doc: str, example: str, result: str) -> Any:
-    rule, two = function.rule, function.nin == 2
-    function.__name__ = function.__qualname__ = rule.name
-    function.__module__ = __name__
-    function.__doc__ = _DOC.format(
-        doc=doc, name=rule.name, example=example, result=result, shapes=", in the broadcast shape" if two else "",
-        args="x, y: arrays or scalars that broadcast to one shape." if two else "x: an array or a scalar.",
-    )  # fmt: skip
-    return function
+def _unary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif", names: str = "x") -> Any:
+    text = (
+        f">>> from phalanx.scipy import special\n      >>> round(special.{name}({example}).item(), 4)\n      {result}"
+    )
+    return elementwise(Rule(name, classes, inexact, {"": body}), names, __name__, doc, text)
 
 
-def _unary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif") -> Any:
-    return _finish(unary(Rule(name, classes, inexact, {"": body})), doc, example, result)
-
-
-def _binary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif") -> Any:
-    return _finish(binary(Rule(name, classes, inexact, {"": body})), doc, example, result)
+_binary = functools.partial(_unary, names="x y")
 
 
 # Bodies
@@ -197,7 +172,7 @@ gamma = _unary("gamma", _gamma, "The gamma function.", "4.5", "11.6317")
 gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.", "-0.5", "-1.0")
 digamma = _unary("digamma", lax.digamma_p, "The derivative of the logarithm of the gamma function.", "1.0", "-0.5772")
 ndtr = _unary("ndtr", _ndtr, "The cumulative distribution function of the standard normal.", "0.0", "0.5")
-ndtri = _unary("ndtri", _ndtri, "The inverse of `ndtr`.", "0.975", "1.96")
+ndtri = _unary("ndtri", _ndtri, "The inverse of `ndtr`.", "0.975", "1.96", names="p")
 log_ndtr = _unary("log_ndtr", _log_ndtr, "The logarithm of `ndtr`, exact far below 0.", "-30.0", "-454.3212")
 entr = _unary("entr", _entr, "The entropy -x log(x).", "0.5", "0.3466")
 i0 = _unary("i0", _i0, "The modified Bessel function of order 0.", "1.0", "1.2661")
@@ -206,17 +181,20 @@ i1 = _unary("i1", _i1, "The modified Bessel function of order 1.", "1.0", "0.565
 i1e = _unary("i1e", lax.bessel_i1e_p, "exp(-|x|) times `i1`.", "1.0", "0.2079")
 xlogy = _binary("xlogy", _xlogy, "x log(y), 0 where x is 0.", "2.0, 3.0", "2.1972", "bifc")
 xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is 0.", "2.0, 2.0", "2.1972", "bifc")
-rel_entr = _binary("rel_entr", _rel_entr, "The relative entropy x log(x / y).", "2.0, 1.0", "1.3863")
-kl_div = _binary("kl_div", _kl_div, "x log(x / y) - x + y.", "2.0, 1.0", "0.3863")
-betaln = _binary("betaln", _betaln, "The logarithm of the magnitude of the beta function.", "2.0, 3.0", "-2.4849")
-beta = _binary("beta", _beta, "The beta function.", "2.0, 3.0", "0.0833")
-gammainc = _binary("gammainc", lax.igamma_p, "The regularised lower incomplete gamma function P(x, y).",
-                   "1.0, 1.0", "0.6321")
+rel_entr = _binary("rel_entr", _rel_entr, "The relative entropy p log(p / q).", "2.0, 1.0", "1.3863", names="p q")
+kl_div = _binary("kl_div", _kl_div, "p log(p / q) - p + q.", "2.0, 1.0", "0.3863", names="p q")
+betaln = _binary("betaln", _betaln, "The logarithm of the magnitude of the beta function.", "2.0, 3.0", "-2.4849",
+                 names="a b")
+beta = _binary("beta", _beta, "The beta function.", "2.0, 3.0", "0.0833", names="a b")
+gammainc = _binary("gammainc", lax.igamma_p, "The regularised lower incomplete gamma function P(a, x).",
+                   "1.0, 1.0", "0.6321", names="a x")
 gammaincc = _binary("gammaincc", lax.igammac_p, "The regularised upper incomplete gamma function.",
-                    "1.0, 1.0", "0.3679")
-zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449")
-boxcox = _binary("boxcox", _boxcox, "The Box-Cox transformation (x**y - 1) / y.", "2.0, 2.0", "1.5")
-boxcox1p = _binary("boxcox1p", _boxcox1p, "The Box-Cox transformation of 1 + x.", "1.0, 2.0", "1.5")
+                    "1.0, 1.0", "0.3679", names="a x")
+zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449", names="x q")
+boxcox = _binary("boxcox", _boxcox, "The Box-Cox transformation (x**lmbda - 1) / lmbda.", "2.0, 2.0", "1.5",
+                 names="x lmbda")
+boxcox1p = _binary("boxcox1p", _boxcox1p, "The Box-Cox transformation of 1 + x.", "1.0, 2.0", "1.5",
+                   names="x lmbda")
 # fmt: on
 
 loggamma = gammaln

@@ -1,0 +1,65 @@
+"""Arguments by name, and what calls with rare arguments give: expressions beside their results."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.errors import ArgumentError, ArgumentTypeError
+from phalanx.scipy import special
+
+_I = np.array([2, -3, 2, 5], np.int32)
+
+GIVEN = {
+    "jnp.intersect1d(I, np.array([5, 2, 9]), size=4)": [2, 5, 2, 2],
+    "jnp.intersect1d(I, np.array([7]), size=2)": [0, 0],
+    "jnp.intersect1d(np.array([]), I, size=2, fill_value=3)": [3, 3],
+    "jnp.setxor1d(I, np.array([2, 9]), size=5)": [-3, 5, 9, -3, -3],
+    "jnp.setxor1d(I, np.array([2, 9]), size=5, fill_value=1)": [-3, 5, 9, 1, 1],
+    "jnp.setdiff1d(I, np.array([5]), assume_unique=True, size=5)": [2, -3, 2, 0, 0],
+    "jnp.setdiff1d(I, np.array([5]), size=5)": [-3, 2, 0, 0, 0],
+    "jnp.setdiff1d(np.array([]), I, size=2, fill_value=3)": [3, 3],
+    "jnp.union1d(np.array([]), np.array([]), size=2, fill_value=3)": [3, 3],
+    "jnp.linspace(1 - 2j, 5 + 9j, 5, dtype='int32')": [1, 2, 3, 4, 5],
+    "jnp.fft.ihfft([1, 2, 3])[0].real": 2,
+    "jnp.fft.fftn(2.5)": 2.5 + 0j,
+    "jnp.fft.rfftn(2.5)": 2.5,
+    "jnp.roots(np.array([0.0, 0, 1, 2, -3]), strip_zeros=False)": [-3, 1, np.nan, np.nan],
+    "jnp.roots(np.array([1.0, 2, 0, 0]), strip_zeros=False)": [-2, 0, 0],
+    "jnp.add(I, 1, out=None, where=None)": [3, -2, 3, 6],
+    "jnp.sin(0.0, out=None, where=None)": 0,
+    "jnp.fmax(x1=I, x2=0)": [2, 0, 2, 5],
+    "jnp.gcd(I, x2=4)": [2, 1, 2, 1],
+    "jnp.trunc(x=1.5)": 1,
+    "jnp.isreal(x=1j)": False,
+    "special.gammainc(a=1.0, x=0.0)": 0,
+    "special.beta(a=1.0, b=2.0)": 0.5,
+    "special.ndtri(p=0.5)": 0,
+}
+
+
+@pytest.mark.parametrize("expression", GIVEN)
+def test_what_rare_arguments_give(expression):
+    got = eval(expression, {"jnp": jnp, "np": np, "special": special, "I": _I})
+    np.testing.assert_allclose(np.asarray(got), GIVEN[expression], rtol=1e-5, atol=1e-6)
+
+
+def test_roots_of_a_traced_polynomial_stand_before_those_that_are_not_there():
+    found = phalanx.jit(lambda p: jnp.roots(p, strip_zeros=False))(np.array([0.0, 2, 2, 0]))
+    np.testing.assert_allclose(np.asarray(found), [-1, 0, np.nan], atol=1e-6)
+
+
+REFUSED = {
+    "jnp.add(I, 1, out=I)": (ArgumentError, "add, argument out: expected None, since arrays do not change"),
+    "jnp.sin(I, where=True)": (ArgumentError, "sin, argument where: expected None, since arrays do not change"),
+    "jnp.modf(1.5, I)": (ArgumentError, "modf, argument out: expected None"),
+    "jnp.add(x1=I, x2=I)": (TypeError, "positional-only"),
+    "jnp.fft.rfft([[1.0], [2.0]])": (ArgumentTypeError, "fft.rfft: expected an array or a scalar, got a list of length 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_rare_arguments_are_refused(expression):
+    kind, text = REFUSED[expression]
+    with pytest.raises(kind, match=text):
+        eval(expression, {"jnp": jnp, "I": _I})
