@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from phalanx.core.errors import ArgumentError, PhalanxError
+from phalanx.engine.frames import guard as _guard
 from phalanx.engine.hlo_text import KINDS
 from phalanx.spmd.communication import Collective as Collective
 from phalanx.spmd.communication import Collectives as Collectives
@@ -122,3 +123,6 @@ def _described(allowed: Mapping[str, Any], required: tuple[str, ...]) -> str:
     each = [kind if over is None else f"{kind} over {over!r}" for kind, over in allowed.items()]
     text = "a program with no communication" + (f" but {', '.join(each)}" if each else "")
     return text + (f", and with {', '.join(required)}" if required else "")
+
+
+_guard(globals())

@@ -11,6 +11,9 @@ import phalanx.numpy as jnp
 from phalanx import export, lax, nnx, optim
 from phalanx.core.config import traceback_filtering
 from phalanx.engine.frames import PACKAGE, UnfilteredTraceback
+from phalanx.experimental.maps import xmap
+from phalanx.experimental.shard_map import shard_map
+from phalanx.interpreters.sharded_jit import sharded_jit
 
 X, Y = jnp.ones(2), jnp.ones(3)
 
@@ -66,6 +69,11 @@ CALLS = {
     "conversion": (lambda: float(X), []),
     "a mesh": (lambda: phalanx.sharding.Mesh(np.array(phalanx.devices()), ("x", "y")), []),
     "a sharding": (lambda: phalanx.NamedSharding(phalanx.make_mesh((2,), ("x",)), phalanx.P("y")), []),
+    "a mesh by its room": (lambda: phalanx.sharding.make_mesh((3, 5), ("x", "y")), []),
+    "xmap": (lambda: xmap(wrong, {0: "i"}, {0: "i"}, axis_resources={"i": ("x", "x")}), []),
+    "shard_map": (lambda: shard_map(wrong, None, phalanx.P(), None), []),
+    "sharded_jit": (lambda: sharded_jit(wrong, phalanx.P(3), phalanx.P(2))(X), []),
+    "testing": (lambda: phalanx.testing.collectives(wrong, X), ["wrong"]),
     "an option": (lambda: phalanx.config.update("unknown", 1), []),
     "trees": (lambda: phalanx.tree.map(lambda a, b: a, [1, 2], [1]), []),
     "trees by their older names": (lambda: phalanx.tree_util.tree_map(lambda a, b: a, [1, 2], [1]), []),

@@ -132,6 +132,15 @@ def test_keys_pass_through_operations_that_move_elements():
     assert words(last) == words(key) and drawn.tolist() == expected
 
 
+def test_loops_stack_keys():
+    keys = random.split(random.key(0), 4)
+    each = phalanx.vmap(random.split)
+    assert words(phalanx.lax.map(random.split, keys)) == words(each(keys))
+    stacked = lambda ks: phalanx.lax.scan(lambda c, k: (c, random.split(k)), 0, ks, reverse=True, unroll=2)[1]
+    assert words(phalanx.jit(stacked)(keys)) == words(each(keys))
+    assert words(phalanx.vmap(stacked)(keys.reshape(2, 2))) == words(phalanx.vmap(each)(keys.reshape(2, 2)))
+
+
 @pytest.mark.parametrize("key", [random.key(0), random.PRNGKey(0)])
 def test_eager_split_is_one_dispatch(key, monkeypatch):
     from phalanx.core import dispatch

@@ -10,6 +10,7 @@ from phalanx.core import dispatch
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback
 from phalanx.lax.callback import host_callback_p
+from phalanx.sharding import NamedSharding, PartitionSpec
 
 X = np.array([3.0, 1.0, 2.0], np.float32)
 SHAPE = phalanx.ShapeDtypeStruct((3,), "float32")
@@ -31,6 +32,15 @@ def test_pure_callback_under_every_transformation():
         phalanx.vmap(sort)(batch)
     with pytest.raises(RuleError, match="differentiation of a callback"):
         phalanx.grad(lambda x: sort(x).sum())(X)
+
+
+def test_a_callback_for_each_example_sees_rows_that_lie_apart():
+    mesh = phalanx.make_mesh((8,), ("x",))  # Explicit: the types say that rows lie apart
+    x = phalanx.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, PartitionSpec("x")))
+    double = lambda v: phalanx.pure_callback(
+        lambda u: 2 * u, phalanx.ShapeDtypeStruct((), x.dtype), v, vmap_method="sequential"
+    )
+    np.testing.assert_array_equal(phalanx.jit(phalanx.vmap(lambda v: v + double(v)))(x), 3 * np.arange(8.0))
 
 
 def test_callbacks_keep_their_order():

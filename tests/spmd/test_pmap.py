@@ -189,6 +189,11 @@ def test_misfits_of_axes_name_the_argument():
         AxisError, match=r"pmap of share, in_axes for argument\[0\]: expected a dimension of an array of rank 2"
     ):
         pmap(share, "i", in_axes=2)(X)
+    with pytest.raises(
+        AxisError,
+        match=r"pmap of <lambda>, out_axes for result\[1\]: expected a dimension of an array of rank 2, got 2",
+    ):
+        pmap(lambda x: (x, x), out_axes=(0, 2))(X)
     with pytest.raises(TreeError, match="pmap of share, in_axes"):
         pmap(share, "i", in_axes=(0, 0))(X)
     with pytest.raises(ArgumentError, match="at least one argument to map over"):

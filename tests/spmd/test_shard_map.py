@@ -662,6 +662,17 @@ def test_other_misuse(mesh, over):
         "('y', 'x')), where each device runs by itself along 'x'.\n"
         "  To mend: take 'x' out of the spec: inside, an array is one device's piece already."
     )
+    # Also where axes are Explicit, where the type of the result would name the axis twice.
+    explicit = phalanx.make_mesh((4,), ("x",), devices=phalanx.devices()[:4])
+    moved = phalanx.shard_map(
+        lambda v: phalanx.device_put(v, NamedSharding(explicit, P("x"))),
+        mesh=explicit,
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
+    assert error(ShardingError, moved, A).startswith(
+        "a sharding inside a shard_map: expected one over the axes that the partitioner keeps, got PartitionSpec('x'), "
+    )
     assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
         "lax.psum axis_name: expected different names, got ('x', 'x').\n  To mend: name each axis once."
     )

@@ -75,6 +75,24 @@ def test_reductions_take_named_axes():
     np.testing.assert_allclose(g(X), X.mean(0))
 
 
+@pytest.mark.parametrize("axis", [0, (0, 1)], ids=str)
+def test_functions_over_named_axes_are_those_over_dimensions(axis, mesh):
+    named = {0: "i", (0, 1): ("i", 0)}[axis]
+    reductions = (jnp.var, jnp.std, jnp.any, jnp.all, nn.logmeanexp)
+    maps = (nn.softmax, nn.log_softmax, nn.standardize)
+    where = X % 5 > 1
+    for f, out in *((f, {}) for f in reductions), *((f, {0: "i"}) for f in maps):
+        for options in ({"i": "x"}, {}):
+            over_names = xmap(lambda x: f(x, axis=named), in_axes={0: "i"}, out_axes=out, axis_resources=options)  # noqa: B023
+            masked = xmap(lambda x, w: f(x, axis=named, where=w), ({0: "i"},) * 2, out, axis_resources=options)  # noqa: B023
+            np.testing.assert_allclose(over_names(X), f(X, axis=axis), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(masked(X, where), f(X, axis=axis, where=where), rtol=1e-5, atol=1e-6)
+    for f in maps:
+        value = lambda x: (xmap(lambda x: f(x, axis=named), {0: "i"}, {0: "i"})(x) ** 3).sum()  # noqa: B023
+        expected = phalanx.grad(lambda x: (f(x, axis=axis) ** 3).sum())(X / 9)  # noqa: B023
+        np.testing.assert_allclose(phalanx.grad(value)(X / 9), expected, rtol=1e-4, atol=1e-5)
+
+
 A, B = (np.sin(np.arange(np.prod(s), dtype=np.float32)).reshape(s) for s in ((4, 2, 6), (6, 2, 3)))
 SPLITS = ({}, {"k": "x"}, {"k": "x", "i": "y"}, {"i": ("x", "y")})
 

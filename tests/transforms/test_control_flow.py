@@ -269,6 +269,16 @@ def test_errors_name_what_disagrees():
         "scan, argument xs: expected leading dimensions of one size, got 3 (leaf 0), 4 (leaf 1).\n"
         "  To mend: make the leading dimensions agree."
     )
+    with pytest.raises(ArgumentError, match="^map, argument xs: expected leading dimensions of one size"):
+        lax.map(lambda x: x, (np.ones(3), np.ones(4)))
+    swapped = lambda n: lax.fori_loop(0, n, lambda i, c: (c[1], c[0]), (jnp.ones(2), jnp.ones(())))
+    for loop in (swapped, phalanx.jit(swapped)):
+        with pytest.raises(ArgumentTypeError) as e:
+            loop(3)
+        assert str(e.value) == (
+            "fori_loop, the result of body_fun[0]: expected type f32[2], that of init_val, got f32[].\n"
+            "  To mend: convert it with .astype or reshape it, or change init_val."
+        )
     with pytest.raises(ArgumentTypeError) as e:
         lax.while_loop(lambda c: c, lambda c: c, 1.0)
     assert str(e.value).startswith("while_loop, the result of cond_fun: expected a boolean scalar, got ~f32[].")

@@ -25,6 +25,7 @@ from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
+from phalanx.lax.explicit import split_dim
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.replicas import by_one_of_each_group
 from phalanx.lax.tiny import wide
@@ -196,7 +197,8 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         mapped = [d is not None for d in dims]
         moved = axis.to_fronts(args, dims)
         if vmap_method in (None, SEQUENTIAL):
-            given = [x for x, m in zip(moved, mapped) if m]
+            # The function sees whole arrays: what lies apart over Explicit axes comes together first.
+            given = [split_dim(x, 0, ()) for x, m in zip(moved, mapped) if m]
 
             def one(xs: Sequence[Any]) -> list:
                 each = iter(xs)

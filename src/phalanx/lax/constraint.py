@@ -7,12 +7,13 @@ a program over a mesh they tell the partitioner. `spmd` binds them for `device_p
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from phalanx.core import placement
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.memories import far_kind, place_in_memory
@@ -143,6 +144,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """
     leaves, tree = tree_flatten(x)
     flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
+    for s in flat:
+        check_kept(s)
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
 
@@ -194,6 +197,31 @@ def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool =
             )
         out.append(s)
     return out
+
+
+def check_kept(sharding: Any, manual: Collection | None = None) -> None:
+    """Refuse a sharding over axes along which each device runs by itself.
+
+    Args:
+      sharding: a sharding, or None.
+      manual: these axes; those of the `shard_map` at hand if left out.
+
+    Raises:
+      ShardingError: its spec names one of them.
+    """
+    if not isinstance(sharding, NamedSharding):
+        return
+    if manual is None:
+        mesh = state.context.mesh
+        manual = () if mesh is None else mesh.manual_axes
+    taken = ", ".join(repr(name) for name in sharding.spec.axes if name in manual)
+    if taken:
+        raise ShardingError(
+            "a sharding inside a shard_map",
+            expected="one over the axes that the partitioner keeps",
+            got=f"{sharding.spec}, where each device runs by itself along {taken}",
+            mend=f"take {taken} out of the spec: inside, an array is one device's piece already",
+        )
 
 
 def _check_rank(sharding: Sharding, x: ShapedArray) -> None:
@@ -254,12 +282,6 @@ def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
     if sharding is None or ctx.module.num_partitions == 1:
         return x
     manual = ctx.module.manual
-    if manual is not None and isinstance(sharding, NamedSharding) and not manual.axes.isdisjoint(sharding.spec.axes):
-        taken = ", ".join(repr(name) for name in sharding.spec.axes if name in manual.axes)
-        raise ShardingError(
-            "a sharding inside a shard_map",
-            expected="one over the axes that the partitioner keeps",
-            got=f"{sharding.spec}, where each device runs by itself along {taken}",
-            mend=f"take {taken} out of the spec: inside, an array is one device's piece already",
-        )
+    if manual is not None:
+        check_kept(sharding, manual.axes)
     return bring(ctx.module, x, physical_aval(aval).shape, sharding) if isinstance(x, ir.Value) else x

@@ -75,15 +75,18 @@ def scan(
 def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool) -> tuple:
     """`scan` of the body that `adapt` makes of a user's function (see `stage_body`)."""
     xs_flat, xs_tree = tree_flatten(xs)
-    size = _scan_length(xs_flat, length)
+    what = _CALLED.get(adapt, "map")
+    size = _scan_length(what, xs_flat, length)
     if isinstance(unroll, bool):
         unroll = max(size, 1) if unroll else 1
     if unroll < 1:
-        raise ArgumentError("scan, argument unroll", expected="a positive int", got=str(unroll), mend="give 1 or more")
+        raise ArgumentError(
+            f"{what}, argument unroll", expected="a positive int", got=str(unroll), mend="give 1 or more"
+        )
     if runs_in_python(size) and not is_symbolic(size) and size:
         return scan_in_python(f if adapt is None else adapt(f), init, xs, size, reverse)
     init_flat, init_tree = tree_flatten(init)
-    _check_whole(xs_flat)
+    _check_whole(what, xs_flat)
     x_avals = [a.without_dim(0) for a in leaf_avals(xs_flat)]
     in_tree = tree_flatten((tree_unflatten(init_tree, init_flat), tree_unflatten(xs_tree, xs_flat)))[1]
 
@@ -97,11 +100,20 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
         return body, *tree_flatten(shown[0]), tree_flatten(shown[1])[1]
 
     init_flat, in_avals, (body, carry_avals, carry_tree, y_tree) = promote_carry(init_flat, make)
-    check_same_types("scan, the carry that f returns", init_tree, in_avals, carry_tree, carry_avals, "init")
+    if adapt is _counted:
+        _check_counted(1, init_tree, in_avals, carry_tree, carry_avals)
+    else:
+        check_same_types("scan, the carry that f returns", init_tree, in_avals, carry_tree, carry_avals, "init")
     layout = Layout(len(body.consts), len(init_flat), size, bool(reverse), int(unroll))
     out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.program, layout=layout)
     n = len(init_flat)
     return tree_unflatten(init_tree, out[:n]), tree_unflatten(y_tree, out[n:])
+
+
+def _check_counted(ours: int, tree: Any, avals: Sequence[Any], after_tree: Any, after: Sequence[Any]) -> None:
+    """Refuse a counted loop whose carry changes; `ours` of what is carried comes before what the user wrote."""
+    held, now = (tree_flatten(tree_unflatten(t, list(a))[ours])[1] for t, a in ((tree, avals), (after_tree, after)))
+    check_same_types("fori_loop, the result of body_fun", held, avals[ours:], now, after[ours:], "init_val")
 
 
 def promote_carry(init: Sequence[Any], make: Callable) -> tuple[list, list, Any]:
@@ -153,25 +165,25 @@ def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
     return aval.update(sharding=after.sharding)
 
 
-def _check_whole(xs: Sequence[Any]) -> None:
+def _check_whole(what: str, xs: Sequence[Any]) -> None:
     """Refuse inputs whose iterations lie on different devices by their types."""
     for i, aval in enumerate(leaf_avals(xs)):
         if aval.sharding is not None and aval.sharding.mesh.num_parts(aval.sharding.spec.dims[0]) > 1:
             raise ShardingError(
-                f"scan, xs leaf {i}",
+                f"{what}, xs leaf {i}",
                 expected="a leading dimension that is not split, since each device runs all iterations",
                 got=aval.str_short(),
                 mend="reshard it with phalanx.reshard, leaving the leading dimension whole",
             )
 
 
-def _scan_length(xs: Sequence[Any], length: Any) -> Any:
+def _scan_length(what: str, xs: Sequence[Any], length: Any) -> Any:
     sizes: dict[Any, int] = {}
     for i, x in enumerate(xs):
         aval = aval_of(x)
         if not aval.ndim:
             raise ArgumentError(
-                f"scan, xs leaf {i}",
+                f"{what}, xs leaf {i}",
                 expected="an array with a leading dimension",
                 got=aval.str_short(),
                 mend="close over values that are the same in each iteration",
@@ -183,7 +195,7 @@ def _scan_length(xs: Sequence[Any], length: Any) -> Any:
     if len(sizes) != 1:
         shown = ", ".join(f"{s} ({'length' if i < 0 else f'leaf {i}'})" for s, i in sizes.items())
         raise ArgumentError(
-            "scan, argument xs",
+            f"{what}, argument xs",
             expected="leading dimensions of one size" if sizes else "inputs, or a length",
             got=shown or "neither",
             mend="make the leading dimensions agree" if sizes else "pass length=",
@@ -216,6 +228,11 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
             raise ArgumentTypeError(
                 f"while_loop, argument {name}", expected="a function", got=repr(fun), mend="pass one"
             )
+    return _while(cond_fun, body_fun, init_val)
+
+
+def _while(cond_fun: Callable, body_fun: Callable, init_val: Any, is_counted: bool = False) -> Any:
+    """`while_loop`, also for a counted one, which carries its index and its bound in front."""
     if state.context.disable_jit and runs_in_python(goes_on := cond_fun(init_val)):
         return while_in_python(cond_fun, body_fun, init_val, goes_on)
     flat, tree = tree_flatten(init_val)
@@ -235,7 +252,10 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
         return body, [a if same else a.with_varying(a.varying | over) for a, same in zip(after, unwritten, strict=True)]
 
     flat, avals, (body, after) = promote_carry(flat, make)
-    check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")
+    if is_counted:
+        _check_counted(2, tree, avals, body.out_tree, after)
+    else:
+        check_same_types("while_loop, the result of body_fun", tree, avals, body.out_tree, after, "init_val")
     cond = stage_body(cond_fun, in_tree, avals, "while_loop condition")
     check_predicate("while_loop, the result of cond_fun", cond.program.out_avals, cond.out_tree)
     out = while_p(
@@ -298,9 +318,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
             mend="leave unroll out, or give static bounds",
         )
     low, high = (b if weak else vector_space.convert(b, dtype) for b in (lower, upper))
-    return while_loop(
-        lambda c: lt(c[0], c[1]), lambda c: (add(c[0], 1), c[1], body_fun(c[0], c[2])), (low, high, init_val)
-    )[2]
+    step = lambda c: (add(c[0], 1), c[1], body_fun(c[0], c[2]))
+    return _while(lambda c: lt(c[0], c[1]), step, (low, high, init_val), is_counted=True)[2]
 
 
 def _counted(body_fun: Callable) -> Callable:
@@ -347,7 +366,7 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     if batch_size is None:
         return _scan(f, _mapped, (), xs, None, False, 1)[1]
     leaves, tree = tree_flatten(xs)
-    size = _scan_length(leaves, None)
+    size = _scan_length("map", leaves, None)
     whole = size // batch_size * batch_size
     parts = []
     if is_symbolic(whole) or whole:
@@ -370,5 +389,8 @@ def _mapped_blocks(f: Callable) -> Callable:
     """The same for a function of blocks of elements."""
     return _mapped(vmap(f))
 
+
+# The public function, by what makes a body of a scan of the user's function; `map` otherwise.
+_CALLED: dict[Any, str] = {None: "scan", _counted: "fori_loop"}
 
 loops.take(map=map)

@@ -449,7 +449,8 @@ def _lower_scan(ctx: Any, operands: Sequence[Any], jaxpr: Jaxpr, layout: Layout)
     stacked_avals = [a.with_shape((room, *a.shape)) for a in y_avals]
     xs_avals = [a.with_shape((room, *a.shape)) for a in x_avals]
     counter = ShapedArray((), np.dtype("int32"))
-    buffers = [ctx.inline(lambda a=a: [vector_space.zeros(a)], avals=[])[0] for a in stacked_avals]
+    numbers = map(physical_aval, stacked_avals)
+    buffers = [ctx.inline(lambda a=a: [vector_space.zeros(a)], avals=[])[0] for a in numbers]
     emit = _Iteration(ctx, jaxpr, layout, xs_avals, stacked_avals)
     ordered = fx.ordered(jaxpr.effects)
     unroll = 1 if is_symbolic(layout.length) else max(1, min(layout.unroll, layout.length or 1))

@@ -22,19 +22,30 @@ from phalanx.symbolic import is_symbolic, static_size
 from phalanx.transforms.custom import custom_jvp
 
 
-@functools.partial(custom_jvp, nondiff_argnums=(1,))
-def _softmax(x: Any, dims: tuple) -> Any:
+def _top(x: Any, dims: tuple, names: tuple) -> Any:
+    """The largest element over dimensions and named axes."""
+    top = lax.reduce_max(x, dims)
+    return lax.pmax(top, names) if names else top
+
+
+def _sum(x: Any, dims: tuple, names: tuple) -> Any:
+    """The sum over dimensions and named axes."""
+    return lax.psum(total(x, dims), names) if names else total(x, dims)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1, 2))
+def _softmax(x: Any, dims: tuple, names: tuple) -> Any:
     shape = x.shape
-    e = lax.exp(lax.sub(x, spread(lax.reduce_max(x, dims), shape, dims)))
-    return lax.div(e, spread(total(e, dims), shape, dims))
+    e = lax.exp(lax.sub(x, spread(_top(x, dims, names), shape, dims)))
+    return lax.div(e, spread(_sum(e, dims, names), shape, dims))
 
 
 @_softmax.defjvp
-def _softmax_jvp(dims: tuple, primals: tuple, tangents: tuple) -> tuple:
+def _softmax_jvp(dims: tuple, names: tuple, primals: tuple, tangents: tuple) -> tuple:
     (x,), (x_dot,) = primals, tangents
-    y = _softmax(x, dims)
+    y = _softmax(x, dims, names)
     moved = lax.mul(y, x_dot)
-    return y, lax.sub(moved, lax.mul(y, spread(total(moved, dims), y.shape, dims)))
+    return y, lax.sub(moved, lax.mul(y, spread(_sum(moved, dims, names), y.shape, dims)))
 
 
 @eager_program(static_argnames=("axis",))
@@ -43,7 +54,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
 
     Args:
       x: real[*s].
-      axis: the axis or axes summed over; None for all.
+      axis: the axis or axes summed over, names of axes in scope among them; None for all.
       where: a mask of the elements that take part.
 
     Returns:
@@ -59,10 +70,11 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
       [0.5, 0.5]
     """
     x = inexact(x)
+    axis, names = apart(axis)
     dims = dims_of("nn.softmax", axis, x.ndim)
     if where is None:
-        return _softmax(x, dims)
-    return masked(_softmax(masked(x, where, _least(x)), dims), where, 0)
+        return _softmax(x, dims, names)
+    return masked(_softmax(masked(x, where, _least(x)), dims, names), where, 0)
 
 
 @eager_program(static_argnames=("axis",))
@@ -71,7 +83,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
 
     Args:
       x: real[*s].
-      axis: the axis or axes summed over; None for all.
+      axis: the axis or axes summed over, names of axes in scope among them; None for all.
       where: a mask of the elements that take part.
 
     Returns:
@@ -88,10 +100,11 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """
     x = inexact(x)
     shape = x.shape
+    axis, names = apart(axis)
     dims = dims_of("nn.log_softmax", axis, x.ndim)
     x = masked(x, where, _least(x))
-    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims)), shape, dims))
-    log_total = lax.log(total(lax.exp(shifted), dims))
+    shifted = lax.sub(x, spread(_top(lax.stop_gradient(x), dims, names), shape, dims))
+    log_total = lax.log(_sum(lax.exp(shifted), dims, names))
     return masked(lax.sub(shifted, spread(log_total, shape, dims)), where, -np.inf)
 
 
@@ -138,13 +151,11 @@ def logsumexp(
     dims = dims_of("nn.logsumexp", axis, len(shape))
     a = masked(a, where, -np.inf)
     is_complex = dtypes.issubdtype(dtype, np.complexfloating)
-    top = lax.stop_gradient(lax.reduce_max(lax.real(a) if is_complex else a, dims))
-    top = lax.pmax(top, names) if names else top
+    top = _top(lax.stop_gradient(lax.real(a) if is_complex else a), dims, names)
     # An infinite maximum would give inf - inf.
     top = lax.select(lax.is_finite(top), top, lax.full(top.shape, 0, top.dtype))
     e = lax.exp(lax.sub(a, lax.convert_element_type(spread(top, shape, dims), dtype)))
-    whole = total(e if b is None else lax.mul(e, b), dims)
-    whole = lax.psum(whole, names) if names else whole
+    whole = _sum(e if b is None else lax.mul(e, b), dims, names)
     sign = lax.sign(whole)
     if return_sign or (b is not None and not is_complex):
         size = lax.abs(whole)
@@ -172,7 +183,7 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
 
     Args:
       x: real[*s].
-      axis: the axis or axes averaged over; None for all.
+      axis: the axis or axes averaged over, names of axes in scope among them; None for all.
       where: a mask of the elements that take part.
       keepdims: keep the axes averaged over, with size 1.
 
@@ -191,14 +202,15 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     x = inexact(x)
     log_total = logsumexp(x, axis=axis, keepdims=keepdims, where=where)
     shape = aval_of(x).shape
+    axis, names = apart(axis)
     dims = dims_of("nn.logmeanexp", axis, len(shape))
     if where is None:
-        count = math.prod(shape[d] for d in dims)
+        count = math.prod([*(shape[d] for d in dims), *(lax.axis_size(name) for name in names)])
         return lax.sub(log_total, math.log(count) if count else -math.inf)  # of nothing: -inf + inf, NaN
     taking_part = lax.convert_element_type(
         lax.broadcast_like(lax.convert_element_type(where, bool), x), aval_of(x).dtype
     )
-    return lax.sub(log_total, lax.reshape(lax.log(total(taking_part, dims)), aval_of(log_total).shape))
+    return lax.sub(log_total, lax.reshape(lax.log(_sum(taking_part, dims, names)), aval_of(log_total).shape))
 
 
 @eager_program(static_argnames=("axis", "algorithm"))
@@ -216,7 +228,7 @@ def standardize(
 
     Args:
       x: num[*s].
-      axis: the axis or axes that mean and variance are taken over; None for all.
+      axis: the axis or axes that mean and variance are taken over, names of axes in scope among them; None for all.
       mean: the mean, if it is known; it broadcasts with `x`.
       variance: the variance, if it is known.
       epsilon: a small number for the variance's sake.
@@ -241,16 +253,19 @@ def standardize(
         raise ArgumentError("nn.standardize algorithm", expected="'fast' or 'stable'", got=repr(algorithm),
                             mend="use one of these")  # fmt: skip
     x = inexact(x)
+    axis, names = apart(axis)
     dims = dims_of("nn.standardize", axis, x.ndim)
-    if mean is None and variance is None and where is None and not dtypes.issubdtype(x.dtype, np.complexfloating):
+    is_plain = mean is None and variance is None and where is None and not names
+    if is_plain and not dtypes.issubdtype(x.dtype, np.complexfloating):
         return _standardize(x, dims, epsilon, algorithm)
+    over = (*dims, *names)
     size = (lambda v: jnp.square(jnp.abs(v))) if jnp.iscomplexobj(x) else jnp.square
     if mean is None:
-        mean = jnp.mean(x, dims, keepdims=True, where=where)
+        mean = jnp.mean(x, over, keepdims=True, where=where)
     if variance is None and algorithm == "fast":
-        variance = jnp.mean(size(x), dims, keepdims=True, where=where) - size(jnp.asarray(mean))
+        variance = jnp.mean(size(x), over, keepdims=True, where=where) - size(jnp.asarray(mean))
     elif variance is None:
-        variance = jnp.mean(size(x - mean), dims, keepdims=True, where=where)
+        variance = jnp.mean(size(x - mean), over, keepdims=True, where=where)
     return jnp.subtract(x, mean) * lax.rsqrt(jnp.asarray(variance + epsilon, x.dtype))
 
 

@@ -53,7 +53,7 @@ def masked(x: Any, where: Any, fill: Any, name: str) -> Any:
     return lax.select_n_p(broadcast_to_shape(mask, shape), scalar_of(fill, x.dtype), x)
 
 
-_OVER_NAMES = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
+_OVER_NAMES = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin, "any": lax.pmax, "all": lax.pmin}
 
 
 def _reduce(
@@ -115,7 +115,7 @@ def sum(
 
     Args:
       a: the array.
-      axis: an axis, a tuple of them, or None for all.
+      axis: an axis, a tuple of them, names of axes in scope among them, or None for all.
       dtype: the dtype of the result, and of the computation.
       out: must be None.
       keepdims: keep the reduced dimensions, of size 1.
@@ -252,13 +252,13 @@ def _inexact_result(x: Any, dtype: Any, name: str) -> tuple[Any, Any]:
     return (_FLOAT32 if is_half(result) else result), result
 
 
-def _counted(where: Any, shape: tuple, axes: tuple, dtype: Any, keepdims: bool, name: str) -> Any:
-    """The number of elements that take part, a number or an array."""
+def _counted(where: Any, shape: tuple, axes: tuple, names: tuple, dtype: Any, keepdims: bool, name: str) -> Any:
+    """The number of elements that take part, over named axes too; a number or an array."""
     if where is None:
-        n = count(shape, axes)
+        n = count(shape, axes) * math.prod(map(lax.axis_size, names))
         return float(n) if type(n) is int else n
     mask = broadcast_to_shape(to_bool(operand(where, name)), shape)
-    return sum(cast(mask, dtype), axis=axes, keepdims=keepdims)
+    return sum(cast(mask, dtype), axis=(*axes, *names), keepdims=keepdims)
 
 
 @_static
@@ -277,9 +277,8 @@ def mean(
     axes = canonical_axes(axis, x.ndim, "mean")
     compute, result = _inexact_result(x, dtype, "mean")
     x = cast(x, compute) if x.dtype != compute else x
-    n = _counted(where, x.shape, axes, compute, keepdims, "mean")
-    total = sum(x, axis=axes, keepdims=keepdims, where=where)
-    y = lax.psum(total, names) / lax.psum(n, names) if names else total / n
+    n = _counted(where, x.shape, axes, names, compute, keepdims, "mean")
+    y = sum(x, axis=(*axes, *names), keepdims=keepdims, where=where) / n
     return y if y.dtype == result else cast(y, result)
 
 
@@ -292,7 +291,7 @@ def var(
 
     Args:
       a: the array.
-      axis: an axis, a tuple of them, or None for all.
+      axis: an axis, a tuple of them, names of axes in scope among them, or None for all.
       dtype: the dtype of the result, and of the computation.
       out: must be None.
       ddof: what is subtracted from the number of elements in the divisor.
@@ -307,7 +306,9 @@ def var(
     """
     refuse_out(out, "var")
     x = operand(a, "var")
+    axis, names = apart(axis)
     axes = canonical_axes(axis, x.ndim, "var")
+    over = (*axes, *names)
     ddof = ddof if correction is None else correction
     if dtype is not None and dtypes.issubdtype(x.dtype, np.complexfloating) and np.dtype(dtype).kind != "c":
         dtype = None if dtypes.issubdtype(dtype, np.inexact) else dtype
@@ -315,10 +316,10 @@ def var(
     if x.dtype.kind == "c" and compute.kind != "c":
         compute = x.dtype
     x = cast(x, compute) if x.dtype != compute else x
-    n = _counted(where, x.shape, axes, _real_dtype(compute), keepdims, "var")
+    n = _counted(where, x.shape, axes, names, _real_dtype(compute), keepdims, "var")
     if mean is None:
-        n_kept = n if where is None else _counted(where, x.shape, axes, _real_dtype(compute), True, "var")
-        mean = sum(x, axis=axes, keepdims=True, where=where) / n_kept
+        n_kept = n if where is None else _counted(where, x.shape, axes, names, _real_dtype(compute), True, "var")
+        mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
     centered = x - mean
     if compute.kind == "c":
         squares = lax.square(lax.real(centered)) + lax.square(lax.imag(centered))
@@ -329,7 +330,7 @@ def var(
         divisor = 0.0
     elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
         divisor = lax.max(divisor, scalar_of(0, divisor.dtype))
-    y = sum(squares, axis=axes, keepdims=keepdims, where=where) / divisor
+    y = sum(squares, axis=over, keepdims=keepdims, where=where) / divisor
     result = _real_dtype(result)
     return y if y.dtype == result else cast(y, result)
 

@@ -1,5 +1,6 @@
 """Meshes, specs and shardings: descriptions of where the parts of an array are, without any data."""
 
+from phalanx.engine.frames import guard as _guard
 from phalanx.sharding.context import get_abstract_mesh as get_abstract_mesh
 from phalanx.sharding.context import get_mesh as get_mesh
 from phalanx.sharding.context import set_mesh as set_mesh
@@ -33,3 +34,7 @@ from phalanx.sharding.stand_ins import StandIn as StandIn
 from phalanx.sharding.stand_ins import is_abstract as is_abstract
 from phalanx.sharding.stand_ins import on_devices as on_devices
 from phalanx.sharding.stand_ins import on_stand_ins as on_stand_ins
+
+_guard(
+    globals(), "auto_axes explicit_axes get_abstract_mesh get_mesh make_mesh reshard use_abstract_mesh use_mesh".split()
+)

@@ -190,10 +190,10 @@ def check_rank(spec: PartitionSpec, ndim: int, what: str, *, where: str) -> None
         return
     extra = len(spec) - ndim
     drop = "drop the last entry" if extra == 1 else f"drop the last {extra} entries"
-    plural = "y" if ndim == 1 else "ies"
+    plural, dims = "y" if ndim == 1 else "ies", f"{len(spec)} dimension{'s' if len(spec) > 1 else ''}"
     raise ShardingError(
         where,
         expected=f"a spec of at most {ndim} entr{plural} for {what}",
         got=spec,
-        mend=f"{drop}, or give the array {len(spec)} dimensions",
+        mend=f"{drop}, or give the array {dims}",
     )

@@ -24,7 +24,7 @@ from phalanx.core.memories import far_kind, near
 from phalanx.engine import buffers, client
 from phalanx.engine.guards import explicit
 from phalanx.lax import constraint
-from phalanx.lax.constraint import device_put_p, sharding_prefix
+from phalanx.lax.constraint import check_kept, device_put_p, sharding_prefix
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.reshard import reshard
 from phalanx.transforms.offload import Space, to_memory_p
@@ -134,6 +134,7 @@ def _put_host(x: Any, sharding: Sharding | None, shares: bool | None) -> Array:
 
 def _bind(x: Any, sharding: Sharding | None) -> Any:
     """`device_put` of one value while something is traced."""
+    check_kept(sharding)
     source = getattr(x, "sharding", None)
     return device_put_p(x, sharding=sharding, source=source if isinstance(source, Sharding) else None)
 

@@ -27,8 +27,9 @@ from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
-from phalanx.transforms.batching import mapped_inputs, vmap
+from phalanx.transforms.batching import canonical_dim, mapped_inputs, vmap
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 WHOLE = PartitionSpec()
 
@@ -209,7 +210,11 @@ class PMap(Rows):
                 out = self._fun(*new_args, **new_kwargs)
                 leaves, tree = tree_flatten(out)
                 where = f"{self._what}, out_axes"
-                out_dims = broadcast_prefix(self._out_axes, out, what=where, is_leaf=lambda x: x is None)
+                prefix = broadcast_prefix(self._out_axes, out, what=where, is_leaf=lambda x: x is None)
+                out_dims = [
+                    canonical_dim(d, np.ndim(x) + 1, lambda i=i: f"{where} for result{leaf_path(out, i)}")
+                    for i, (x, d) in enumerate(zip(leaves, prefix, strict=True))
+                ]
                 found[:] = [(tree, out_dims)]
                 rows = [expand_dims(x, 0) for x, d in zip(leaves, out_dims, strict=True) if d is not None]
                 return rows, [x for x, d in zip(leaves, out_dims, strict=True) if d is None]

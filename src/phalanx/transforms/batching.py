@@ -313,13 +313,19 @@ def mapped_inputs(
         aval_at(x, lambda i=i: f"{where}, argument{_argument_path(whole, i)}").shape for i, x in enumerate(leaves)
     ]
     in_dims = [
-        _canonical_dim(d, len(shape), lambda i=i: f"{where}, in_axes for argument{_argument_path(whole, i)}")
+        canonical_dim(d, len(shape), lambda i=i: f"{where}, in_axes for argument{_argument_path(whole, i)}")
         for i, (d, shape) in enumerate(zip(given, shapes, strict=True))
     ]
     return in_dims, _mapped_size(where, shapes, in_dims, axis_size, whole)
 
 
-def _canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
+def canonical_dim(d: Any, ndim: int, where: Callable[[], str]) -> int | None:
+    """A mapped dimension counted from the first, of an array of this rank; None for None.
+
+    Raises:
+      ArgumentTypeError: it is no integer.
+      AxisError: there is no such dimension.
+    """
     if d is None:
         return None
     try:
@@ -394,5 +400,5 @@ def _place(x: Any, d: int | None, want: Any, size: Any, where: Callable[[], str]
             )
         return x
     ndim = np.ndim(x) + (d is None)
-    target: Any = _canonical_dim(want, ndim, where)
+    target: Any = canonical_dim(want, ndim, where)
     return to_dim(x, d, size, target)
