@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import lax
 from phalanx.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+from phalanx.sharding import AxisType
+from phalanx.sharding import PartitionSpec as P
 
 X = np.ones((3, 4), np.float32)
 W = np.ones((4, 5), np.float32)
@@ -57,3 +61,60 @@ def test_checkpoint_takes_static_arguments_by_name():
     f = phalanx.checkpoint(lambda x, flag: jnp.sin(x) if flag else x, static_argnames="flag")
     assert round(float(phalanx.grad(f)(2.0, flag=True)), 4) == -0.4161
     assert float(phalanx.grad(f)(2.0, flag=False)) == 1.0
+
+
+KEEP_ALL = phalanx.checkpoint_policies.everything_saveable
+MESH = phalanx.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+
+
+def twice(c, t):
+    return jnp.sin(c) * t, jnp.cos(c)
+
+
+HOLDING = {
+    "scan": lambda x: lax.scan(twice, jnp.sin(x), jnp.arange(3.0))[0] * 2,
+    "scan of scan": lambda x: lax.scan(lambda c, t: (lax.scan(twice, c * t, jnp.ones(2))[0], None), x, jnp.ones(3))[0],
+    "jit": lambda x: phalanx.jit(lambda x: jnp.cos(jnp.sin(x)))(jnp.sin(x)),
+    "jit of scan": lambda x: phalanx.jit(HOLDING["scan"])(jnp.exp(x)),
+    "cond": lambda x: lax.cond(x.sum() > 0, lambda x: jnp.sin(jnp.sin(x)), lambda x: x * 2, jnp.cos(x)),
+    "checkpoint": lambda x: phalanx.checkpoint(HOLDING["scan"], policy=KEEP_ALL)(jnp.sin(x)),
+    "while": lambda x: x * lax.stop_gradient(lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, jnp.exp(x))),
+    "shard_map": lambda x: phalanx.shard_map(
+        lambda x: lax.scan(twice, x, jnp.arange(3.0))[0] * lax.psum(x, "x"),
+        mesh=MESH,
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )(jnp.sin(x)),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_a_checkpoint_keeps_nothing_of_the_loops_and_calls_in_it(name):
+    kept = saved_residuals(phalanx.checkpoint(HOLDING[name]), jnp.linspace(0.1, 1.0, 8))
+    assert {origin for _, origin in kept} <= {"the argument x"}
+
+
+def test_derivatives_through_what_a_checkpoint_computes_again_are_those_of_the_function():
+    x = jnp.linspace(0.1, 1.0, 8)
+
+    def derivatives(change):
+        fun = lambda x: sum((change(f)(x) ** 2).sum() for f in HOLDING.values())
+        return phalanx.grad(fun)(x), phalanx.jvp(phalanx.grad(fun), (x,), (x,))[1]
+
+    want = phalanx.jit(lambda: derivatives(lambda f: f))()
+    for policy in (None, phalanx.checkpoint_policies.dots_saveable, lambda *_, **__: True):
+        got = phalanx.jit(lambda policy=policy: derivatives(lambda f: phalanx.checkpoint(f, policy=policy)))()
+        for g, w in zip(got, want):
+            np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
+
+
+def test_loops_in_segments_take_the_memory_of_one_segment():
+    """The carries of the inner loops were kept, all of them."""
+    segment = lambda c, _: (lax.fori_loop(0, 10, lambda i, c: jnp.sin(c) * c, c), None)
+
+    def bytes_of(body):
+        fun = lambda x: lax.scan(body, x, None, length=10)[0].sum()
+        program = phalanx.jit(phalanx.grad(fun)).lower(jnp.ones(1000)).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert bytes_of(phalanx.checkpoint(segment)) < bytes_of(segment) / 3

@@ -38,7 +38,7 @@ from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import linearize_program
-from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
+from phalanx.transforms.partial_eval import Policy, everything_saveable, split_held
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -135,6 +135,7 @@ class Cond(Primitive, name="cond", multiple=True):
         if plan is None:
             return None, eqn, []
         known, waiting, unknown_outputs, num_residuals = plan
+        again = unknown_outputs if policy is everything_saveable else [True] * len(unknown_outputs)
         residuals = [Var(v.aval) for v in known[0].outvars[len(known[0].outvars) - num_residuals :]]
         first = eqn.replace(
             invars=chosen(eqn.invars, [not u for u in unknown]),
@@ -143,7 +144,7 @@ class Cond(Primitive, name="cond", multiple=True):
             effects=no_effects,
         )
         second = eqn.replace(
-            invars=[*eqn.invars, *residuals], outvars=chosen(eqn.outvars, unknown_outputs), params={"branches": waiting}
+            invars=[*eqn.invars, *residuals], outvars=chosen(eqn.outvars, again), params={"branches": waiting}
         )
         return first, second, residuals
 
@@ -268,8 +269,9 @@ def _split_cond(branches: tuple, unknown: Sequence[bool], policy: Policy) -> tup
     if unknown[0]:
         return None
     u_ops = list(unknown[1:])
-    waits = _joined([split_program(b, u_ops, policy=policy).unknown_outputs for b in branches])
-    parts = [split_program(b, u_ops, unknown_outputs=waits, policy=policy) for b in branches]
+    known_outputs = [split_held(b, u_ops, policy).known_outputs for b in branches]
+    waits = [not all(column) for column in zip(*known_outputs)]
+    parts = [split_held(b, u_ops, policy, waits) for b in branches]
     num_known = len(waits) - sum(waits)
     if all(not p.known.eqns for p in parts) and not num_known:
         return None

@@ -34,7 +34,7 @@ from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import linearize_program
-from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
+from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_held
 
 
 class Layout(NamedTuple):
@@ -185,7 +185,7 @@ class Scan(Primitive, name="scan", multiple=True):
         if plan is None:
             return None, eqn, []
         stacked = [Var(a) for a in plan.stacked_avals]
-        known_out = [v for v, u in zip(eqn.outvars, plan.unknown_outputs) if not u]
+        known_out = chosen(eqn.outvars, plan.known_outputs)
         known = eqn.replace(
             invars=chosen(eqn.invars, plan.known_inputs),
             outvars=[*known_out, *stacked],
@@ -379,6 +379,7 @@ class _ScanSplit(NamedTuple):
     unknown_layout: Layout
     unknown_inputs: list[bool]  # for each operand, whether the waiting loop takes it
     unknown_outputs: list[bool]
+    known_outputs: list[bool]
     residual_inputs: list[int | None]  # for each residual, the operand that it is, or None where it is stacked
     invariant: list[bool]  # for each residual, whether it is a constant of the loop
 
@@ -400,10 +401,8 @@ def _split_scan(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], policy: P
     num_ys = len(jaxpr.outvars) - layout.num_carry
 
     def step(u_carry: list[bool]) -> tuple[Split, list[bool]]:
-        parts = split_program(
-            jaxpr, [*u_consts, *u_carry, *u_xs], unknown_outputs=[*u_carry, *([False] * num_ys)], policy=policy
-        )
-        return parts, parts.unknown_outputs[: layout.num_carry]
+        parts = split_held(jaxpr, [*u_consts, *u_carry, *u_xs], policy, [*u_carry, *([False] * num_ys)])
+        return parts, [not k for k in parts.known_outputs[: layout.num_carry]]
 
     parts, u_carry = fixpoint(u_init, step)
     if not parts.known.eqns and not any(parts.known_outputs):
@@ -419,19 +418,24 @@ def _split_scan(jaxpr: Jaxpr, layout: Layout, unknown: Sequence[bool], policy: P
         residual_inputs.append(None if i is not None and c <= i < n else i)
     invariant = [i is not None and i < c for i in residual_inputs]
     stacked = [v for v, i in zip(parts.known.outvars[num_known:], residual_inputs) if i is None]
-    res, taken = parts.unknown.invars[: len(residual_inputs)], parts.unknown.invars[len(residual_inputs) :]
+    res = parts.unknown.invars[: len(residual_inputs)]
     steady, moving = chosen(res, invariant), [v for v, inv in zip(res, invariant) if not inv]
-    t_consts = layout.split(parts.unknown_inputs)[0]
-    m = sum(t_consts) + sum(u_carry)
+    # What the waiting loop carries, it takes: the unknown, and what a policy has it compute again.
+    w_carry = parts.unknown_outputs[: layout.num_carry]
+    t_consts, _, t_xs = layout.split(parts.unknown_inputs)
+    consts, carry, xs = (
+        chosen(v, t) for v, t in zip(layout.split(jaxpr.invars), (t_consts, w_carry, t_xs), strict=True)
+    )
     return _ScanSplit(
         known=parts.known.replace(outvars=[*parts.known.outvars[:num_known], *stacked]),
         known_layout=layout._replace(num_consts=c - sum(u_consts), num_carry=layout.num_carry - sum(u_carry)),
         known_inputs=known_inputs,
         stacked_avals=[v.aval.with_dim(0, layout.length) for v in stacked],
-        unknown=parts.unknown.replace(invars=[*steady, *taken[:m], *moving, *taken[m:]]),
-        unknown_layout=layout._replace(num_consts=len(steady) + sum(t_consts), num_carry=sum(u_carry)),
-        unknown_inputs=parts.unknown_inputs,
+        unknown=parts.unknown.replace(invars=[*steady, *consts, *carry, *moving, *xs]),
+        unknown_layout=layout._replace(num_consts=len(steady) + len(consts), num_carry=len(carry)),
+        unknown_inputs=[*t_consts, *w_carry, *t_xs],
         unknown_outputs=parts.unknown_outputs,
+        known_outputs=parts.known_outputs,
         residual_inputs=residual_inputs,
         invariant=invariant,
     )

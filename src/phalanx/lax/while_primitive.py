@@ -31,7 +31,7 @@ from phalanx.lax.select import select_n
 from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace
-from phalanx.transforms.partial_eval import Policy, split_program
+from phalanx.transforms.partial_eval import Policy, everything_saveable, split_program
 
 
 def emit_while(
@@ -189,8 +189,9 @@ class While(Primitive, name="while", multiple=True):
             params=smaller,
             effects=no_effects,
         )
-        fresh = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry_known)]
-        return known, eqn.replace(outvars=fresh), []
+        if policy is everything_saveable:
+            eqn = eqn.replace(outvars=[Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry_known)])
+        return known, eqn, []
 
     def transpose(self, y_bars: Any, *operands: Any, **_: Any) -> tuple:
         raise RuleError(
@@ -348,8 +349,10 @@ class WhileEach(Primitive, name="while_each", multiple=True):
         if not any(known):
             return None, eqn, []
         ins, outs = chosen(eqn.invars, known_in), chosen(eqn.outvars, known)
-        fresh = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, known, strict=True)]
-        return eqn.replace(invars=ins, outvars=outs, params=smaller), eqn.replace(outvars=fresh), []
+        first = eqn.replace(invars=ins, outvars=outs, params=smaller)
+        if policy is everything_saveable:
+            eqn = eqn.replace(outvars=[Var(v.aval) if k else v for v, k in zip(eqn.outvars, known, strict=True)])
+        return first, eqn, []
 
     def batch_axis(self, axis: Axis, args: Any, dims: Any, *, levels: tuple, **params: Any) -> tuple:
         out = self(*axis.to_fronts(args, dims), levels=(*levels, tuple([d is not None for d in dims])), **params)

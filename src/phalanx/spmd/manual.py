@@ -40,7 +40,7 @@ from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import linearize_program
-from phalanx.transforms.partial_eval import Split, everything_saveable, has_known_work, split_program
+from phalanx.transforms.partial_eval import Split, everything_saveable, has_known_work, split_held
 
 WHOLE = PartitionSpec()
 
@@ -358,7 +358,7 @@ def _split(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
 def _make_halves(params: dict, unknown: Sequence[bool], policy: Any) -> _Halves:
     view, ins, outs = View.of(params), params["in_specs"], params["out_specs"]
     with view.scope():
-        parts = split_program(params["jaxpr"], unknown, policy=policy)
+        parts = split_held(params["jaxpr"], unknown, policy)
     count = sum(parts.known_outputs)
     numbers = [i for i, u in enumerate(unknown) if not u]
     place = dict(zip(parts.known.invars, numbers, strict=True))

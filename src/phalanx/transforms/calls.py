@@ -22,7 +22,7 @@ from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program
 from phalanx.transforms.linearization import linearize_program
-from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, has_known_work, split_program
+from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, has_known_work, split_held
 
 
 class ProgramCall(Primitive):
@@ -146,7 +146,7 @@ class DivisibleCall(DerivedCall):
 
     def parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Split:
         """The program in two parts; a subclass may say what the second one may compute again."""
-        return split_program(params[self.program], unknown, policy=policy)
+        return split_held(params[self.program], unknown, policy)
 
     def _halves(self, params: dict, parts: Split, unknown: Sequence[bool]) -> tuple[dict, dict]:
         """The parameters of the calls of both parts."""

@@ -7,7 +7,7 @@ once for each question and kept on the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
 from phalanx.core.effects import no_effects
@@ -74,6 +74,25 @@ def split_program(
         policy,
     )
     return program.derive(("split", *options), lambda: _Splitter(program, *options).split())
+
+
+def split_held(
+    program: Jaxpr, unknown: Sequence[bool], policy: Policy, unknown_outputs: Sequence[bool] | bool = False
+) -> Split:
+    """Split a program that an equation holds, for a `split_eqn` rule.
+
+    Where a policy says what may be kept, the unknown part may read every input and computes every output, so that
+    nothing is kept because it crosses the border of a call or an iteration; what nobody needs goes as dead code.
+    """
+    again = policy is not everything_saveable
+    return split_program(
+        program,
+        unknown,
+        instantiated_inputs=again,
+        instantiated_outputs=again,
+        unknown_outputs=unknown_outputs,
+        policy=policy,
+    )
 
 
 def _all(flags: Sequence[bool] | bool, items: Sequence) -> tuple[bool, ...]:
@@ -157,16 +176,17 @@ class _Splitter:
             if known is not None:
                 self.known_eqns.append(known)
             self.residuals.update(dict.fromkeys(residuals))
-            self._give_to_unknown(unknown, skip=set(residuals))
+            self._give_to_unknown(unknown, set(residuals), set() if known is None else set(known.outvars))
             return
         self._give_to_unknown(eqn)
 
-    def _give_to_unknown(self, eqn: Eqn, skip: set | frozenset = frozenset()) -> None:
+    def _give_to_unknown(self, eqn: Eqn, residuals: Set[Var] = frozenset(), known: Set[Var] = frozenset()) -> None:
+        """Let an equation wait, which reads these residuals and computes these known values again."""
         for atom in eqn.invars:
-            if type(atom) is not Literal and atom not in skip:
+            if type(atom) is not Literal and atom not in residuals:
                 self.make_available(atom)
         self.unknown_eqns.append(eqn)
-        self.unknown.update(eqn.outvars)
+        self.unknown.update(v for v in eqn.outvars if v not in known)
         self.available.update(eqn.outvars)
 
     def _may_save(self, eqn: Eqn) -> Any:

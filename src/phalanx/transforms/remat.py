@@ -15,10 +15,10 @@ from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, TraceError, check_function
 from phalanx.core.flags import chosen, merged, others
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Identity, Primitive
 from phalanx.core.source import code_position
-from phalanx.core.tangent import join_tangents, split_tangents
+from phalanx.core.tangent import is_linear, join_tangents, split_tangents
 from phalanx.core.trace import stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.mlir import hlo
@@ -27,7 +27,7 @@ from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.functions import FlatFunction
 from phalanx.transforms.linear import LinearTrace
 from phalanx.transforms.offload import Offloadable
-from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_program
+from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_held, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -174,10 +174,17 @@ class Remat(DivisibleCall, name="checkpoint"):
         return ctx.emit(jaxpr, operands)
 
     def parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Split:
+        if policy is not everything_saveable:  # a `checkpoint` around this one says what is kept
+            return split_held(params["jaxpr"], unknown, policy)
         return split_program(params["jaxpr"], unknown, instantiated_inputs=True, policy=params["policy"])
 
     def derived(self, params: dict, program: Jaxpr, ins: Any, outs: Any, change: str) -> dict:
         return params | {"jaxpr": program, "differentiated": params["differentiated"] or change == "unknown"}
+
+    def transpose(self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, **params: Any) -> tuple:
+        # Loops and calls that compute again what was not kept, and the tangents with it, do the one before the other.
+        linear = tuple([is_linear(x) for x in operands])
+        return super().transpose(y_bars, *operands, jaxpr=_in_turn(jaxpr, linear), **params)
 
     def linearize(self, trace: LinearTrace, primals: Any, tangents: Any, params: dict) -> tuple:
         jaxpr = params["jaxpr"]
@@ -200,6 +207,13 @@ class Remat(DivisibleCall, name="checkpoint"):
 
 
 remat_p = Remat()
+
+
+@derivation
+def _in_turn(program: Jaxpr, unknown: Sequence[bool]) -> Jaxpr:
+    """The same program, with no equation that needs unknown inputs for some of its results only."""
+    parts = split_program(program, unknown)
+    return program.replace(eqns=[*parts.known.eqns, *parts.unknown.eqns])
 
 
 def checkpoint(
