@@ -332,6 +332,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of parameters, batches and sample (default: 0)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of the computation")
     parser.add_argument("--prompt", default="def main(argv=None):\n", help="what the sample continues")
+    parser.add_argument("--length", type=int, default=400, metavar="N", help="bytes of the sample (default: 400)")
     parser.add_argument("--complete", type=Path, metavar="FILE", help="only continue the prompt by an exported model")
     parser.add_argument("--compare", type=int, default=5, metavar="N", help="steps repeated on one device (default: 5)")
     args = parser.parse_args(argv)
@@ -386,7 +387,8 @@ def main(argv: list[str] | None = None) -> None:
 
     bits = bits_per_byte(trainer, state["params"], validation, config)
     print(f"\nvalidation: {bits:.3f} bits per byte (8 is a blind guess)")
-    continuation = trainer.sample(state["params"], np.frombuffer(prompt, np.uint8), random.key(seed), length=400)
+    window = np.frombuffer(prompt, np.uint8)
+    continuation = trainer.sample(state["params"], window, random.key(seed), length=args.length)
     print(f"\nsample:\n{args.prompt}{bytes(np.asarray(continuation)).decode(errors='replace')}")
     exported = export_model(out / "model.phalanx", state["params"], config.dtype)
     print(

@@ -128,7 +128,7 @@ def test_bad_arguments_are_refused(lm, capsys, words, message):
 def test_the_command_trains_saves_and_resumes(tmp_path):
     def demo(*words):
         env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-m", "phalanx", "demo", *words]
+        command = [sys.executable, "-m", "phalanx", "demo", "--length", "8", *words]
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=env).stdout
 
     first = demo("--steps", "3", "--compare", "2", "--out", "run")
