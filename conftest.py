@@ -1,11 +1,11 @@
 """Settings that must stand before phalanx is first imported, for the tests and for the doctests of the sources."""
 
+import ctypes
 import gc
 import importlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# Threads of BLAS that wait for work take it from the threads of XLA and of the other processes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A peer that finds an accelerator would compare another machine's arithmetic.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
@@ -80,14 +82,19 @@ def names_of_examples(doctest_namespace: dict) -> None:
     doctest_namespace["jnp"] = phalanx.numpy
 
 
-@pytest.fixture(autouse=True, scope="module")
-def bounded_memory() -> Iterator[None]:
-    """Let compiled programs go after a file of tests, where they have come to take gigabytes."""
-    yield
-    if sys.platform == "linux" and int(Path("/proc/self/statm").read_text().split()[1]) * PAGE > 3 * 2**30:
+def pytest_collection_finish() -> None:
+    """Take what was collected, which lasts as long as the process, out of the collector's sight."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Let compiled programs go, 0.6 MB each, before they come to take gigabytes."""
+    if sys.platform == "linux" and int(Path("/proc/self/statm").read_text().split()[1]) * PAGE > 3 * 2**29:
         import phalanx
 
         phalanx.clear_caches()
         if (jax := sys.modules.get("jax")) is not None:
             jax.clear_caches()
         gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
