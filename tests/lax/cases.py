@@ -53,10 +53,20 @@ class Case:
         return f"{self.primitive.name}-{self.name}{'-' if self.name else ''}{kinds}"
 
 
-def with_law(law: str, cases: Sequence[Case]) -> Any:
-    """A mark that runs a test on every case to which the law applies; one of each primitive is quick."""
+def primitive_of(case: Case) -> str:
+    """What all cases of one primitive have in common."""
+    return case.primitive.name
+
+
+def family_of(case: Case) -> str:
+    """What the primitives of one file have in common, and mostly the rules that are written in Python alone."""
+    return type(case.primitive).__module__
+
+
+def with_law(law: str, cases: Sequence[Case], alike: Callable[[Case], str] = primitive_of) -> Any:
+    """A mark that runs a test on every case to which the law applies; of cases that are alike, one is quick."""
     walk = pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in cases if law not in c.skip])
-    return lambda test: pytest.mark.one_is_quick(group=lambda case: case.primitive.name)(walk(test))
+    return lambda test: pytest.mark.one_is_quick(group=alike)(walk(test))
 
 
 def sample(name: str, shape: Sequence, dtype: Any, low: float = -2.0, high: float = 2.0) -> np.ndarray:

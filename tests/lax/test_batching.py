@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.lax import laws
-from tests.lax.cases import CASES, with_law
+from tests.lax.cases import CASES, family_of, with_law
 
 import phalanx
 
@@ -15,6 +15,6 @@ def double_precision():
         yield
 
 
-@with_law("batch", [c for c in CASES if c.args and c.name != "low"])
+@with_law("batch", [c for c in CASES if c.args and c.name != "low"], family_of)
 def test_mapping_is_the_loop(case):
     laws.check_batch(case)

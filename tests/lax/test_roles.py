@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.lax import laws, structured_cases
-from tests.lax.cases import CASES, with_law
+from tests.lax.cases import CASES, family_of, with_law
 from tests.lax.recorded import equations
 from tests.meshes import auto_mesh
 
@@ -24,7 +24,7 @@ def double_precision():
         yield
 
 
-@with_law("roles", [c for c in CASES if c.name != "low"])
+@with_law("roles", [c for c in CASES if c.name != "low"], family_of)
 def test_pieces_along_a_role_make_the_whole(case):
     laws.check_roles(case)
 
