@@ -670,6 +670,7 @@ def lower_program(
     devices: Sequence[Any] | None = None,
     memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
     is_here: bool = True,
+    manual: Any = None,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -683,10 +684,11 @@ def lower_program(
       devices: in the order in which partitions are numbered.
       memories: the kinds of memory that parameters and results are in; None for where programs compute.
       is_here: whether this process can run it.
+      manual: for a program that each device of a mesh runs, what collectives have to know of the mesh.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext((platform,), num_partitions, is_here=is_here)
-        module.device_assignment = devices
+        module.device_assignment, module.manual = devices, manual
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = i32(1)

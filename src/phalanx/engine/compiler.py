@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxlib import _jax
 
-from phalanx.engine import compilation_cache, runtime
+from phalanx.engine import compilation_cache, partitioner, runtime
 from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.errors import PhalanxError
 
@@ -101,6 +101,7 @@ def _compile(
             return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
         return devices[0].client.compile_and_load(*arguments)
     except runtime.XlaRuntimeError as error:
+        partitioner.raise_failure()
         _raise_if_option_error(error, options)
         raise
 

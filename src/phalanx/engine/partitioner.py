@@ -43,7 +43,11 @@ def register(
     def partition(_: Any, operands: Any, result_shape: Any, results: Any, config: bytes) -> tuple:
         count = len(result_shape.tuple_shapes()) if result_shape.is_tuple() else 1
         asked = results.tuple_elements() if results.to_proto().type == OpShardingType.TUPLE else [results] * count
-        answer = split(config.decode(), list(operands), asked)
+        try:
+            answer = split(config.decode(), list(operands), asked)
+        except Exception as error:
+            _failures.append(error)
+            raise
         given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
         return answer.module.encode(), list(answer.operands), given
 
@@ -52,6 +56,15 @@ def register(
 
     options = {} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
     _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
+
+
+_failures: list[Exception] = []
+
+
+def raise_failure() -> None:
+    """Raise the error for which the last compilation failed, if it was one of the answers' own."""
+    if _failures:
+        raise _failures.pop() from None
 
 
 def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:

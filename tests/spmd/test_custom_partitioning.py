@@ -1,0 +1,231 @@
+"""Functions that say themselves how they are split: rules, what the partitioner is told, what devices run."""
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.errors import ArgumentError, ShapeError, ShardingError, TreeError
+from phalanx.experimental.custom_partitioning import (
+    BATCHING,
+    ArrayMapping,
+    CompoundFactor,
+    SdyShardingRule,
+    custom_partitioning,
+)
+from phalanx.sharding import Mesh, NamedSharding
+from phalanx.sharding import PartitionSpec as P
+from phalanx.testing import collectives
+
+MESH = auto_mesh((4, 2), ("x", "y"))
+
+
+def placed(value, *spec):
+    return phalanx.device_put(value, NamedSharding(MESH, P(*spec)))
+
+
+def spec_of(x):
+    """The spec of an argument, as long as its rank."""
+    return (*x.sharding.spec, *[None] * (len(x.shape) - len(x.sharding.spec)))
+
+
+def transforms(calls):
+    """A Fourier transform of rows, whose other dimensions stay where they are; `calls` notes what is asked."""
+
+    @custom_partitioning
+    def transform(x):
+        return jnp.fft.fft(x)
+
+    def partition(mesh, arg_shapes, result_shape):
+        (x,) = arg_shapes
+        calls.append((x.shape, x.sharding.spec, result_shape.dtype))
+        sharding = NamedSharding(mesh, P(*spec_of(x)[:-1]))
+        return mesh, jnp.fft.fft, sharding, (sharding,)
+
+    transform.def_partition(partition, sharding_rule="... i -> ... i", need_replication_factors=("i",))
+    return transform
+
+
+def test_what_is_parallel_stays_where_it_is():
+    calls = []
+    f = transforms(calls)
+    x = placed(np.random.default_rng(0).normal(size=(8, 16)).astype(np.complex64), ("x", "y"))
+    y = phalanx.jit(f)(x)
+    np.testing.assert_allclose(np.asarray(y), np.fft.fft(np.asarray(x)), rtol=1e-4, atol=1e-4)
+    assert y.sharding.spec == P(("x", "y")) and calls == [((8, 16), P(("x", "y")), np.complex64)]
+    assert not collectives(phalanx.jit(f), x)
+    np.testing.assert_array_equal(np.asarray(f(x)), np.asarray(y))  # at once, too
+    assert phalanx.jit(lambda x: f(x).sum())(x).shape == ()
+
+
+def test_one_device_runs_the_function_as_it_is():
+    calls = []
+    f = transforms(calls)
+    x = jnp.ones((2, 4), jnp.complex64)
+    np.testing.assert_array_equal(np.asarray(phalanx.jit(f)(x)), np.fft.fft(np.asarray(x)))
+    inside = phalanx.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x"))
+    np.testing.assert_allclose(np.asarray(inside(jnp.ones((4, 4), jnp.complex64)))[:, 0], 4)
+    assert not calls
+
+
+def test_devices_may_exchange_what_they_hold():
+    @custom_partitioning
+    def product(a, b):
+        return a @ b
+
+    def partition(mesh, arg_shapes, result_shape):
+        a, b = arg_shapes
+        inner = spec_of(a)[1]
+
+        def one(a, b):
+            return phalanx.lax.psum(a @ b, inner)
+
+        rows = spec_of(a)[0]
+        return (
+            mesh,
+            one,
+            NamedSharding(mesh, P(rows)),
+            (NamedSharding(mesh, P(rows, inner)), NamedSharding(mesh, P(inner))),
+        )
+
+    product.def_partition(partition, sharding_rule="i j, j k -> i k", reduction_factors=("j",))
+    a, b = np.arange(32.0, dtype=np.float32).reshape(4, 8), np.arange(48.0, dtype=np.float32).reshape(8, 6)
+    x, w = placed(a, "x", "y"), placed(b, "y")
+    np.testing.assert_allclose(np.asarray(phalanx.jit(product)(x, w)), a @ b)
+    assert {c.kind for c in collectives(phalanx.jit(product), x, w)} == {"all-reduce"}
+
+
+def test_static_arguments_keywords_trees_and_constants():
+    seen = []
+    offset = np.arange(6, dtype=np.float32)
+
+    def scale(tree, by, power=1):
+        return {"out": tree["x"] * by**power + offset, "total": tree["x"].sum()}
+
+    f = custom_partitioning(scale, static_argnums=(2,))
+
+    def partition(power, mesh, arg_shapes, result_shape):
+        tree, by = arg_shapes
+        seen.append(power)
+        rows = NamedSharding(mesh, P(spec_of(tree["x"])[0]))
+
+        def one(tree, by):
+            total = phalanx.lax.psum(tree["x"].sum(), ("x",))
+            return {"out": tree["x"] * by**power + offset, "total": total}
+
+        whole = NamedSharding(mesh, P())
+        return mesh, one, {"out": rows, "total": whole}, ({"x": rows}, whole)
+
+    f.def_partition(partition, sharding_rule="i j,  -> i j,", need_replication_factors=("j",))
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    out = phalanx.jit(lambda x: f({"x": x}, 2.0, power=2))(placed(x, "x"))
+    np.testing.assert_allclose(np.asarray(out["out"]), x * 4 + offset)
+    assert float(out["total"]) == x.sum() and set(seen) == {2}
+
+
+def test_derivatives_and_vmap_are_those_of_the_function():
+    f = transforms([])
+    x = jnp.arange(8.0).reshape(2, 4)
+    loss = lambda f: lambda x: jnp.abs(f(x.astype(jnp.complex64))).sum()
+    expected = phalanx.grad(loss(jnp.fft.fft))(x)
+    np.testing.assert_allclose(np.asarray(phalanx.grad(loss(f))(x)), np.asarray(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(phalanx.vmap(f)(x)), np.fft.fft(np.asarray(x)), rtol=1e-5, atol=1e-5)
+
+
+def test_rules_are_read_and_said_again():
+    rule = SdyShardingRule.parse("... (i j) k, -> ... i k", i=4)
+    assert repr(rule) == "SdyShardingRule(... (i j) k,  -> ... i k)"
+    assert rule.operand_mappings == (ArrayMapping(BATCHING, CompoundFactor("i", "j"), "k"), ArrayMapping())
+    assert rule.result_mappings == (ArrayMapping(BATCHING, "i", "k"),)
+
+
+def test_a_rule_may_be_a_function_of_the_types():
+    calls = []
+    f = transforms(calls)
+
+    def rule(mesh, operands, results):
+        calls.append((mesh.shape["x"], operands[0].rank, results[0].shape))
+        return SdyShardingRule((ArrayMapping(BATCHING, "i"),), (ArrayMapping(BATCHING, "i"),))
+
+    f.def_partition(f.partition, sharding_rule=rule)
+    x = placed(np.ones((4, 8), np.complex64), "x")
+    assert phalanx.jit(f)(x).sharding.spec == P("x")
+    assert calls[0] == (4, 2, [4, 8])
+
+
+REFUSED = {
+    "i j": (
+        "sharding rule: expected operands and results with one `->` between them, got 'i j'.\n"
+        "  To mend: write it like '... i j, ... j k -> ... i k'."
+    ),
+    "i 2 -> i": (
+        "sharding rule: expected names of dimensions, `...` and names in parentheses, got 'i 2 -> i'.\n"
+        "  To mend: write it like '... i j, ... j k -> ... i k'."
+    ),
+    "i ... -> i": "ArrayMapping: expected `...` before all names only, got ('i', '…').\n  To mend: put it first.",
+    "(i) -> i": "CompoundFactor: expected at least two names, got ('i',).\n  To mend: write one name by itself.",
+    None: (
+        "def_partition, argument sharding_rule: expected a text, an SdyShardingRule, or a function that gives one, "
+        "got None.\n  To mend: say which dimensions are split alike, such as '... i -> ... i'."
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", REFUSED, ids=str)
+def test_rules_that_cannot_be_read_are_refused(rule):
+    with pytest.raises(ShardingError) as error:
+        custom_partitioning(jnp.sin).def_partition(lambda *_: None, sharding_rule=rule)
+    assert str(error.value) == REFUSED[rule]
+
+
+def test_names_that_stand_nowhere_are_refused():
+    with pytest.raises(ShardingError) as error:
+        custom_partitioning(jnp.sin).def_partition(lambda *_: None, sharding_rule="i -> i", reduction_factors=("j",))
+    assert str(error.value) == (
+        "sharding rule, reduction_factors: expected names of the rule (i), got 'j'.\n"
+        "  To mend: use a name that stands in a mapping."
+    )
+
+
+def doubled(partition, rule="i j -> i j"):
+    f = custom_partitioning(lambda x: x * 2)
+    f.def_partition(partition, sharding_rule=rule)
+    return phalanx.jit(f)
+
+
+def test_what_does_not_fit_is_said_where_it_was_called():
+    x = placed(np.ones((4, 8), np.float32), "x")
+    rows = NamedSharding(MESH, P("x"))
+    with pytest.raises(ShapeError) as error:
+        doubled(None.__eq__, "i -> i")(x)
+    assert str(error.value) == (
+        "sharding rule, operand 0: expected names for 2 dimensions, got 1.\n"
+        "  To mend: name each dimension, and give the sizes of compound factors as keywords."
+    )
+    with pytest.raises(ArgumentError, match=r"partition of .*expected \(mesh, function of one device, shardings"):
+        doubled(lambda *_: None)(x)
+    with pytest.raises(TreeError, match="shardings of the result: expected shardings in the structure"):
+        doubled(lambda mesh, args, result: (mesh, jnp.sin, (rows, rows), (rows,)))(x)
+    with pytest.raises(ShardingError) as error:
+        doubled(lambda mesh, args, result: (mesh, lambda x: x.sum(), rows, (rows,)))(x)
+    assert "result 0 of one device: expected float32[1, 8], as the shardings of the result say, got float32[]" in str(
+        error.value
+    )
+    with pytest.raises(ArgumentError) as error:
+        custom_partitioning(np.sin)(x)
+    assert "a custom_partitioning function that says how it is split, got one that does not" in str(error.value)
+    with pytest.raises(KeyError, match="the user's own"):
+        doubled(lambda *_: {}["the user's own"])(x)
+
+
+def test_a_mesh_is_found_or_asked_for():
+    f = doubled(lambda mesh, args, result: (mesh, lambda x: x * 2, args[0].sharding, (args[0].sharding,)))
+    split = NamedSharding(MESH, P(("x", "y")))
+    unnamed = phalanx.sharding.GSPMDSharding(phalanx.devices(), split._to_xla_hlo_sharding(2))
+    x = phalanx.device_put(np.ones((8, 2), np.float32), unnamed)
+    with pytest.raises(ShardingError, match=r"expected a mesh of the 8 devices that the program runs on, got none"):
+        f(x)
+    with Mesh(np.array(phalanx.devices()), ("all",)):
+        y = f(x)
+    assert y.sum() == 32 and y.sharding.spec == P("all")
