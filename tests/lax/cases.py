@@ -330,6 +330,8 @@ def reductions() -> list[Case]:
         Case(lax.reduce_sum_p, (z,), {"dims": (1,)}, lambda v: v.sum(1), order=2),
         Case(lax.reduce_prod_p, (z,), {"dims": (1,)}, lambda v: v.prod(1), order=2),
         Case(lax.reduce_sum_p, (i,), {"dims": (1,)}, lambda v: v.sum(1)),
+        Case(lax.reduce_max_p, (z,), {"dims": (1,)}, lambda v: v.max(1), order=2),
+        Case(lax.reduce_min_p, (z,), {"dims": (1,)}, lambda v: v.min(1), order=2),
         Case(lax.reduce_max_p, (i,), {"dims": (1,)}, lambda v: v.max(1)),
         Case(lax.reduce_min_p, (i,), {"dims": (1,)}, lambda v: v.min(1)),
         Case(lax.reduce_max_p, (b,), {"dims": (1,)}, lambda v: v.max(1)),
@@ -342,7 +344,7 @@ def reductions() -> list[Case]:
             found.append(Case(primitive, (v,), {"dim": 1, "dtype": np.dtype(I)}, lambda v, f=oracle: f(v, 1)))
     tables = {
         lax.cumsum_p: (np.cumsum, (x, i, z)), lax.cumprod_p: (np.cumprod, (x, z)),
-        lax.cummax_p: (np.maximum.accumulate, (x, i)), lax.cummin_p: (np.minimum.accumulate, (x, i)),
+        lax.cummax_p: (np.maximum.accumulate, (x, i, z)), lax.cummin_p: (np.minimum.accumulate, (x, i, z)),
         lax.cumlogsumexp_p: (np.logaddexp.accumulate, (x,)),
     }  # fmt: skip
     for primitive, (oracle, operands) in tables.items():

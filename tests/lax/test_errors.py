@@ -133,9 +133,6 @@ CASES = [
     ('lax.reduce_sum(x,(0,0))', errors.AxisError,
      'lax.reduce_sum axes: expected different dimensions in [0, 2), got (0, 0).',
      'name each dimension once, counted from the front.'),
-    ('lax.reduce_max(z,(0,))', errors.DTypeError,
-     'lax.reduce_max: expected an operand of a boolean, integer or floating dtype, got c64[2,3].',
-     'convert it with lax.convert_element_type, or call the phalanx.numpy function, which promotes.'),
     ('lax.argmax(x,0,np.float32)', errors.DTypeError,
      "lax.argmax index_dtype: expected an integer dtype, got dtype('float32').",
      'use int32.'),
@@ -196,6 +193,13 @@ CASES = [
     ('phalanx.grad(lambda a: lax.polygamma(a,2.))(1.0)', errors.RuleError,
      'primitive polygamma: expected a jvp rule, got none.',
      'polygamma is defined for whole orders m; stop the gradient at m (the rules of polygamma are in phalanx.lax.elementwise).'),
+    *((call, errors.ShapeError, 'shape: expected dimensions of at least 0, got (2, -1).', 'look at how its sizes are computed.')
+      for call in ("lax.full((2,-1),1.)", "lax.broadcasted_iota('int32',(2,-1),0)", "phalanx.numpy.zeros((2,-1))")),
+    ("lax.exp(x,accuracy='x')", errors.ArgumentTypeError,
+     "lax.exp accuracy: expected None, a lax.Tolerance or a lax.AccuracyMode, got 'x'.",
+     'write for example lax.AccuracyMode.HIGHEST.'),
+    *((call, errors.ArgumentError, f'lax.Tolerance: expected errors of at least 0, one of them above, got {got}.', 'allow some error.')
+      for call, got in (("lax.Tolerance(-1.)", "Tolerance(atol=-1.0, rtol=0.0, ulps=0)"), ("lax.Tolerance()", "Tolerance(atol=0.0, rtol=0.0, ulps=0)"))),
     ('lax.sin(None)', errors.ArgumentTypeError,
      'argument: expected an array or a scalar, got None of type NoneType.',
      'convert it with phalanx.numpy.asarray, or pass it as a static argument.'),

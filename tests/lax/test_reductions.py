@@ -81,3 +81,9 @@ def test_a_result_of_another_tree_is_refused():
         "lax.reduce computation: expected a result like its arguments, PyTreeDef(*), got PyTreeDef((*, *)).\n"
         "  To mend: return one value for each operand."
     )
+
+
+def test_log_sums_of_prefixes_of_complex_numbers():
+    z = np.array([1 + 2j, -3j, 800 + 1j, -900], np.complex64)
+    want = [z[0], np.log(np.exp(z[0]) + np.exp(z[1])), z[2], z[2]]
+    np.testing.assert_allclose(lax.cumlogsumexp(z), np.array(want, np.complex64), rtol=1e-5)

@@ -237,3 +237,25 @@ def test_a_mask_of_numbers_is_refused():
     x = np.ones((1, 2, 1, 4), np.float32)
     with pytest.raises(TypeError, match="argument mask: expected booleans, got f32"):
         nn.dot_product_attention(x, x, x, mask=np.zeros((1, 1, 2, 2), np.float32))
+
+
+@pytest.mark.parametrize("name, slopes", [("relu", [0, 0, 1, 1]), ("relu6", [0, 0, 1, 0]), ("hard_tanh", [1, 1, 0, 0])])
+def test_a_clipped_nan_has_the_derivative_of_a_bound(name, slopes):
+    x = np.array([np.nan, 0.0, 5.0, np.inf], np.float32)
+    assert np.isnan(getattr(nn, name)(x)[0])
+    assert slope_of(getattr(nn, name), x).tolist() == slopes
+
+
+def slope_of(f, x):
+    return phalanx.grad(lambda x: f(x).sum())(x)
+
+
+@pytest.mark.parametrize("name", "relu relu6 softplus soft_sign log_sigmoid elu leaky_relu hard_tanh mish".split())
+def test_activations_of_complex_numbers_agree_with_those_of_real_ones(name):
+    f, x = getattr(nn, name), np.array([-2.0, -0.5, 0.25, 3.0], np.float32)
+    np.testing.assert_allclose(f(x.astype(np.complex64)), f(x).astype(np.complex64), rtol=1e-5, atol=1e-6)
+
+
+def test_activations_count_booleans():
+    assert nn.relu(np.array([True, False])).tolist() == nn.hard_tanh(np.array([True, False])).tolist() == [1, 0]
+    assert nn.hard_tanh(np.array([0, 1, 7], np.uint8)).tolist() == [0, 1, 1]

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.errors import ArgumentTypeError, ShapeError
 from phalanx.engine.frames import boundaries
 
 _interned: dict[tuple, ShapedArray] = {}
@@ -91,6 +91,10 @@ class ShapedArray:
     @classmethod
     def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any, varying: frozenset) -> ShapedArray:
         shape = tuple(_as_dim(d) for d in shape)
+        if any(type(d) is int and d < 0 for d in shape):
+            raise ShapeError(
+                "shape", expected="dimensions of at least 0", got=shape, mend="look at how its sizes are computed"
+            )
         if not isinstance(dtype, np.dtype | dtypes.KeyDtype):
             dtype = np.dtype(dtype)
         key = (shape, dtype, bool(weak_type), sharding, varying or UNVARYING)

@@ -19,8 +19,8 @@ from phalanx.core.trace import stage
 from phalanx.engine.mlir import hlo, ir
 from phalanx.engine.seat import Seat
 from phalanx.lax.broadcast import check_dims, dim_names, skip_batch
-from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, sub_p
-from phalanx.lax.family import FLOATING, NUMBER, ORDERED, Kinds, check_kind, declare
+from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, real_p, sub_p
+from phalanx.lax.family import ANY, INEXACT, NUMBER, Kinds, check_kind, declare, kind_of
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
 from phalanx.lax.slicing import pad_p, slice_p
@@ -34,7 +34,8 @@ sequences = Seat(taken_by="phalanx.lax.associative")
 def log_add(x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)), exact where one is far larger, and where the larger one is infinite."""
     larger = max_p(x, y)
-    gap = select_n_p(is_finite_p(larger), like(larger, 0), sub_p(min_p(x, y), larger))
+    finite = is_finite_p(real_p(larger) if kind_of(larger.dtype) == "complex" else larger)
+    gap = select_n_p(finite, like(larger, 0), sub_p(min_p(x, y), larger))
     return add_p(larger, log1p_p(exp_p(gap)))
 
 
@@ -158,9 +159,9 @@ def cumsum_transpose(self: Any, y_bar: Any, x: Any, *, dim: int, reverse: bool) 
 
 cumsum_p = cumulative("cumsum", add_p, NUMBER, lambda dtype: 0, jvp=LINEAR, transpose=cumsum_transpose)
 cumprod_p = cumulative("cumprod", mul_p, NUMBER, lambda dtype: 1)
-cummax_p = cumulative("cummax", max_p, ORDERED, dtypes.lowest)
-cummin_p = cumulative("cummin", min_p, ORDERED, dtypes.highest)
-cumlogsumexp_p = cumulative("cumlogsumexp", log_add, FLOATING, dtypes.lowest)
+cummax_p = cumulative("cummax", max_p, ANY, dtypes.lowest)
+cummin_p = cumulative("cummin", min_p, ANY, dtypes.highest)
+cumlogsumexp_p = cumulative("cumlogsumexp", log_add, INEXACT, lambda dtype: dtypes.lowest(dtypes.to_real_dtype(dtype)))
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
@@ -204,7 +205,7 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """Largest elements of all prefixes along a dimension: num[*s] -> num[*s].
 
     Args:
-      operand: integer or floating array.
+      operand: any array; complex numbers are ordered by their real, then their imaginary parts.
       axis: the dimension.
       reverse: start from its end.
 
@@ -241,7 +242,7 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """log(sum(exp)) of all prefixes along a dimension: num[*s] -> num[*s].
 
     Args:
-      operand: floating array.
+      operand: floating or complex array.
       axis: the dimension.
       reverse: start from its end.
 

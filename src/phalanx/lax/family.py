@@ -18,7 +18,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import DTypeError, ShapeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles, Undefined
 from phalanx.core.tangent import Zero, add_tangents, is_linear
 from phalanx.engine.mlir import hlo, per_context
@@ -125,6 +125,13 @@ class Elementwise(Primitive):
         check_same_dtypes(where, avals)
         shape = common_shape(where, avals)
         dtype = self.out_dtype(avals[0].dtype)
+        if not isinstance(accuracy := params.get("accuracy"), Tolerance | AccuracyMode | None):
+            raise ArgumentTypeError(
+                f"{where} accuracy",
+                expected="None, a lax.Tolerance or a lax.AccuracyMode",
+                got=repr(accuracy),
+                mend="write for example lax.AccuracyMode.HIGHEST",
+            )
         return ShapedArray(shape, dtype, all(a.weak_type for a in avals) and dtype != np.bool_)
 
     def roles(self, *avals: Any, **params: Any) -> Roles:
@@ -371,6 +378,10 @@ class Tolerance:
 
     def __init__(self, atol: float = 0.0, rtol: float = 0.0, ulps: int = 0):
         self.atol, self.rtol, self.ulps = atol, rtol, ulps
+        if min(self._key()) < 0 or not any(self._key()):
+            raise ArgumentError(
+                "lax.Tolerance", expected="errors of at least 0, one of them above", got=self, mend="allow some error"
+            )
 
     def attribute(self) -> Any:
         """The MLIR attribute."""

@@ -33,7 +33,7 @@ from phalanx.lax.broadcast import (
 )
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
-from phalanx.lax.elementwise import div_p, eq_p, like, mul_p
+from phalanx.lax.elementwise import div_p, eq_p, like, max_p, min_p, mul_p
 from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.shape import concatenate_p, reshape_p
@@ -48,6 +48,7 @@ class Reduction(Primitive):
     """What all reductions by one StableHLO operation share."""
 
     operation: Any = None
+    of_complex: Any = None  # of two complex numbers, where StableHLO's operation takes none
     kinds: Kinds = ANY
     combines: str | None = None
     initial: Callable = staticmethod(lambda dtype: 0)
@@ -65,7 +66,13 @@ class Reduction(Primitive):
         return Roles([names], [keep(names, dims)], reduced=dict.fromkeys(reduced, self.combines))
 
     def lower(self, ctx: Any, x: Any, *, dims: tuple) -> Any:
-        return ctx.reduce(self.operation, x, init=self.initial(ctx.aval_out.dtype), dims=dims)
+        initial = self.initial(ctx.aval_out.dtype)
+        if not (self.of_complex and kind_of(ctx.aval_out.dtype) == "complex"):
+            return ctx.reduce(self.operation, x, init=initial, dims=dims)
+        pair = [ShapedArray((), ctx.aval_out.dtype)] * 2
+        op = hlo.ReduceOp([ctx.type(ctx.aval_out)], [x], [ctx.constant(initial, pair[0])], list(dims))
+        ctx.region(pair, op, lambda *values: ctx.inline(self.of_complex, *values, avals=pair))
+        return op.results[0]
 
     def batch(self, x: Any, b: int, *, dims: tuple) -> tuple:
         dims = skip_batch(dims, b)
@@ -101,7 +108,9 @@ def product_jvp(self: Primitive, primals: Sequence, tangents: Sequence, *, dims:
     return y, reduce_sum_p(mul_p(t, mul_p(before, behind)), dims=(last,))
 
 
-def reduction(name: str, operation: Any, kinds: Kinds, combines: str | None, initial: Callable, jvp: Any) -> Any:
+def reduction(
+    name: str, operation: Any, kinds: Kinds, combines: str | None, initial: Callable, jvp: Any, of_complex: Any = None
+) -> Any:
     """Declare a reduction.
 
     Args:
@@ -111,9 +120,11 @@ def reduction(name: str, operation: Any, kinds: Kinds, combines: str | None, ini
       combines: how partial results combine, in the words of `Roles`; None if they cannot.
       initial: the neutral element of a dtype.
       jvp: the rule.
+      of_complex: the primitive of two complex numbers, where StableHLO's operation takes none.
     """
-    return declare(name, Reduction, f"The reduction {name}: any[*kept, *reduced] -> any[*kept].", operation=operation,
-                   kinds=kinds, combines=combines, initial=staticmethod(initial), jvp=jvp)  # fmt: skip
+    words = f"The reduction {name}: any[*kept, *reduced] -> any[*kept]."
+    return declare(name, Reduction, words, operation=operation, of_complex=of_complex, kinds=kinds, combines=combines,
+                   initial=staticmethod(initial), jvp=jvp)  # fmt: skip
 
 
 def all_bits(dtype: Any) -> Any:
@@ -123,8 +134,8 @@ def all_bits(dtype: Any) -> Any:
 
 #                             name          StableHLO op    dtypes   pieces  neutral element   derivative
 reduce_prod_p = reduction("reduce_prod", hlo.MulOp, NUMBER, "prod", lambda dtype: 1, product_jvp)
-reduce_max_p = reduction("reduce_max", hlo.MaxOp, ORDERED, "max", dtypes.lowest, extreme_jvp)
-reduce_min_p = reduction("reduce_min", hlo.MinOp, ORDERED, "min", dtypes.highest, extreme_jvp)
+reduce_max_p = reduction("reduce_max", hlo.MaxOp, ANY, "max", dtypes.lowest, extreme_jvp, max_p)
+reduce_min_p = reduction("reduce_min", hlo.MinOp, ANY, "min", dtypes.highest, extreme_jvp, min_p)
 reduce_and_p = reduction("reduce_and", hlo.AndOp, BITS, "and", all_bits, ZERO)
 reduce_or_p = reduction("reduce_or", hlo.OrOp, BITS, "or", lambda dtype: 0, ZERO)
 reduce_xor_p = reduction("reduce_xor", hlo.XorOp, BITS, None, lambda dtype: 0, ZERO)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from phalanx import lax
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
@@ -25,9 +27,26 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return lax.select(condition, x, y)
 
 
-def _clipped(x: Any, low: float, high: float) -> Any:
-    """`x` kept within bounds, at and beyond which its derivative is 0."""
-    return _where(lax.le(x, low), low, _where(lax.ge(x, high), high, x))
+def _is(compare: Any, x: Any, bound: float) -> Any:
+    """Whether `x` compares so with a bound; complex numbers are ordered as `lax.max` does it."""
+    if aval_of(x).dtype.kind != "c":
+        return compare(x, bound)
+    extreme = (lax.max if compare in (lax.gt, lax.ge) else lax.min)(x, bound)
+    return lax.ne(extreme, bound) if compare in (lax.gt, lax.lt) else lax.eq(extreme, x)
+
+
+def _clipped(x: Any, low: float, high: float | None) -> Any:
+    """`x` kept within bounds; only what lies between them has a derivative: neither they nor NaN have one."""
+    inside, still = _is(lax.gt, x, low), lax.max(lax.stop_gradient(x), low)
+    if high is not None:
+        inside, still = lax.bitwise_and(inside, _is(lax.lt, x, high)), lax.min(still, high)
+    return _where(inside, x, still)
+
+
+def _number(x: Any) -> Any:
+    """`x` as an array; booleans are counted."""
+    x = identity(x)
+    return lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else x
 
 
 @eager_program
@@ -64,8 +83,7 @@ def relu(x: Any) -> Any:
       >>> nn.relu(np.array([-1.0, 2.0])).tolist()
       [0.0, 2.0]
     """
-    x = identity(x)
-    return _where(lax.le(x, 0), 0, x)
+    return _clipped(_number(x), 0, None)
 
 
 @eager_program
@@ -108,7 +126,9 @@ def sigmoid(x: Any) -> Any:
 @custom_jvp
 def _softplus(x: Any) -> Any:
     # The larger one of x and 0 is split off, so that the exponential does not overflow.
-    return lax.add(lax.max(x, 0), lax.log1p(lax.exp(lax.neg(lax.abs(x)))))
+    larger = lax.max(x, 0)
+    apart = lax.neg(lax.abs(x)) if x.dtype.kind != "c" else lax.sub(lax.min(x, 0), larger)
+    return lax.add(larger, lax.log1p(lax.exp(apart)))
 
 
 @_softplus.defjvp
@@ -153,7 +173,7 @@ def sparse_plus(x: Any) -> Any:
     """
     x = inexact(x)
     middle = lax.mul(lax.square(lax.add(x, 1)), 0.25)
-    return _where(lax.le(x, -1), 0, _where(lax.ge(x, 1), x, middle))
+    return _where(_is(lax.le, x, -1), 0, _where(_is(lax.ge, x, 1), x, middle))
 
 
 @eager_program
@@ -191,7 +211,7 @@ def soft_sign(x: Any) -> Any:
       0.5
     """
     x = inexact(x)
-    return lax.div(x, lax.add(lax.abs(x), 1))
+    return lax.div(x, lax.convert_element_type(lax.add(lax.abs(x), 1), x.dtype))
 
 
 @eager_program
@@ -276,7 +296,7 @@ def elu(x: Any, alpha: Any = 1.0) -> Any:
     from phalanx import numpy as jnp
 
     x = inexact(x)
-    above = lax.gt(x, 0)
+    above = _is(lax.gt, x, 0)
     # The branch that is not taken stays finite, or its derivative would be NaN.
     return jnp.where(above, x, alpha * lax.expm1(_where(above, 0, x)))
 
@@ -405,7 +425,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
     from phalanx import numpy as jnp
 
     x = inexact(x)
-    return jnp.where(lax.ge(x, 0), x, negative_slope * x)
+    return jnp.where(_is(lax.ge, x, 0), x, negative_slope * x)
 
 
 @eager_program
@@ -424,8 +444,9 @@ def hard_tanh(x: Any) -> Any:
       >>> nn.hard_tanh(np.array([-2.0, 0.5])).tolist()
       [-1.0, 0.5]
     """
-    x = identity(x)
-    return _where(lax.gt(x, 1), 1, _where(lax.lt(x, -1), -1, x))
+    x = _number(x)
+    above = x if x.dtype.kind == "u" else _where(_is(lax.lt, x, -1), -1, x)
+    return _where(_is(lax.gt, x, 1), 1, above)
 
 
 @eager_program
@@ -526,7 +547,7 @@ def log1mexp(x: Any) -> Any:
     Source: M. Mächler, Accurately computing log(1 - exp(-|a|)) (2012).
     """
     x = inexact(x)
-    small = lax.lt(x, math.log(2))
+    small = _is(lax.lt, x, math.log(2))
     # Each branch sees numbers of its own range only, or its derivative would be NaN.
     near, far = _where(small, x, 1.0), _where(small, 1.0, x)
     return lax.select(small, lax.log(lax.neg(lax.expm1(lax.neg(near)))), lax.log1p(lax.neg(lax.exp(lax.neg(far)))))

@@ -165,7 +165,17 @@ def max(
     """
     _want_initial("max", where, initial)
     return _reduce(
-        "max", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_max), dtypes.lowest, lax.max
+        "max",
+        a,
+        axis,
+        None,
+        out,
+        keepdims,
+        initial,
+        where,
+        _by_dtype(lax.reduce_max, lax.reduce_or),
+        dtypes.lowest,
+        lax.max,
     )
 
 
@@ -185,23 +195,21 @@ def min(
     """
     _want_initial("min", where, initial)
     return _reduce(
-        "min", a, axis, None, out, keepdims, initial, where, _any_complex(lax.reduce_min), dtypes.highest, lax.min
+        "min",
+        a,
+        axis,
+        None,
+        out,
+        keepdims,
+        initial,
+        where,
+        _by_dtype(lax.reduce_min, lax.reduce_and),
+        dtypes.highest,
+        lax.min,
     )
 
 
 amax, amin = max, min
-
-
-def _any_complex(op: Callable) -> Callable:
-    def reduce(x: Any, axes: tuple) -> Any:
-        if x.dtype == np.bool_:
-            return (lax.reduce_or if op is lax.reduce_max else lax.reduce_and)(x, axes)
-        if x.dtype.kind == "c":  # by real part, then by imaginary part, as NumPy orders them
-            worst, better = (-np.inf, lax.max) if op is lax.reduce_max else (np.inf, lax.min)
-            return lax.reduce(x, x.dtype.type(complex(worst, worst)), lambda a, b: better(a, b), axes)
-        return op(x, axes)
-
-    return reduce
 
 
 def _want_initial(name: str, where: Any, initial: Any) -> None:
