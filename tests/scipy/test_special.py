@@ -21,6 +21,15 @@ CASES = [
     ("zeta", (P + 1.1, P)), ("betainc", (P, P[::-1], U)), ("polygamma", (2, P)), ("multigammaln", (P + 1, 3)),
     ("comb", (np.float32([5, 6, 3]), np.float32([2, 6, 4]))), ("logsumexp", (X.reshape(5, 5),)),
     ("log_ndtr", (np.float32([-100.0, -12.0, 9.0]),)), ("softmax", (X,)), ("log_softmax", (X,)),
+    # ends of ranges, and numbers so large that differences of logarithms of gamma functions cancel
+    ("ndtri", (np.float32([1e-30, 1e-10, 1e-3, 0.08, 0.5, 0.9, 0.999, 1, 0, -1]),)), ("ndtri", (U,)),
+    ("gammasgn", (np.float32([-0.0, 0.0]),)), ("loggamma", (np.float32([3.0, -0.5, -1.0]),)), ("zeta", (P + 1.1,)),
+    *((f, (np.float32([1e10, 1e3, 3, 0.5]), np.float32([2, 0.5, 1e3, 1e4]))) for f in ("betaln", "beta", "poch")),
+    ("comb", (np.float32([1e3, 1e10, 1e10]), np.float32([2, 2, 3.7]))),
+    ("xlogy", (np.array([False, True]), np.float32([np.nan, np.nan]))),
+    ("xlog1py", (np.array([False, True]), np.float32([np.nan, np.nan]))),
+    ("rel_entr", (np.float32([np.nan, 1]), np.float32([1, np.nan]))),
+    ("betainc", (np.float32([0, 0, 2, 2, np.inf, 2, 0]), np.float32([2, 2, 0, 0, 2, np.inf, 0]), np.float32([0, 0.5, 0.5, 1, 0.5, 0.5, 0.5]))),
 ]  # fmt: skip
 
 
@@ -28,6 +37,20 @@ CASES = [
 def test_the_value_is_that_of_scipy(name, args):
     wanted = getattr(scipy.special, name)(*(a.astype(np.float64) if isinstance(a, np.ndarray) else a for a in args))
     np.testing.assert_allclose(np.asarray(getattr(special, name)(*args)), wanted, rtol=2e-4, atol=1e-5)
+
+
+def test_functions_of_complex_numbers():
+    z = (U + 1j * X).astype(np.complex64)
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        np.testing.assert_allclose(np.asarray(getattr(special, name)(z)), getattr(scipy.special, name)(z), rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(special.boxcox(z, 2.0)), (z**2 - 1) / 2, rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(special.boxcox1p(z, 2.0)), ((1 + z) ** 2 - 1) / 2, rtol=1e-4)
+
+
+def test_the_inverse_of_the_normal_distribution_has_its_derivative():
+    x = scipy.special.ndtri(U.astype(np.float64))
+    wanted = np.sqrt(2 * np.pi) * np.exp(x * x / 2)
+    np.testing.assert_allclose(np.asarray(phalanx.vmap(phalanx.grad(special.ndtri))(U)), wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize("axis, keepdims", [(None, False), (0, True), ((0, 1), False), (-1, False)])

@@ -399,15 +399,15 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @_static
-def _rank(m: Any, rtol: Any, hermitian: bool) -> Any:
+def _rank(m: Any, rtol: Any, tol: Any, hermitian: bool) -> Any:
     x = operand(m, "linalg.matrix_rank")
     if x.ndim < 2:
         return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
     s = svd(x, compute_uv=False, hermitian=hermitian)
-    if rtol is None:
-        rtol = max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps)
-    bound = _max(s, axis=-1, keepdims=True) * (rtol if not np.ndim(rtol) else rtol[..., None])
-    return _sum((s > bound).astype(int), axis=-1)
+    if tol is None:
+        rtol = max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps) if rtol is None else rtol
+        tol = _largest(s, axis=-1) * operand(rtol, "linalg.matrix_rank")
+    return _sum((s > lax.expand_dims(operand(tol, "linalg.matrix_rank"), (-1,))).astype(int), axis=-1)
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Any:
@@ -417,13 +417,18 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
       M: the matrices.
       rtol: the tolerance, as a part of the largest singular value.
       hermitian: `M` is Hermitian, so that eigenvalues do.
-      tol: older name of `rtol`.
+      tol: the tolerance itself, instead of `rtol`.
+
+    Raises:
+      ArgumentError: both tolerances are given.
 
     Examples:
       >>> jnp.linalg.matrix_rank(jnp.eye(3)).item()
       3
     """
-    return _rank(M, tol if rtol is None else rtol, hermitian)
+    if rtol is not None and tol is not None:
+        raise ArgumentError("linalg.matrix_rank", expected="rtol or tol", got="both", mend="give one")
+    return _rank(M, rtol, tol, hermitian)
 
 
 @_static

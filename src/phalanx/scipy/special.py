@@ -32,12 +32,15 @@ from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import sum as _sum
 from phalanx.numpy.ufunc import Rule, elementwise, inexact
 
+# As in the peer; it decides what these give together with a narrower array.
+_STRONG = {"beta", "gamma", "gammasgn", "kl_div", "log_ndtr", "ndtr", "ndtri", "rel_entr"}
+
 
 def _unary(name: str, body: Any, doc: str, example: str, result: str, classes: str = "bif", names: str = "x") -> Any:
     text = (
         f">>> from phalanx.scipy import special\n      >>> round(special.{name}({example}).item(), 4)\n      {result}"
     )
-    return elementwise(Rule(name, classes, inexact, {"": body}), names, __name__, doc, text)
+    return elementwise(Rule(name, classes, inexact, {"": body}, name in _STRONG), names, __name__, doc, text)
 
 
 _binary = functools.partial(_unary, names="x y")
@@ -67,13 +70,14 @@ def _entr(x: Any) -> Any:
 
 def _xlogy(x: Any, y: Any) -> Any:
     # 0 where x is 0, whatever y; the inner choice keeps the derivative finite there.
+    # NaN is chosen, not left to a product with 0, of which XLA makes 0 where x was a boolean.
     safe = lax.ne_p(x, _zero(x))
-    return choose(safe | isnan(y), lax.mul_p(x, lax.log_p(choose(safe | isnan(y), y, 1))), 0)
+    return choose(safe, lax.mul_p(x, lax.log_p(choose(safe, y, 1))), choose(isnan(y), y, 0))
 
 
 def _xlog1py(x: Any, y: Any) -> Any:
     safe = lax.ne_p(x, _zero(x))
-    return choose(safe | isnan(y), lax.mul_p(x, lax.log1p_p(choose(safe | isnan(y), y, 0))), 0)
+    return choose(safe, lax.mul_p(x, lax.log1p_p(choose(safe, y, 0))), choose(isnan(y), y, 0))
 
 
 def _kl_div(p: Any, q: Any) -> Any:
@@ -85,7 +89,8 @@ def _rel_entr(p: Any, q: Any) -> Any:
     safe_p, safe_q = choose(both, p, 1), choose(both, q, 1)
     value = lax.mul_p(safe_p, lax.log_p(lax.div_p(safe_p, safe_q)))
     empty = lax.eq_p(p, _zero(p)) & lax.ge_p(q, _zero(q))
-    return choose(both, value, choose(empty, _zero(value), scalar_of(np.inf, value.dtype)))
+    value = choose(both, value, choose(empty, _zero(value), scalar_of(np.inf, value.dtype)))
+    return choose(isnan(p) | isnan(q), np.nan, value)
 
 
 def _ndtr(x: Any) -> Any:
@@ -97,10 +102,44 @@ def _ndtr(x: Any) -> Any:
     return choose(lax.lt_p(lax.abs_p(w), root), near, far)
 
 
+# Coefficients of the fractions of PPND16 in Wichura (1988), Algorithm AS 241, doi:10.2307/2347330: near the middle,
+# towards the ends, and at them.
+_MIDDLE = (
+    (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
+     1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
+    (5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
+     5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0),
+)  # fmt: skip
+_OUTER = (
+    (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
+     3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0),
+    (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+     6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
+)  # fmt: skip
+_END = (
+    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3, 2.65321895265761230930e-2,
+     2.96560571828504891230e-1, 1.78482653991729133580e0, 5.46378491116411436990e0, 6.65790464350110377720e0),
+    (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
+     1.48753612908506148525e-2, 1.36929880922735805310e-1, 5.99832206555887937690e-1, 1.0),
+)  # fmt: skip
+
+
+def _fraction(coefficients: tuple, x: Any) -> Any:
+    upper, lower = (functools.reduce(lambda y, c: y * x + c, row[1:], row[0]) for row in coefficients)
+    return upper / lower
+
+
 def _ndtri(p: Any) -> Any:
-    two = scalar_of(2, dtype_of(p))
-    value = lax.erf_inv_p(lax.sub_p(lax.mul_p(two, p), _one(p)))
-    return lax.mul_p(scalar_of(math.sqrt(2), dtype_of(p)), value)
+    dtype = dtype_of(p)
+    p = cast(p, np.dtype(np.float32)) if dtype.itemsize < 4 else p
+    q = p - 0.5
+    central = abs(q) <= 0.425
+    middle = choose(central, q, 0)
+    near = middle * _fraction(_MIDDLE, 0.180625 - middle * middle)
+    r = lax.sqrt(-lax.log(choose(central, 0.25, lax.min(p, 1 - p))))
+    far = choose(r <= 5, _fraction(_OUTER, r - 1.6), _fraction(_END, choose(r < np.inf, r, 5) - 5))
+    far = choose(r < np.inf, far, r)  # also NaN, of what is no probability
+    return cast(choose(central, near, choose(q < 0, -far, far)), dtype)
 
 
 def _log_ndtr(x: Any) -> Any:
@@ -130,7 +169,8 @@ def _gammasgn(x: Any) -> Any:
     down = lax.floor_p(x)
     odd = lax.ne_p(lax.rem_p(lax.abs_p(down), scalar_of(2, dtype_of(x))), _zero(x))
     negative = lax.lt_p(x, _zero(x))
-    sign = choose(negative & odd, scalar_of(-1, dtype_of(x)), _one(x))
+    below = lax.lt_p(lax.div_p(_one(x), x), _zero(x))  # -0.0 too
+    sign = choose(below & (odd | lax.eq_p(x, _zero(x))), scalar_of(-1, dtype_of(x)), _one(x))
     pole = negative & lax.eq_p(x, down)
     return choose(pole | isnan(x), np.nan, sign)
 
@@ -139,9 +179,24 @@ def _gamma(x: Any) -> Any:
     return lax.mul_p(_gammasgn(x), lax.exp_p(lax.lgamma_p(x)))
 
 
+def _loggamma(x: Any) -> Any:
+    return choose(x < 0, np.nan, lax.lgamma_p(x))
+
+
+def _rise(z: Any, m: Any) -> Any:
+    """log|gamma(z + m) / gamma(z)|, by Stirling's series where z is so large that the difference would cancel."""
+    bound = 10.0 if dtype_of(z).itemsize <= 4 else 100.0
+    large = (z >= bound) & (z + m >= bound)
+    x, step = choose(large, z, bound), choose(large, m, 0)
+    y = x + step
+    rest = [(1 / 12 - (1 / 360 - 1 / (1260 * t * t)) / (t * t)) / t for t in (x, y)]
+    far = (x - 0.5) * lax.log1p(step / x) + step * (lax.log(y) - 1) + rest[1] - rest[0]
+    return choose(large, far, lax.lgamma_p(z + m) - lax.lgamma_p(z))
+
+
 def _betaln(a: Any, b: Any) -> Any:
     a, b = lax.min_p(a, b), lax.max_p(a, b)
-    return lax.sub_p(lax.add_p(lax.lgamma_p(a), lax.lgamma_p(b)), lax.lgamma_p(lax.add_p(a, b)))
+    return lax.lgamma_p(a) - _rise(b, a)
 
 
 def _beta(a: Any, b: Any) -> Any:
@@ -168,6 +223,7 @@ erfinv = _unary("erfinv", lax.erf_inv_p, "The inverse of the error function.", "
 expit = _unary("expit", lax.logistic_p, "The logistic function 1 / (1 + exp(-x)).", "0.0", "0.5", "bifc")
 logit = _unary("logit", _logit, "The inverse of the logistic function, log(p / (1 - p)).", "0.5", "0.0", "bifc")
 gammaln = _unary("gammaln", lax.lgamma_p, "The logarithm of the magnitude of the gamma function.", "5.0", "3.1781")
+loggamma = _unary("loggamma", _loggamma, "The logarithm of the gamma function, NaN below 0.", "5.0", "3.1781")
 gamma = _unary("gamma", _gamma, "The gamma function.", "4.5", "11.6317")
 gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.", "-0.5", "-1.0")
 digamma = _unary("digamma", lax.digamma_p, "The derivative of the logarithm of the gamma function.", "1.0", "-0.5772")
@@ -190,14 +246,29 @@ gammainc = _binary("gammainc", lax.igamma_p, "The regularised lower incomplete g
                    "1.0, 1.0", "0.6321", names="a x")
 gammaincc = _binary("gammaincc", lax.igammac_p, "The regularised upper incomplete gamma function.",
                     "1.0, 1.0", "0.3679", names="a x")
-zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449", names="x q")
+_zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449", names="x q")
 boxcox = _binary("boxcox", _boxcox, "The Box-Cox transformation (x**lmbda - 1) / lmbda.", "2.0, 2.0", "1.5",
-                 names="x lmbda")
+                 classes="bifc", names="x lmbda")
 boxcox1p = _binary("boxcox1p", _boxcox1p, "The Box-Cox transformation of 1 + x.", "1.0, 2.0", "1.5",
-                   names="x lmbda")
+                   classes="bifc", names="x lmbda")
 # fmt: on
 
-loggamma = gammaln
+
+def zeta(x: Any, q: Any = None) -> Any:
+    """The Hurwitz zeta function, the sum of (k + q)**-x over k >= 0; Riemann's where `q` is not given.
+
+    Args:
+      x, q: arrays or scalars that broadcast to one shape.
+
+    Returns:
+      The value for each element, in the broadcast shape.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> round(special.zeta(2.0).item(), 4)
+      1.6449
+    """
+    return _zeta(x, 1 if q is None else q)
 
 
 @eager_program
@@ -217,7 +288,13 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
       0.6875
     """
     a, b, x = promote_inexact("betainc", *(operand(v, "betainc") for v in (a, b, x)))
-    return lax.betainc(*broadcast_operands("betainc", a, b, x))
+    a, b, x = broadcast_operands("betainc", a, b, x)
+    # In the limit all weight is at 1, or at 0.
+    at_one, at_zero = (b == 0) | (a == np.inf), (a == 0) | (b == np.inf)
+    inside = ~(at_one | at_zero) & (x >= 0) & (x <= 1)
+    value = lax.betainc(*(choose(inside, v, 0.5) for v in (a, b, x)))
+    step = cast(choose(at_one, x >= 1, x > 0), value.dtype)
+    return choose(inside, value, choose((at_one & at_zero) | ~((x >= 0) & (x <= 1)), np.nan, step))
 
 
 @eager_program
@@ -267,7 +344,7 @@ def factorial(n: Any, exact: bool = False) -> Any:
 
 
 @eager_program(static_argnames=("repetition", "exact"))
-def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
     """How many ways there are to choose k of N things.
 
     Args:
@@ -293,7 +370,7 @@ def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
     n = n + k - 1 if repetition else n
     inside = (k >= 0) & (n >= k) & (n >= 0)
     n, k = choose(inside, n, 1), choose(inside, k, 0)
-    value = lax.exp(lax.lgamma(n + 1) - lax.lgamma(k + 1) - lax.lgamma(n - k + 1))
+    value = lax.exp(-_betaln(n - k + 1, k + 1) - lax.log1p(n))
     return choose(inside, value, 0)
 
 
@@ -419,8 +496,9 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
 def _shifted(x: Any, axis: Any, name: str) -> Any:
     (x,) = promote_inexact(name, operand(x, name))
     x = as_array(x)
-    largest = _max(x, axis=canonical_axes(axis, x.ndim, name), keepdims=True, initial=-np.inf)
-    return x - lax.stop_gradient(choose(lax.is_finite(largest), largest, 0))
+    real = lax.real(x) if x.dtype.kind == "c" else x
+    largest = _max(real, axis=canonical_axes(axis, x.ndim, name), keepdims=True, initial=-np.inf)
+    return x - lax.stop_gradient(cast(choose(lax.is_finite(largest), largest, 0), x.dtype))
 
 
 @eager_program
@@ -442,4 +520,4 @@ def poch(z: Any, m: Any) -> Any:
     if dtypes.issubdtype(z.dtype, np.complexfloating):
         raise DTypeError("poch", expected="real operands", got=str(z.dtype), mend="take the real part")
     sign = _gammasgn(z + m) * _gammasgn(z)
-    return choose(m == 0, 1, sign * lax.exp(lax.lgamma(z + m) - lax.lgamma(z)))
+    return choose(m == 0, 1, sign * lax.exp(_rise(z, m)))
