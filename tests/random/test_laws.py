@@ -31,6 +31,7 @@ def test_the_primitives_of_keys_are_complete():
     assert random.key(0).shape == ()
 
 
+@pytest.mark.one_is_quick(group=lambda case: case.primitive.name)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_the_laws_of_threefry(case):
     laws.check_roles(case)

@@ -35,6 +35,7 @@ def case(name):
     return Case(registry[name], (words, np.uint32(high), np.asarray(low), *params), {"dtype": KEY.dtype}, name=name)
 
 
+@pytest.mark.one_is_quick(group=lambda name: "a loop")
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_pieces_make_the_whole(name):
     laws.check_result(case(name))
@@ -54,6 +55,7 @@ def test_bits_at_positions_are_those_of_the_whole():
             np.testing.assert_array_equal(part, whole[1:3, 2:])
 
 
+@pytest.mark.one_is_quick(group=lambda impl: "a kind")
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 def test_examples_draw_as_if_alone(impl):
     keys = random.split(random.key(1, impl=impl), 3)

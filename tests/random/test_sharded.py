@@ -33,6 +33,7 @@ def specs(axes):
     return [P("x"), P(None, "x"), *([P("x", "y"), P(("y", "x"))] if len(axes) == 2 else [])]
 
 
+@pytest.mark.one_is_quick(group=lambda name: name in LOCAL)
 @pytest.mark.parametrize("name", [*LOCAL, *LOOPING])
 def test_a_value_is_the_same_on_every_mesh(name):
     draw = {**LOCAL, **LOOPING}[name]

@@ -173,19 +173,23 @@ def assert_same(got, want):
 
 @pytest.mark.parametrize("n", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4)), 8])
 def test_shard_map_is_vmap(n):
-    mesh = phalanx.make_mesh((n,), ("x",))
-    want = by_vmap(n)
-    assert_same(by_shard_map(n, mesh, "x"), want)
-    if n in (2, 8):
-        assert_same(by_shard_map(n, mesh, "x", check_vma=False), want)
+    assert_same(by_shard_map(n, phalanx.make_mesh((n,), ("x",)), "x"), by_vmap(n))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 8])
+def test_shard_map_that_tracks_nothing_is_vmap(n):
+    assert_same(by_shard_map(n, phalanx.make_mesh((n,), ("x",)), "x", check_vma=False), by_vmap(n))
+
+
+@pytest.mark.slow
 def test_two_axes_are_one_whose_last_part_runs_fastest():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     want = by_vmap(8)
     assert_same(by_shard_map(8, mesh, ("x", "y"), but=["groups"]), want)
 
 
+@pytest.mark.slow
 def test_pmap_and_soft_pmap_are_vmap():
     want = by_vmap(8)
     for over_rows in (phalanx.pmap, phalanx.soft_pmap):
@@ -193,6 +197,7 @@ def test_pmap_and_soft_pmap_are_vmap():
         assert_same(all_of(run, W, X), want)
 
 
+@pytest.mark.slow
 def test_xmap_is_vmap():
     run = lambda f, w, x: xmap(
         lambda w, v: f(w, v, "x"), in_axes=({}, {0: "x"}), out_axes={0: "x"}, axis_resources={"x": "devices"}

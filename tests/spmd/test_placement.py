@@ -139,6 +139,7 @@ def test_any_sharding_reaches_any_other(mesh):
         assert is_placed(placed[i], x, source)
 
 
+@pytest.mark.slow
 def test_the_compiled_exchange_reaches_any_sharding_of_the_same_devices(mesh):
     """On CPU devices the host's road comes first, so the compiled one is taken by name."""
     x = values(16, 8)

@@ -157,6 +157,7 @@ def test_what_cuts_unevenly_has_no_route(mesh):
 # --- inside programs ---
 
 
+@pytest.mark.one_is_quick(group=lambda kind: "a kind of axis")
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
 def test_programs_move_what_they_know_without_replicas(kind):
     """From an argument to a constraint or a result, elementwise operations between them included."""
