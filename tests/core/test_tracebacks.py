@@ -13,6 +13,7 @@ from phalanx.core.config import traceback_filtering
 from phalanx.engine.frames import PACKAGE, UnfilteredTraceback
 from phalanx.experimental.maps import xmap
 from phalanx.experimental.shard_map import shard_map
+from phalanx.interpreters import pxla
 from phalanx.interpreters.sharded_jit import sharded_jit
 
 X, Y = jnp.ones(2), jnp.ones(3)
@@ -73,6 +74,7 @@ CALLS = {
     "xmap": (lambda: xmap(wrong, {0: "i"}, {0: "i"}, axis_resources={"i": ("x", "x")}), []),
     "shard_map": (lambda: shard_map(wrong, None, phalanx.P(), None), []),
     "sharded_jit": (lambda: sharded_jit(wrong, phalanx.P(3), phalanx.P(2))(X), []),
+    "an older sharding": (lambda: pxla.ShardingSpec([pxla.Chunked([4])], [pxla.ShardedAxis(1)]), []),
     "testing": (lambda: phalanx.testing.collectives(wrong, X), ["wrong"]),
     "an option": (lambda: phalanx.config.update("unknown", 1), []),
     "trees": (lambda: phalanx.tree.map(lambda a, b: a, [1, 2], [1]), []),

@@ -377,6 +377,15 @@ def test_spmd_axis_name_splits_the_mapped_dimension(over):
     got, doubled = phalanx.jit(phalanx.vmap(f, in_axes=(0, None), spmd_axis_name="x"))(B, A[:4])
     np.testing.assert_allclose(got, B.reshape(4, 2, 4, 4).sum(1) * A[:4], rtol=1e-5)
     assert got.sharding.spec == P("x") and doubled.sharding.spec == P("x", "y")
+    # Also an axis that the partitioner keeps takes it, from values that lie whole.
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    part = phalanx.shard_map(
+        lambda a: a * lax.psum(a.sum(), "y"), mesh=mesh, in_specs=P("y"), out_specs=P("y"), axis_names={"y"}
+    )
+    for step in (part, lambda a: phalanx.grad(lambda a: part(a).sum())(a)):
+        split = phalanx.jit(phalanx.vmap(phalanx.jit(step), spmd_axis_name="x"))(B[..., 0])
+        assert split.sharding.spec == P("x", "y")
+        np.testing.assert_allclose(split, phalanx.vmap(step)(B[..., 0]), rtol=1e-5)
     message = error(ShardingError, phalanx.vmap(f, in_axes=(0, None), spmd_axis_name="y"), B, A[:4])
     assert message == (
         "vmap(..., spmd_axis_name=('y',)) of a shard_map: expected mesh axes that its specs do not name, got "

@@ -131,7 +131,7 @@ def test_specs_that_do_not_fit_are_shown_as_written_with_their_path(mesh):
     )
 
 
-def test_specs_that_differ_in_trailing_nones_place_alike(mesh):
+def test_specs_that_differ_in_trailing_nones_place_alike(mesh, caplog):
     short, long = placed(mesh, "x"), placed(mesh, "x", None)
     assert short.sharding.is_equivalent_to(long.sharding, 2)
     f = phalanx.jit(lambda a, b: a + b, in_shardings=NamedSharding(mesh, P("x", None)))
@@ -141,6 +141,12 @@ def test_specs_that_differ_in_trailing_nones_place_alike(mesh):
     pointers = [s.data.unsafe_buffer_pointer() for s in long.addressable_shards]
     out = g(long)
     assert [s.data.unsafe_buffer_pointer() for s in out.addressable_shards] == pointers  # Nothing moved on the way.
+    h = phalanx.jit(double)
+    again = placed(mesh, "x", None)
+    with phalanx.log_compiles(), caplog.at_level("WARNING"):
+        for x in (short, again, short, again):
+            np.testing.assert_array_equal(h(x), double(X))
+    assert caplog.text.count("Compiling double") == 1
 
 
 def test_an_entry_of_several_axes_goes_from_major_to_minor(mesh):

@@ -427,7 +427,7 @@ def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
     return [
         (i, ArrayType(t.aval, s, True))
         for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True))
-        if t.sharding is not s
+        if t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical)
     ]
 
 

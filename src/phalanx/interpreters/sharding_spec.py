@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.engine.frames import boundaries
 from phalanx.engine.runtime import HloSharding, OpSharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import Mesh
@@ -30,6 +31,7 @@ class NoSharding:
     """A dimension that is whole on every device."""
 
 
+@boundaries
 @dataclass(frozen=True)
 class Chunked:
     """A dimension in equal slices.
@@ -44,6 +46,7 @@ class Chunked:
         object.__setattr__(self, "chunks", tuple(self.chunks))
 
 
+@boundaries
 @dataclass(frozen=True)
 class Unstacked:
     """A dimension of which each device holds one element, without that dimension.
@@ -55,6 +58,7 @@ class Unstacked:
     size: int
 
 
+@boundaries
 @dataclass(frozen=True)
 class ShardedAxis:
     """An axis of the box of devices that cuts the array.
@@ -66,6 +70,7 @@ class ShardedAxis:
     axis: int
 
 
+@boundaries
 @dataclass(frozen=True)
 class Replicated:
     """An axis of the box of devices along which all hold the same.
@@ -77,6 +82,7 @@ class Replicated:
     replicas: int
 
 
+@boundaries
 @dataclass(frozen=True)
 class ShardingSpec:
     """How an array is cut, and how the parts lie on a box of devices.

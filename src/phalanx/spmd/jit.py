@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from phalanx.core import dispatch, placement
-from phalanx.core.array import Array, without_values
+from phalanx.core.array import Array, ArrayType, without_values
 from phalanx.core.config import disable_jit, state
 from phalanx.core.dispatch import brought, concrete_type, explain_failure, leaf_type
 from phalanx.core.errors import ArgumentTypeError
@@ -235,9 +235,12 @@ class Jit:
 
     def _prepare(self, call: Any, types: tuple) -> _Entry:
         traced = self._traced(call)
-        lowered = traced.lower_for(types)
-        compiled = lowered.compile()
-        return _Entry(compiled.program, dispatch.moves(types, lowered.program), traced.out_tree)
+        # One program for all spellings of a placement.
+        placed = tuple([ArrayType(t.aval, t.sharding and t.sharding.canonical, t.committed) for t in types])
+        program = traced.compiled.get(placed)
+        if program is None:
+            program = traced.compiled[placed] = traced.lower_for(types).compile().program
+        return _Entry(program, dispatch.moves(types, program.lowered), traced.out_tree)
 
     def _traced(self, call: Any) -> Traced:
         avals = call.avals(self._name)

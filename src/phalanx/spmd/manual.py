@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import dispatch
 from phalanx.core import effects as fx
-from phalanx.core.aval import ShapedArray
+from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
@@ -32,9 +32,10 @@ from phalanx.engine.mlir import ir, sdy
 from phalanx.lax.arithmetic import div
 from phalanx.lax.bodies import groups_of
 from phalanx.lax.collectives import psum
+from phalanx.lax.constraint import sharding_constraint_p
 from phalanx.lax.replicas import Manual
 from phalanx.lax.shape import reshape_p
-from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, sdy_sharding
+from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec, sdy_sharding
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
@@ -293,7 +294,8 @@ class ShardMap(DivisibleCall, name="shard_map"):
         )
         for spec in (*ins, *outs):
             _check_split(spec, split)
-        return bind(derived, moved, ins, outs, view), front_dims(out_mapped)
+        moved = _pinned(moved, mapped, axis, view)
+        return _pinned(bind(derived, moved, ins, outs, view), out_mapped, axis, view), front_dims(out_mapped)
 
 
 shard_map_p = ShardMap()
@@ -402,11 +404,26 @@ def _sharing_out(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: Sequ
 
 def _split_by(axis: Axis, view: View, is_used: bool) -> tuple:
     """The manual axes that take a mapped dimension; none where collectives want all its members on each device."""
-    names = axis.spmd_name
-    if names is None or is_used:
-        return ()
-    names = names if isinstance(names, tuple | list) else (names,)
-    return tuple(name for name in names if name in view.manual)
+    return () if is_used else tuple(name for name in _spmd_names(axis) if name in view.manual)
+
+
+def _spmd_names(axis: Axis) -> tuple:
+    names = axis.spmd_name or ()
+    return tuple(names) if isinstance(names, tuple | list) else (names,)
+
+
+def _pinned(values: Sequence[Any], mapped: Sequence[bool], axis: Axis, view: View) -> list:
+    """Values whose leading dimension, where it is mapped, lies over the axes of the partitioner that are to take it."""
+    kept = view.mesh.auto_axes
+    names = tuple(name for name in _spmd_names(axis) if name in kept and name not in view.manual)
+    if not names or axis.size % view.parts(names):
+        return list(values)
+
+    def pin(x: Any) -> Any:
+        open_dims = [UNCONSTRAINED] * (aval_of(x).ndim - 1)
+        return sharding_constraint_p(x, sharding=NamedSharding(view.mesh, PartitionSpec(names, *open_dims)))
+
+    return [pin(x) if m else x for x, m in zip(values, mapped, strict=True)]
 
 
 def _check_split(spec: PartitionSpec, split: tuple) -> None:

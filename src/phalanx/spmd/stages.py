@@ -77,6 +77,7 @@ class Traced:
         self._shardings = [_argument_sharding(x) for x in call.leaves]
         self.is_open = any(isinstance(c, Tracer) for c in program.consts)
         self.options = self._make_options()
+        self.compiled: dict[tuple, dispatch.CompiledProgram] = {}  # what `jit` runs, by the placements of arguments
 
     def _make_options(self) -> Options:
         args, kwargs = self._call.dynamic()
