@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from phalanx import experimental as experimental
     from phalanx import export as export
     from phalanx import extend as extend
+    from phalanx import ffi as ffi
     from phalanx import flatten_util as flatten_util
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
@@ -154,6 +155,7 @@ _MODULES = {
             "experimental",
             "export",
             "extend",
+            "ffi",
             "flatten_util",
             "engine",
             "interpreters",

@@ -8,13 +8,18 @@ import takes longer than a small program.
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from typing import Any
 
+import jaxlib
 from jaxlib import _jax
 
 from phalanx.engine import client
 from phalanx.engine.errors import PhalanxError
+
+HEADERS: str = os.path.join(os.path.dirname(jaxlib.__file__), "include")
+"""The folder of the headers that users' kernels are compiled with."""
 
 _MODULES = {
     "cpu": ("jaxlib.lapack",),
@@ -63,6 +68,28 @@ def known_targets(platform: str) -> list[str]:
     """List the kernels that `require` can offer on a platform."""
     with _table.lock:
         return sorted(_kernels(platform))
+
+
+def register(target: str, function: Any, platform: str, api_version: int = 1) -> None:
+    """Tell XLA of a user's kernel.
+
+    Args:
+      target: the name by which programs call it.
+      function: a capsule with the address of an XLA FFI handler, or a dict of them by the stage of the call.
+      platform: "cpu" or "cuda".
+      api_version: 1 for typed FFI handlers, 0 for older functions.
+    """
+    with _table.lock:
+        if platform == "cpu":
+            _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
+        else:
+            client.cuda_plugin().register(target, function, api_version)
+        _table.registered.add((platform, target))
+
+
+def register_type(name: str, type_id: Any) -> None:
+    """Tell XLA of a type whose values a user's kernels keep between the stages of a call."""
+    _jax.register_custom_type(name, type_id)
 
 
 def _register(target: str, platform: str) -> None:

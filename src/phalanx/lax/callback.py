@@ -28,13 +28,15 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.explicit import split_dim
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.replicas import by_one_of_each_group
+from phalanx.lax.shape import concatenate, expand_dims, index_in_dim
 from phalanx.lax.tiny import wide
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
-# How a pure callback is batched.
-SEQUENTIAL, EXPAND_DIMS, BROADCAST_ALL, LEGACY = "sequential", "expand_dims", "broadcast_all", "legacy_vectorized"
+# How a foreign function is batched.
+VMAP_METHODS = "sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized"
+SEQUENTIAL, UNROLLED, EXPAND_DIMS, BROADCAST_ALL, LEGACY = VMAP_METHODS
 
 
 class Caller(NamedTuple):
@@ -194,27 +196,60 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 got="None",
                 mend='pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the function takes batches',
             )
-        mapped = [d is not None for d in dims]
-        moved = axis.to_fronts(args, dims)
-        if vmap_method in (None, SEQUENTIAL):
-            # The function sees whole arrays: what lies apart over Explicit axes comes together first.
-            given = [split_dim(x, 0, ()) for x, m in zip(moved, mapped) if m]
 
-            def one(xs: Sequence[Any]) -> list:
-                each = iter(xs)
-                operands = [next(each) if m else x for x, m in zip(moved, mapped)]
-                return call(*operands, function=function, results=results)
+        def called(*operands: Any, is_batch: bool) -> list:
+            given = [a.with_shape((axis.size, *a.shape)) for a in results] if is_batch else results
+            return call(*operands, function=function, results=tuple(given))
 
-            return map_one_by_one(one, given), [0] * len(results)
-        stacked = tuple(a.with_shape((axis.size, *a.shape)) for a in results)
-        if vmap_method == BROADCAST_ALL:
-            moved = [x if m else axis.to_front(x, None) for x, m in zip(moved, mapped)]
-        elif vmap_method == EXPAND_DIMS:
-            moved = [x if m else to_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
-        out = call(*moved, function=function, results=stacked)
+        out = batched_by(vmap_method or SEQUENTIAL, axis, args, dims, called)
         return out, [0] * len(out)
 
     batch = None
+
+
+def batched_by(method: str, axis: Axis, args: Sequence[Any], dims: Sequence[Any], call: Callable) -> list:
+    """The stacked results of a foreign function over a mapped axis, by one of the `VMAP_METHODS`.
+
+    Args:
+      method: which.
+      axis: the mapped axis.
+      args, dims: the operands, and which dimension of each is mapped.
+      call: `call(*operands, is_batch)`: the function on one example, or on all of them.
+    """
+    mapped = [d is not None for d in dims]
+    moved = axis.to_fronts(args, dims)
+    if method in (SEQUENTIAL, UNROLLED):
+        # The function sees whole arrays: what lies apart over Explicit axes comes together first.
+        given = [split_dim(x, 0, ()) for x, m in zip(moved, mapped) if m]
+
+        def one(xs: Sequence[Any]) -> list:
+            each = iter(xs)
+            return call(*(next(each) if m else x for x, m in zip(moved, mapped)), is_batch=False)
+
+        if method == SEQUENTIAL:
+            return map_one_by_one(one, given)
+        examples = [one([index_in_dim(x, i, keepdims=False) for x in given]) for i in range(axis.size)]
+        return [concatenate([expand_dims(x, (0,)) for x in parts], 0) for parts in zip(*examples, strict=True)]
+    if method == BROADCAST_ALL:
+        moved = [x if m else axis.to_front(x, None) for x, m in zip(moved, mapped)]
+    elif method == EXPAND_DIMS:
+        moved = [x if m else to_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
+    return call(*moved, is_batch=True)
+
+
+def check_vmap_method(where: str, method: str | None) -> None:
+    """Refuse an unknown way to batch a foreign function.
+
+    Raises:
+      ArgumentError: it is none of the `VMAP_METHODS`.
+    """
+    if method is not None and method not in VMAP_METHODS:
+        raise ArgumentError(
+            f"{where}, argument vmap_method",
+            expected=f"one of {', '.join(map(repr, (None, *VMAP_METHODS)))}",
+            got=repr(method),
+            mend="choose one of these",
+        )
 
 
 def _told_where(function: Callable, devices: tuple) -> Callable:
@@ -305,7 +340,7 @@ def host_call(
         raise ArgumentTypeError(
             f"{what}, argument callback", expected="a function", got=repr(callback), mend="pass one"
         )
-    avals, out_tree = tree_flatten(tree_map(_result_aval, result_shape_dtypes))
+    avals, out_tree = tree_flatten(tree_map(result_aval, result_shape_dtypes))
     leaves, tree = tree_flatten((args, kwargs))
 
     def flat(*xs: Any) -> list:
@@ -341,7 +376,8 @@ def _caller_on(what: str, sharding: Any) -> Caller:
     )
 
 
-def _result_aval(x: Any) -> ShapedArray:
+def result_aval(x: Any) -> ShapedArray:
+    """The type that an array or a `ShapeDtypeStruct` describes."""
     if hasattr(x, "aval"):
         return x.aval
     if hasattr(x, "shape") and hasattr(x, "dtype"):
@@ -365,8 +401,9 @@ def pure_callback(
       args, kwargs: its arguments.
       sharding: a `SingleDeviceSharding` names the device that makes the call, with whole arrays; the first one if not
         given.
-      vmap_method: under `vmap`, "sequential" calls it for each example, "expand_dims" and "broadcast_all" call it once
-        with a leading dimension on the mapped arguments (of size 1, or repeated, on the others).
+      vmap_method: under `vmap`, "sequential" calls it for each example in a loop, "sequential_unrolled" without one;
+        "expand_dims" and "broadcast_all" call it once with a leading dimension on the mapped arguments (of size 1, or
+        repeated, on the others).
 
     Returns:
       What the function gives. The call may be dropped, repeated or moved by the compiler.
@@ -381,14 +418,7 @@ def pure_callback(
       >>> phalanx.jit(lambda x: phalanx.pure_callback(np.sort, shape, x))(jnp.array([3.0, 1.0, 2.0])).tolist()
       [1.0, 2.0, 3.0]
     """
-    known = (None, SEQUENTIAL, EXPAND_DIMS, BROADCAST_ALL, LEGACY)
-    if vmap_method not in known:
-        raise ArgumentError(
-            "pure_callback, argument vmap_method",
-            expected=f"one of {', '.join(map(repr, known))}",
-            got=repr(vmap_method),
-            mend="choose one of these",
-        )
+    check_vmap_method("pure_callback", vmap_method)
     caller = _caller_on("pure_callback", sharding)
     return host_call("pure_callback", callback, result_shape_dtypes, args, kwargs, None, vmap_method, caller)
 

@@ -30,7 +30,7 @@ class Composite(DerivedCall, name="composite"):
         if jaxpr.effects or len(module.leading):
             return ctx.call(jaxpr, operands, name)  # the operation has no place for order tokens or sizes
         function = module.add_function(("call", jaxpr), name, lambda n: emit_function(module, jaxpr, n))
-        fields = {key: _described(value) for key, value in attributes}
+        fields = {key: described_attribute(value) for key, value in attributes}
         call = ir.Operation.create(
             "stablehlo.composite",
             results=[ctx.type(a) for a in jaxpr.out_avals],
@@ -84,7 +84,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
             trees.append(out_tree)
             return out
 
-        frozen = tuple([(key, _frozen(key, value)) for key, value in sorted(attributes.items())])
+        frozen = frozen_attributes(attributes)
         program = stage(flat, leaf_avals(leaves), name)
         hoisted = program.hoist()
         out = composite_p(*program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen)
@@ -94,25 +94,33 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     return call
 
 
-def _frozen(name: str, value: Any) -> Any:
-    """An attribute as a hashable value: an array as its type and bytes, a dict as pairs."""
+def frozen_attributes(attributes: dict[str, Any], where: str = "composite") -> tuple:
+    """Attributes as hashable pairs: an array as its type and bytes, a dict as pairs.
+
+    Raises:
+      ArgumentTypeError: a value is of a kind that attributes do not have.
+    """
+    return tuple([(key, _frozen(f"{where}, attribute {key}", value)) for key, value in sorted(attributes.items())])
+
+
+def _frozen(where: str, value: Any) -> Any:
     if isinstance(value, bool | int | float | str | np.generic):
         return value
     if isinstance(value, np.ndarray):
         return np.ndarray, str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, dict):
-        return dict, tuple([(key, _frozen(name, item)) for key, item in sorted(value.items())])
+        return dict, tuple([(key, _frozen(where, item)) for key, item in sorted(value.items())])
     if isinstance(value, Sequence):
-        return list, tuple([_frozen(name, item) for item in value])
+        return list, tuple([_frozen(where, item) for item in value])
     raise ArgumentTypeError(
-        f"composite, attribute {name}",
+        where,
         expected="a number, a string, a NumPy array, or a sequence or dict of these",
         got=repr(value),
         mend="pass traced arrays by position",
     )
 
 
-def _described(value: Any) -> ir.Attribute:
+def described_attribute(value: Any) -> ir.Attribute:
     """The MLIR attribute of a frozen value."""
     if not isinstance(value, tuple):
         return attribute(value)
@@ -121,5 +129,5 @@ def _described(value: Any) -> ir.Attribute:
         dtype, shape, data = rest
         return attribute(np.frombuffer(data, dtype).reshape(shape))
     if kind is dict:
-        return ir.DictAttr.get({key: _described(item) for key, item in rest[0]})
-    return ir.ArrayAttr.get([_described(item) for item in rest[0]])
+        return ir.DictAttr.get({key: described_attribute(item) for key, item in rest[0]})
+    return ir.ArrayAttr.get([described_attribute(item) for item in rest[0]])
