@@ -89,12 +89,12 @@ if TYPE_CHECKING:
     from phalanx.engine.client import process_indices as process_indices
     from phalanx.environment import print_environment_info as print_environment_info
     from phalanx.lax.callback import pure_callback as pure_callback
+    from phalanx.lax.explicit_axes import reshard as reshard
+    from phalanx.lax.explicit_axes import typeof as typeof
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
     from phalanx.sharding import make_mesh as make_mesh
-    from phalanx.sharding import reshard as reshard
     from phalanx.sharding import set_mesh as set_mesh
-    from phalanx.sharding.explicit import typeof as typeof
     from phalanx.spmd import clear_caches as clear_caches
     from phalanx.spmd import copy_to_host_async as copy_to_host_async
     from phalanx.spmd import device_get as device_get
@@ -205,8 +205,8 @@ _NAMES = {
         ),
         "environment": "print_environment_info",
         "lax.callback": "pure_callback",
-        "sharding": "NamedSharding P make_mesh reshard set_mesh",
-        "sharding.explicit": "typeof",
+        "lax.explicit_axes": "reshard typeof",
+        "sharding": "NamedSharding P make_mesh set_mesh",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
             "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentTypeError, ShapeError, TreeError, check_function
@@ -22,7 +24,7 @@ from phalanx.core.tangent import Zero, add_tangents, instantiate
 from phalanx.core.trace import Tracer, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
-from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
+from phalanx.transforms.batching import Axis, batch_program, mapped_function
 from phalanx.transforms.calls import ProgramCall
 from phalanx.transforms.custom import CustomVJPPrimal as CustomVJPPrimal
 from phalanx.transforms.custom import SymbolicZero as SymbolicZero
@@ -133,7 +135,7 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list]:
     leaves, tree = tree_flatten(example_args)
     function = FlatFunction(fun, tree)
     program = stage(function, [aval_of(x) for x in leaves], function_name(fun))
-    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, dtypes.inexact) for c in program.consts]
+    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, np.inexact) for c in program.consts]
     consts = chosen(program.consts, hoistable)
 
     def converted(*args: Any) -> Any:
@@ -189,8 +191,7 @@ class LinearCall(ProgramCall, name="linear_call"):
 
         def mapped_back(residuals: Sequence[Any], cts: Sequence[Any]) -> list:
             one = lambda *xs: back(xs[:n], xs[n:])
-            ins = [*front_dims(mapped), *[0] * len(cts)]
-            return list(map(axis.to_front, *vmap_flat(one, [*residuals[k:], *cts], ins, axis, self.name)))
+            return mapped_function(one, [*mapped, *[True] * len(cts)], axis, self.name)(*residuals[k:], *cts)
 
         given = [*program.consts, *axis.to_fronts(args[:n], dims[:n]), *linear]
         out = self(*given, fun=program.hoist(), back=mapped_back, num_residuals=k + n)

@@ -171,7 +171,7 @@ def test_categories_equal_numpys_where_numpy_has_them():
             assert dtypes.issubdtype(d, other) == (d == other)
     assert dtypes.issubdtype(dtypes.bfloat16, np.floating)
     assert dtypes.issubdtype("float8_e4m3fn", np.inexact)
-    assert dtypes.issubdtype(dtypes.uint4, np.unsignedinteger)
+    assert dtypes.issubdtype("uint4", np.unsignedinteger)
     assert dtypes.issubdtype(np.floating, np.inexact) and not dtypes.issubdtype(np.inexact, np.floating)
     assert dtypes.issubdtype(np.float32, np.float32) and not dtypes.issubdtype(np.float32, np.float64)
 
@@ -198,7 +198,7 @@ def test_questions_about_one_dtype():
     assert dtypes.to_tangent_dtype(np.dtype(dtypes.bfloat16)) == dtypes.bfloat16
     assert dtypes.to_real_dtype(np.dtype("complex64")) == np.float32
     assert float(dtypes.finfo(dtypes.bfloat16).max) > 3e38
-    assert dtypes.iinfo(dtypes.int4).max == 7
+    assert dtypes.iinfo("int4").max == 7
     assert [dtypes.itemsize_bits(d) for d in ("uint2", "float8_e5m2", "complex128")] == [2, 8, 128]
     with pytest.raises(DTypeError):
         dtypes.scalar_type_of(dtypes.KeyDtype(Generator))

@@ -13,6 +13,7 @@ from tests.meshes import auto_mesh
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
+from phalanx.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from phalanx.sharding import (
     AbstractMesh,
     AxisType,
@@ -26,7 +27,6 @@ from phalanx.sharding import (
     use_abstract_mesh,
     use_mesh,
 )
-from phalanx.sharding.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 
 
 class FakeClient:

@@ -21,10 +21,10 @@ from phalanx.core.errors import (
     TreeError,
     UnboundAxisError,
 )
-from phalanx.core.jaxpr import are_alike
 from phalanx.core.lowering import lower_program
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
+from phalanx.spmd.likeness import are_alike
 
 A = np.arange(32, dtype="float32").reshape(8, 4)
 RING = [(i, (i + 1) % 4) for i in range(4)]

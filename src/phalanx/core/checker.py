@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.core.effects import no_effects
 from phalanx.core.errors import PhalanxError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, subprograms
-from phalanx.core.primitive import Primitive, result_of
+from phalanx.core.primitive import Primitive, results_of
 
 
 class ProgramError(PhalanxError, TypeError):
@@ -61,8 +61,7 @@ def _check(program: Jaxpr) -> None:
 
 def _check_results(program: Jaxpr, eqn: Eqn, avals: tuple[Any, ...], where: str) -> None:
     """Compare the types of an equation's results with those that its primitive's rule gives."""
-    results = result_of(eqn.primitive, avals, eqn.params)
-    results = results if eqn.primitive.multiple else [results]
+    results = results_of(eqn.primitive, avals, eqn.params)
     if len(results) != len(eqn.outvars):
         raise _wrong(program, where, f"{len(results)} results", str(len(eqn.outvars)))
     for v, aval in zip(eqn.outvars, results, strict=True):

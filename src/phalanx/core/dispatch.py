@@ -28,6 +28,7 @@ from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
 from phalanx.core.lowering import Inspection, lower_program, physical_aval
 from phalanx.core.memories import far_kind, near, result_memories
+from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
@@ -518,23 +519,6 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     return list(map(Array, out, call.out_types)) if primitive.multiple else Array(out[0], call.out_types[0])
 
 
-_scalar_arrays: dict[tuple, Array] = {}
-_MAX_SCALARS = 4096
-
-
-def scalar_array(x: Any) -> Any:
-    """A scalar as the array that the same scalar became before; anything else as it is."""
-    if type(x) not in placement.HOST_SCALARS and not isinstance(x, np.generic):
-        return x
-    key = (type(x), x or repr(x), state.context)  # 0.0 equals -0.0; their texts differ
-    found = _scalar_arrays.get(key)
-    if found is None:
-        if len(_scalar_arrays) >= _MAX_SCALARS:
-            _scalar_arrays.clear()
-        found = _scalar_arrays[key] = placement.put(x)
-    return found
-
-
 def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     """Every run that is not a plain hit."""
     if primitive.run is not None:
@@ -557,12 +541,7 @@ def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
 
 def prepare_operation(primitive: Primitive, types: Sequence[ArrayType], params: dict) -> Call:
     """Compile one operation for arguments of these types."""
-
-    def apply(*xs: Any) -> list:
-        out = primitive(*xs, **params)
-        return out if primitive.multiple else [out]
-
-    program = stage(apply, [t.aval for t in types], primitive.name)
+    program = stage(functools.partial(primitive.listed, **params), [t.aval for t in types], primitive.name)
     return prepare(program, types, primitive.name)
 
 
@@ -598,30 +577,6 @@ def check_values(name: str, out: Sequence[Array]) -> None:
 
 
 # --- whole functions ---
-
-
-class Shortcuts(dict):
-    """The direct calls of a function of arrays that gives an array, by the types of the arrays and the context.
-
-    Looking one up compiles it where it is missing, with no `KeyError` that would show in the user's errors. It is None
-    where calling the function is more than one execution with one result.
-
-    Args:
-      fun: the function.
-      name: what it is called in messages and profiles.
-    """
-
-    def __init__(self, fun: Callable, name: str):
-        self.fun, self.name = fun, name
-
-    def __missing__(self, key: tuple) -> Call | None:
-        *types, context = key
-        call = None
-        if not context.disable_jit:
-            program = stage(lambda *xs: [self.fun(*xs)], [t.aval for t in types], self.name)
-            call = prepare(program, types, self.name)
-        self[key] = call = call if call is not None and call.is_direct else None
-        return call
 
 
 def eager_program(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
@@ -705,32 +660,48 @@ class _EagerFunction:
         except TypeError:  # a static value that cannot be part of a key
             return self.fun(*args, **kwargs)
         if entry is None:
-            entry = self.calls[key] = _prepare_function(
-                self.fun, args, kwargs, self.static_positions, self.static_names, leaves, tree, types
-            )
-        call, out_tree, _ = entry
+            entry = self.calls[key] = self._prepare(args, kwargs, leaves, tree, types)
+        call, out_tree, which = entry
         if shortcut is not None and call.is_direct and out_tree is None:
-            which = tuple([i for i, x in enumerate(args) if type(x) is Array])
-            if len(which) == len(call.compiled.lowered.in_shardings):
-                self.shortcuts[shortcut] = call, which
-        return _finish_function(self.fun, entry, leaves)
+            positions = tuple([i for i, x in enumerate(args) if type(x) is Array])
+            if len(positions) == len(call.compiled.lowered.in_shardings):
+                self.shortcuts[shortcut] = call, positions
+        arrays = leaves if which is None else [leaves[i] for i in which]
+        if call.is_direct and out_tree is None:
+            try:
+                out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
+            except Exception as error:
+                explain_failure(error, arrays)
+                raise
+            return Array(out[0], call.out_types[0])
+        out = call(arrays)
+        if state.context.debug_nans or state.context.debug_infs:
+            check_values(self.fun.__name__, out)
+        return out[0] if out_tree is None else tree_unflatten(out_tree, out)
 
+    def _prepare(self, args: tuple, kwargs: dict, leaves: list, tree: Any, types: tuple) -> tuple[Call, Any, Any]:
+        """The call for leaves of these types, the tree of its result, and which leaves it takes.
 
-def _finish_function(fun: Callable, entry: tuple, leaves: list) -> Any:
-    """Run the compiled form of a function and put its results together."""
-    call, out_tree, which = entry
-    arrays = leaves if which is None else [leaves[i] for i in which]
-    if call.is_direct and out_tree is None:
-        try:
-            out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
-        except Exception as error:
-            explain_failure(error, arrays)
-            raise
-        return Array(out[0], call.out_types[0])
-    out = call(arrays)
-    if state.context.debug_nans or state.context.debug_infs:
-        check_values(fun.__name__, out)
-    return out[0] if out_tree is None else tree_unflatten(out_tree, out)
+        The tree is None for a single array, the numbers are None for all leaves.
+        """
+        which = [i for i, t in enumerate(types) if type(t) is ArrayType]
+        found: list = []
+
+        def flat(*tracers: Any) -> list:
+            values = list(leaves)
+            for i, tracer in zip(which, tracers, strict=True):
+                values[i] = tracer
+            dynamic = iter(tree_unflatten(tree, values))
+            call_args = [x if i in self.static_positions else next(dynamic) for i, x in enumerate(args)]
+            call_kwargs = {name: x if name in self.static_names else next(dynamic) for name, x in kwargs.items()}
+            out, out_tree = tree_flatten(self.fun(*call_args, **call_kwargs))
+            found.append(out_tree)
+            return out
+
+        array_types, name = [types[i] for i in which], self.fun.__name__
+        program = stage(flat, [t.aval for t in array_types], name)
+        call = prepare(program, array_types, name)
+        return call, None if found[0] == _leaf_tree else found[0], None if len(which) == len(leaves) else which
 
 
 _function_caches: list[dict] = []
@@ -758,39 +729,6 @@ def _leaf_type(x: Any) -> Any:
     if type(x) in (int, float, complex, bool) or isinstance(x, np.ndarray | np.generic) or hasattr(x, "aval"):
         return concrete_type(x)
     return Static(x)
-
-
-def _prepare_function(
-    fun: Callable,
-    args: tuple,
-    kwargs: dict,
-    static_positions: frozenset,
-    static_names: frozenset,
-    leaves: list,
-    tree: Any,
-    types: tuple,
-) -> tuple:
-    which = [i for i, t in enumerate(types) if type(t) is ArrayType]
-    found: list = []
-
-    def flat(*tracers: Any) -> list:
-        values = list(leaves)
-        for i, tracer in zip(which, tracers, strict=True):
-            values[i] = tracer
-        dynamic = iter(tree_unflatten(tree, values))
-        call_args = [x if i in static_positions else next(dynamic) for i, x in enumerate(args)]
-        call_kwargs = {name: x if name in static_names else next(dynamic) for name, x in kwargs.items()}
-        out, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
-        found.append(out_tree)
-        return out
-
-    array_types = [types[i] for i in which]
-    name = fun.__name__
-    program = stage(flat, [t.aval for t in array_types], name)
-    out_tree = found[0]
-    single = len(program.outvars) == 1 and out_tree == _leaf_tree
-    call = prepare(program, array_types, name)
-    return call, None if single else out_tree, None if len(which) == len(leaves) else which
 
 
 _leaf_tree = tree_flatten(0)[1]

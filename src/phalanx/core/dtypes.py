@@ -20,24 +20,10 @@ from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionErro
 from phalanx.core.source import user_level
 
 bfloat16: Final = ml_dtypes.bfloat16
-float4_e2m1fn: Final = ml_dtypes.float4_e2m1fn
-float8_e3m4: Final = ml_dtypes.float8_e3m4
-float8_e4m3: Final = ml_dtypes.float8_e4m3
-float8_e4m3b11fnuz: Final = ml_dtypes.float8_e4m3b11fnuz
-float8_e4m3fn: Final = ml_dtypes.float8_e4m3fn
-float8_e4m3fnuz: Final = ml_dtypes.float8_e4m3fnuz
-float8_e5m2: Final = ml_dtypes.float8_e5m2
-float8_e5m2fnuz: Final = ml_dtypes.float8_e5m2fnuz
-float8_e8m0fnu: Final = ml_dtypes.float8_e8m0fnu
-int2: Final = ml_dtypes.int2
-int4: Final = ml_dtypes.int4
-uint2: Final = ml_dtypes.uint2
-uint4: Final = ml_dtypes.uint4
 
 float0: Final = np.dtype([("float0", np.void, 0)])
 """The tangent type of integers and booleans: it holds nothing."""
 
-inexact: Final = np.inexact
 finfo: Final = ml_dtypes.finfo
 iinfo: Final = ml_dtypes.iinfo
 
@@ -91,8 +77,8 @@ class KeyDtype:
 
 
 _BOOL: Final = (np.dtype(np.bool_),)
-_SMALL_SIGNED: Final = tuple(map(np.dtype, (int2, int4)))
-_SMALL_UNSIGNED: Final = tuple(map(np.dtype, (uint2, uint4)))
+_SMALL_SIGNED: Final = tuple(map(np.dtype, (ml_dtypes.int2, ml_dtypes.int4)))
+_SMALL_UNSIGNED: Final = tuple(map(np.dtype, (ml_dtypes.uint2, ml_dtypes.uint4)))
 _SIGNED: Final = tuple(map(np.dtype, (np.int8, np.int16, np.int32, np.int64)))
 _UNSIGNED: Final = tuple(map(np.dtype, (np.uint8, np.uint16, np.uint32, np.uint64)))
 _SMALL_FLOATS: Final = tuple(
@@ -545,7 +531,7 @@ def short_name(dtype: Any) -> str:
     """Return the name of a dtype as programs print it.
 
     Examples:
-      >>> [short_name(np.dtype(d)) for d in ("float32", bfloat16, "uint8", "bool", float8_e5m2)]
+      >>> [short_name(np.dtype(d)) for d in ("float32", bfloat16, "uint8", "bool", ml_dtypes.float8_e5m2)]
       ['f32', 'bf16', 'u8', 'bool', 'f8_e5m2']
     """
     if dtype == float0:

@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import TraceError
-from phalanx.engine.mlir import hlo, i64, ir
+from phalanx.engine.mlir import hlo, ir
 from phalanx.symbolic import Dim, Factor, bounds
 
 SCALAR: Final = ShapedArray((), np.dtype(np.int64))
@@ -148,35 +148,3 @@ def custom_call(
     results = [ctx.type(a) for a in avals]
     operation = ir.Operation.create("stablehlo.custom_call", results, list(operands), attributes)
     return list(operation.results)
-
-
-def reduce_window(
-    ctx: Any,
-    xs: Sequence[Any],
-    initial: Sequence[Any],
-    window: dict[str, Sequence[Any]],
-    avals: Sequence[ShapedArray],
-    body: Any,
-) -> list:
-    """Windows whose sizes or padding depend on the variables; `body` is the name of a function of scalars."""
-    ndim = avals[0].ndim
-    padding = [n for pair in window["padding"] for n in pair]
-    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    numbers = [sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
-    padded = ctx.op(hlo.ReshapeOp, sizes(ctx, padding), aval=ShapedArray((ndim, 2), SCALAR.dtype))
-    called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body)])
-    operands = [*xs, *initial, *numbers, padded]
-    return custom_call(ctx, "stablehlo.dynamic_reduce_window", operands, avals, {"called_computations": called})
-
-
-def assertion(ctx: Any, holds: Any, message: str, values: Sequence[Any]) -> None:
-    """Refuse, when shapes are refined, sizes for which `holds` is false; `{0}` in the message is the first value."""
-    attributes = {"has_side_effect": ir.BoolAttr.get(True), "error_message": ir.StringAttr.get(message)}
-    custom_call(ctx, "shape_assertion", [holds, *values], [], attributes)
-
-
-def dimension_size(ctx: Any, x: Any, dim: int) -> Any:
-    """The size of a dimension of an IR value as an i64 scalar."""
-    narrow = ShapedArray((), np.dtype(np.int32))
-    found = _create(ctx, "get_dimension_size", [x], narrow, {"dimension": i64(dim)})
-    return ctx.op(hlo.ConvertOp, found, aval=SCALAR)

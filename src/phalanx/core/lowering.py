@@ -282,26 +282,6 @@ class LoweringContext:
             return self.op(hlo.DynamicSliceOp, x, *starts, aval=aval, slice_sizes=list(aval.shape))
         return dynamic.sliced(self, x, shape, starts, aval)
 
-    def reduce_window(
-        self,
-        xs: Sequence[Any],
-        initial: Sequence[Any],
-        window: dict[str, Any],
-        program: Jaxpr,
-        avals: Sequence[ShapedArray],
-    ) -> list:
-        """Windows whose sizes or padding depend on dimension variables, reduced by a program of scalars."""
-        module = self.module
-        held = module.variables, module.platforms
-        module.variables, module.platforms = (), module.platforms[:1]  # the function takes the scalars alone
-        try:
-            body = module.add_function(
-                ("scalars", program), "window", lambda name: emit_function(module, program, name)
-            )
-        finally:
-            module.variables, module.platforms = held
-        return dynamic.reduce_window(self, xs, initial, window, avals, body.name.value)
-
     def region(self, avals: Sequence[ShapedArray], operation: Any, body: Callable[..., Any], index: int = 0) -> None:
         """Fill region `index` of `operation` with a block: `body` takes its arguments and gives what it returns."""
         block = operation.regions[index].blocks.append(*[self.type(a) for a in avals])
@@ -366,9 +346,8 @@ class LoweringContext:
             ("call", program, module.manual), name or program.debug_name, lambda n: emit_function(module, program, n)
         )
         tokens = [self.token(e) for e in ordered]
-        consts = [self.constant(np.asarray(c), v.aval) for v, c in zip(program.constvars, program.consts, strict=True)]
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
-        inputs = [*self.leading.values(), *tokens, *consts, *operands]
+        inputs = [*self.leading.values(), *tokens, *operands]
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
@@ -608,22 +587,19 @@ def emit_function(
     name: str,
     *,
     is_public: bool = False,
-    inline_constants: bool = False,
     in_shardings: Sequence[Any] = (),
     out_shardings: Sequence[Any] = (),
 ) -> Any:
-    """Emit a program as a function of the module: leading scalars, tokens, constants, inputs in; tokens, outputs out.
+    """Emit a program as a function of the module: leading scalars, tokens, inputs in; tokens, outputs out.
 
     The public `main` takes no dimension variables and no tokens: the order of effects across calls is kept by
-    `dispatch`, which waits. With `inline_constants`, constants stand in the text, and are no inputs. The shardings are
-    those of inputs and outputs as far as they are declared: what the partitioner would gather on its way to an output
-    goes by stops.
+    `dispatch`, which waits. Constants stand in the text. The shardings are those of inputs and outputs as far as they
+    are declared: what the partitioner would gather on its way to an output goes by stops.
     """
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(ORDER_TOKEN) if ordered else None
-    inputs = program.invars if inline_constants else [*program.constvars, *program.invars]
     leading = module.leading
-    in_types = [t for _, t in leading] + [token] * len(ordered) + [module.type(v.aval) for v in inputs]
+    in_types = [t for _, t in leading] + [token] * len(ordered) + [module.type(v.aval) for v in program.invars]
     out_types = [token] * len(ordered) + [module.type(v.aval) for v in program.outvars]
     with ir.InsertionPoint(module.module.body), ir.Location.unknown():
         function = func.FuncOp(_symbol(name), ir.FunctionType.get(in_types, out_types))
@@ -635,11 +611,10 @@ def emit_function(
     ctx.leading = {n: v for (n, _), v in zip(leading, arguments, strict=False)}
     arguments = arguments[len(leading) :]
     ctx.tokens.update(zip(ordered, arguments, strict=False))
-    env = dict(zip(inputs, arguments[len(ordered) :], strict=True))
+    env = dict(zip(program.invars, arguments[len(ordered) :], strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
-        if inline_constants:
-            for v, c in zip(program.constvars, program.consts, strict=True):
-                env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
+        for v, c in zip(program.constvars, program.consts, strict=True):
+            env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
         outputs = lower_equations(ctx, program, env)
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
@@ -694,13 +669,7 @@ def lower_program(
         module.module.operation.attributes["mhlo.num_replicas"] = i32(1)
         module.memories = memories[1]
         function = emit_function(
-            module,
-            program,
-            "main",
-            is_public=True,
-            inline_constants=True,
-            in_shardings=in_shardings or (),
-            out_shardings=out_shardings or (),
+            module, program, "main", is_public=True, in_shardings=in_shardings or (), out_shardings=out_shardings or ()
         )
         if donated or in_shardings is not None or any(memories[0]):
             _annotate_parameters(module, function, program, in_shardings, donated, memories[0])

@@ -22,7 +22,7 @@ from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
-from phalanx.core.primitive import Roles, result_of
+from phalanx.core.primitive import Roles, results_of
 from phalanx.engine import partitioner
 from phalanx.engine.mlir import i32, ir, sdy
 from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
@@ -81,9 +81,7 @@ class _Operation:
     def on(self, sizes: Sequence[tuple[int, ...]]) -> Jaxpr:
         """The program of the operation alone, on operands of these shapes."""
         ins = [Var(aval.with_shape(shape[: aval.ndim])) for aval, shape in zip(self.avals, sizes, strict=True)]
-        primitive = self.eqn.primitive
-        found = result_of(primitive, tuple([v.aval for v in ins]), self.eqn.params)
-        outs = [Var(aval) for aval in (found if primitive.multiple else [found])]
+        outs = [Var(aval) for aval in results_of(self.eqn.primitive, tuple([v.aval for v in ins]), self.eqn.params)]
         return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
 
 

@@ -81,7 +81,7 @@ def put_as(x: Any, type: ArrayType) -> Array:
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed)
     if x.__class__ in HOST_SCALARS or (not isinstance(x, np.ndarray) and np.ndim(x) == 0):
-        return _scalar(x, type)
+        return scalar_array(x, type)
     return from_numpy(np.asarray(x), type)
 
 
@@ -106,13 +106,19 @@ _scalars: dict[tuple, Array] = {}
 _MAX_SCALARS = 4096
 
 
-def _scalar(x: Any, type: ArrayType) -> Array:
-    """A rank-0 array, remembered, since programs use the same few scalars again and again."""
-    key = (x.__class__, x or repr(x), type)  # 0.0 equals -0.0; their texts differ
+def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
+    """A scalar as the array that it became before, since programs use the same few again and again.
+
+    Without a type it is of its own, on the default device; what is no scalar is then given back as it is.
+    """
+    if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
+        return x
+    key = (x.__class__, x or repr(x), type or state.context)  # 0.0 equals -0.0; their texts differ
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
         if len(_scalars) >= _MAX_SCALARS:
             _scalars.clear()
+        type = type or ArrayType(aval_of(x), default_sharding())
         found = _scalars[key] = from_numpy(host_scalar(x, type.aval.dtype), type)
     return found
 

@@ -168,6 +168,11 @@ class Primitive:
 
     bind = __call__
 
+    def listed(self, *args: Any, **params: Any) -> list:
+        """The results of an application as a list, also where there is only one."""
+        out = self(*args, **params)
+        return list(out) if self.multiple else [out]
+
     multiple_results = property(lambda self: self.multiple)  # as interpreters of the field read it
 
     def effects(self, *avals: Any, **params: Any) -> Effects:
@@ -215,6 +220,12 @@ class Identity(Primitive):
 
     def batch(self, x: Any, b: int, **params: Any) -> tuple:
         return self(x, **params), b
+
+
+def results_of(primitive: Primitive, avals: tuple, params: dict) -> list:
+    """The types of the results of an application as a list, also where there is only one."""
+    found = result_of(primitive, avals, params)
+    return list(found) if primitive.multiple else [found]
 
 
 _results: dict[tuple, Any] = {}

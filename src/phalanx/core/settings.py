@@ -31,5 +31,5 @@ for _direction in guards.DIRECTIONS:
     _option = f"transfer_guard_{_direction}"
     config.observe(_option, functools.partial(guards.guard_everywhere, _direction))
     config.observe_here(_option, functools.partial(guards.guard_here, _direction))
-    if config.read(_option):
-        guards.guard_everywhere(_direction, config.read(_option))
+    if _level := getattr(config, _option):
+        guards.guard_everywhere(_direction, _level)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from phalanx.core import dtypes, dynamic, effects
+from phalanx.core.aval import ShapedArray
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
 from phalanx.core.lowering import (
     ORDER_TOKEN,
@@ -26,7 +27,7 @@ from phalanx.core.lowering import (
 )
 from phalanx.core.trace import Tracer, collector_paused, leak_error
 from phalanx.engine import mlir, stablehlo
-from phalanx.engine.mlir import func, hlo, ir
+from phalanx.engine.mlir import func, hlo, i64, ir
 from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.export.solving import Solution, solve
 from phalanx.lax.family import emit_compare
@@ -85,10 +86,10 @@ def lower_portable(
         operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(_I32(), len(devices))
         operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(_I32(), 1)
         if module.variables or effects.ordered(program.effects):
-            body = emit_function(module, program, BODY, inline_constants=True)
+            body = emit_function(module, program, BODY)
             main = _emit_entry(module, program, body, solution, name)
         else:
-            main = emit_function(module, program, "main", is_public=True, inline_constants=True)
+            main = emit_function(module, program, "main", is_public=True)
         if sharded:
             shown = [in_shardings[i] for i in kept]
             _annotate(module, main, "arg_attrs", program.invars, shown, len(main.arguments) - len(program.invars))
@@ -164,15 +165,28 @@ def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any, solution: Solu
 def _emit_variables(ctx: LoweringContext, arrays: Sequence[Any], solution: Solution, name: str) -> dict[str, Any]:
     """The dimension variables worked out of the arrays' sizes, in the order of functions, and the checks of them."""
     for e in solution.equations:
-        ctx.leading[str(e.size)] = dynamic.dimension_size(ctx, arrays[e.argument], e.position)
+        ctx.leading[str(e.size)] = _dimension_size(ctx, arrays[e.argument], e.position)
     for check in solution.checks:
         value = ctx.size(check.dim)
         if check.divisor is not None:
             value = ctx.op(hlo.RemOp, value, ctx.size(check.divisor), aval=dynamic.SCALAR)
         is_zero = check.is_zero or check.divisor is not None
         holds = emit_compare(value, ctx.size(0), "EQ" if is_zero else "GE", dynamic.SCALAR.dtype)
-        dynamic.assertion(ctx, holds, f"call of exported {name}: {check.text}", [ctx.size(v) for v in check.values])
+        _assertion(ctx, holds, f"call of exported {name}: {check.text}", [ctx.size(v) for v in check.values])
     return {variable: ctx.size(solution.variables[variable]) for variable in ctx.module.variables}
+
+
+def _assertion(ctx: Any, holds: Any, message: str, values: Sequence[Any]) -> None:
+    """Refuse, when shapes are refined, sizes for which `holds` is false; `{0}` in the message is the first value."""
+    attributes = {"has_side_effect": ir.BoolAttr.get(True), "error_message": ir.StringAttr.get(message)}
+    dynamic.custom_call(ctx, "shape_assertion", [holds, *values], [], attributes)
+
+
+def _dimension_size(ctx: Any, x: Any, dim: int) -> Any:
+    """The size of a dimension of an IR value as an i64 scalar."""
+    narrow = ShapedArray((), np.dtype(np.int32))
+    found = ctx.op(hlo.GetDimensionSizeOp, x, aval=narrow, dimension=i64(dim))
+    return ctx.op(hlo.ConvertOp, found, aval=dynamic.SCALAR)
 
 
 def _annotate(

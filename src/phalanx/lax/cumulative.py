@@ -24,6 +24,7 @@ from phalanx.lax.family import ANY, INEXACT, NUMBER, Kinds, check_kind, declare,
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
 from phalanx.lax.slicing import pad_p, slice_p
+from phalanx.lax.windows import emit_symbolic_windows
 from phalanx.symbolic import is_symbolic, max_dim
 from phalanx.transforms.forward import jvp_flat
 
@@ -112,7 +113,7 @@ class Cumulative(Primitive):
             pads = [((0, width - 1) if reverse else (width - 1, 0)) if d == dim else (0, 0) for d in range(aval.ndim)]
             program = stage(lambda a, b: [type(self).operation(a, b)], [scalar, scalar], self.name)
             windows = {"window_dimensions": window, "window_strides": (1,) * aval.ndim, "padding": pads}
-            return ctx.reduce_window([x], [initial], windows, program, [aval])[0]
+            return emit_symbolic_windows(ctx, [x], [initial], windows, program, [aval])[0]
         padding = np.zeros((aval.ndim, 2), np.int64)
         padding[dim, 1 if reverse else 0] = size - 1
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [initial], window, padding=padding_attribute(padding))

@@ -1,6 +1,6 @@
 """Explicit sharding inside programs: the primitive `reshard`, and what `out_sharding=` means.
 
-Builds on the sharding room, whose `reshard`, `auto_axes` and `explicit_axes` bind the primitive through their seat. An
+Builds on the sharding room; `explicit_axes` has what users write. An
 operation with `out_sharding=` is one that the compiler splits as it likes, from operands without a sharding in their
 types, and whose result is then resharded: `laid_out` is all there is to it, for every operation and derivative.
 """
@@ -13,12 +13,14 @@ from typing import Any
 from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
+from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
-from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.explicit import explicit_target, opened, operations
+from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.context import over_mesh
 from phalanx.sharding.shardy import bring_near
+from phalanx.sharding.spec import AxisName
 
 
 class Reshard(Identity, name="reshard"):
@@ -81,6 +83,57 @@ def _on_devices(x: Any, sharding: NamedSharding) -> NamedSharding | None:
     return NamedSharding(mesh, PartitionSpec.of_dims(dims).canonical)
 
 
+def explicit_target(spec: Any, aval: ShapedArray, where: str, mesh: Any = None) -> NamedSharding | None:
+    """Read what a user says of how an array is to be split; None where the mesh has no Explicit axis.
+
+    Args:
+      spec: a sharding, or a spec, which is over `mesh` or the mesh in force.
+      aval: the type of the array.
+      where: the argument by its path, for messages.
+      mesh: the mesh of a bare spec, where the array itself tells it.
+
+    Raises:
+      ShardingError: the spec has no mesh, does not fit the array, or names an axis that is not Explicit.
+      ArgumentTypeError: `spec` is neither.
+    """
+    if not isinstance(spec, PartitionSpec | NamedSharding):
+        raise ArgumentTypeError(
+            where,
+            expected="a PartitionSpec or a NamedSharding",
+            got=f"{spec!r} of type {type(spec).__name__}",
+            mend="give PartitionSpec(...), or NamedSharding(mesh, PartitionSpec(...))",
+        )
+    if isinstance(spec, PartitionSpec):
+        spec = over_mesh(spec, mesh or state.context.mesh, where)
+    kinds = dict(zip(spec.mesh.axis_names, spec.mesh.axis_types, strict=True))
+    if not spec.mesh.explicit_axes:
+        return None
+    wrong = next((a for a in spec.spec.axes if kinds[a] is not AxisType.Explicit), None)
+    if wrong is not None or UNCONSTRAINED in spec.spec.dims:
+        what = "UNCONSTRAINED" if wrong is None else f"axis {wrong!r} of type {kinds[wrong]!r}"
+        raise ShardingError(
+            where,
+            expected=f"a spec over the Explicit axes of the mesh, {', '.join(map(repr, spec.mesh.explicit_axes))}",
+            got=f"{spec.spec} with {what}",
+            mend="leave it out; how the others split an array is up to the compiler",
+        )
+    spec.shard_shape(aval.shape, where=where)
+    return spec
+
+
+def opened(sharding: NamedSharding) -> NamedSharding:
+    """The sharding over the same mesh, all of its axes Auto, that says nothing."""
+    return NamedSharding(retyped(sharding.mesh, sharding.mesh.axis_names, AxisType.Auto), PartitionSpec())
+
+
+def retyped(mesh: Any, axes: Sequence[AxisName], kind: AxisType) -> Any:
+    """The mesh with these of its axes of another type."""
+    unknown = next((a for a in axes if a not in mesh.shape), None)
+    if unknown is not None:
+        raise ShardingError("axes", expected=f"axes of {mesh}", got=repr(unknown), mend="name axes that the mesh has")
+    return mesh.with_axis_types(dict.fromkeys(axes, kind))
+
+
 def open_type(x: Any) -> Any:
     """`x` with no sharding in its type: where its parts are is up to the compiler from here on."""
     sharding = aval_of(x).sharding
@@ -137,6 +190,3 @@ def placed(x: Any, out_sharding: Any, where: str = "out_sharding", mesh: Any = N
         return x
     target = explicit_target(out_sharding, aval_of(x), where, mesh)
     return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)
-
-
-operations.take(reshard=reshard_p)

@@ -11,10 +11,10 @@ from typing import Any
 
 from phalanx.core import placement
 from phalanx.core.aval import ShapedArray
-from phalanx.core.dispatch import scalar_array
 from phalanx.core.effects import Effects, debug_effect
 from phalanx.core.errors import RuleError
 from phalanx.core.lowering import Inspection, physical_aval
+from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.engine.callbacks import emit_sharding_inspection
 

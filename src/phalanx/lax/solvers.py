@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects, no_effects
@@ -273,7 +275,7 @@ def _converted(f: Callable, example: Any) -> tuple[Callable, list]:
         return out
 
     program = stage(flat, leaf_avals(leaves), getattr(f, "__name__", "f"))
-    moving = [dtypes.issubdtype(aval_of(c).dtype, dtypes.inexact) for c in program.consts]
+    moving = [dtypes.issubdtype(aval_of(c).dtype, np.inexact) for c in program.consts]
     consts = [c for c, m in zip(program.consts, moving) if m]
 
     def converted(x: Any, *given: Any) -> Any:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
 from phalanx.engine.mlir import hlo
 
 _WIDE = {
     np.dtype(tiny): np.dtype(wide)
     for tiny, wide in (
-        (dtypes.int2, np.int8),
-        (dtypes.int4, np.int8),
-        (dtypes.uint2, np.uint8),
-        (dtypes.uint4, np.uint8),
+        (ml_dtypes.int2, np.int8),
+        (ml_dtypes.int4, np.int8),
+        (ml_dtypes.uint2, np.uint8),
+        (ml_dtypes.uint4, np.uint8),
     )
 }
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, dynamic
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
-from phalanx.core.jaxpr import derivation, run_program
+from phalanx.core.jaxpr import Jaxpr, derivation, run_program
+from phalanx.core.lowering import LoweringContext, emit_function
 from phalanx.core.primitive import LINEAR, Primitive, Roles, Undefined
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
@@ -31,6 +32,31 @@ from phalanx.symbolic import dilate, is_constant_shape, static_size
 
 BOOL = np.dtype(bool)
 WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+
+
+def emit_symbolic_windows(
+    ctx: LoweringContext,
+    xs: Sequence[Any],
+    initial: Sequence[Any],
+    window: dict[str, Sequence[Any]],
+    program: Jaxpr,
+    avals: Sequence[ShapedArray],
+) -> list:
+    """Windows whose sizes or padding depend on dimension variables, reduced by a program of scalars."""
+    module, ndim = ctx.module, avals[0].ndim
+    held = module.variables, module.platforms
+    module.variables, module.platforms = (), module.platforms[:1]  # the function takes the scalars alone
+    try:
+        body = module.add_function(("scalars", program), "window", lambda name: emit_function(module, program, name))
+    finally:
+        module.variables, module.platforms = held
+    padding = dynamic.sizes(ctx, [n for pair in window["padding"] for n in pair])
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    numbers = [dynamic.sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
+    padded = ctx.reshape(padding, ShapedArray((ndim, 2), dynamic.SCALAR.dtype))
+    called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body.name.value)])
+    operands = [*xs, *initial, *numbers, padded]
+    return dynamic.custom_call(ctx, "stablehlo.dynamic_reduce_window", operands, avals, {"called_computations": called})
 
 
 def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
@@ -106,7 +132,7 @@ class _ReduceWindowMonoid(Primitive):
         init = ctx.constant(np.asarray(type(self).identity(aval.dtype)).astype(aval.dtype), scalar)
         if not _is_static(window):
             program = stage(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
-            return ctx.reduce_window([x], [init], window, program, [aval])[0]
+            return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
         return op.result
@@ -332,7 +358,7 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
     def lower(self, ctx, *args, program, **window):
         num = len(args) // 2
         if not _is_static(window):
-            return ctx.reduce_window(args[:num], args[num:], window, program, ctx.avals_out)
+            return emit_symbolic_windows(ctx, args[:num], args[num:], window, program, ctx.avals_out)
         op = hlo.ReduceWindowOp(
             [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(window)
         )

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from phalanx import lax
@@ -55,7 +56,7 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     """
     if mode == "nvfp4":
         factor = np.ones(1, np.float32) if global_scale is None else global_scale
-        return BlockScaleConfig(mode, 16, dtypes.float4_e2m1fn, dtypes.float8_e4m3fn, factor, False)
+        return BlockScaleConfig(mode, 16, ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e4m3fn, factor, False)
     if mode != "mxfp8" or global_scale is not None:
         raise ArgumentError(
             "get_scaled_dot_general_config",
@@ -63,7 +64,7 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
             got=f"{mode!r}" + ("" if global_scale is None else " with a global scale"),
             mend="choose one of these",
         )
-    return BlockScaleConfig(mode, 32, dtypes.float8_e4m3fn, dtypes.float8_e8m0fnu, None, False)
+    return BlockScaleConfig(mode, 32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, None, False)
 
 
 def scaled_matmul(

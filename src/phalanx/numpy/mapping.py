@@ -14,8 +14,9 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program, scalar_array
+from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.core.placement import scalar_array
 from phalanx.engine.frames import boundary
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.creation import array

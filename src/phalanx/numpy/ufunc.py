@@ -16,9 +16,11 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.array import Array
 from phalanx.core.config import state
-from phalanx.core.dispatch import Shortcuts, eager_program, explain_failure, scalar_array
+from phalanx.core.dispatch import Call, eager_program, explain_failure, prepare
 from phalanx.core.errors import ArgumentError, DTypeError
+from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive
+from phalanx.core.trace import stage
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
@@ -211,6 +213,30 @@ def _refuse(name: str, out: Any, where: Any) -> None:
 def _slow_kind(x: Any, name: str) -> tuple[Any, Any]:
     x = unwrapped(x)
     return x, kind_of(x, name)
+
+
+class Shortcuts(dict):
+    """The direct calls of a function of arrays that gives an array, by the types of the arrays and the context.
+
+    Looking one up compiles it where it is missing, with no `KeyError` that would show in the user's errors. It is None
+    where calling the function is more than one execution with one result.
+
+    Args:
+      fun: the function.
+      name: what it is called in messages and profiles.
+    """
+
+    def __init__(self, fun: Callable, name: str):
+        self.fun, self.name = fun, name
+
+    def __missing__(self, key: tuple) -> Call | None:
+        *types, context = key
+        call = None
+        if not context.disable_jit:
+            program = stage(lambda *xs: [self.fun(*xs)], [t.aval for t in types], self.name)
+            call = prepare(program, types, self.name)
+        self[key] = call = call if call is not None and call.is_direct else None
+        return call
 
 
 def unary(rule: Rule) -> Callable:

@@ -1,15 +1,16 @@
 """Meshes, specs and shardings: descriptions of where the parts of an array are, without any data."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from phalanx.engine.frames import guard as _guard
+from phalanx.engine.seat import Seat
 from phalanx.sharding.context import get_abstract_mesh as get_abstract_mesh
 from phalanx.sharding.context import get_mesh as get_mesh
 from phalanx.sharding.context import set_mesh as set_mesh
 from phalanx.sharding.context import to_sharding as to_sharding
 from phalanx.sharding.context import use_abstract_mesh as use_abstract_mesh
 from phalanx.sharding.context import use_mesh as use_mesh
-from phalanx.sharding.explicit import auto_axes as auto_axes
-from phalanx.sharding.explicit import explicit_axes as explicit_axes
-from phalanx.sharding.explicit import reshard as reshard
 from phalanx.sharding.mesh import AbstractDevice as AbstractDevice
 from phalanx.sharding.mesh import AbstractMesh as AbstractMesh
 from phalanx.sharding.mesh import AxisType as AxisType
@@ -35,6 +36,19 @@ from phalanx.sharding.stand_ins import is_abstract as is_abstract
 from phalanx.sharding.stand_ins import on_devices as on_devices
 from phalanx.sharding.stand_ins import on_stand_ins as on_stand_ins
 
-_guard(
-    globals(), "auto_axes explicit_axes get_abstract_mesh get_mesh make_mesh reshard use_abstract_mesh use_mesh".split()
-)
+# What moves data over Explicit axes is shown here too, as the field has it.
+explicit = Seat(taken_by="phalanx.lax.explicit_axes")
+
+if TYPE_CHECKING:
+    auto_axes: Callable[..., Any]
+    explicit_axes: Callable[..., Any]
+    reshard: Callable[..., Any]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("auto_axes", "explicit_axes", "reshard"):
+        return getattr(explicit, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_guard(globals(), "get_abstract_mesh get_mesh make_mesh use_abstract_mesh use_mesh".split())

@@ -7,10 +7,11 @@ a cheap dictionary key. `shardings.py` pairs them with specs, `context.py` holds
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -58,7 +59,7 @@ class _Axes:
     axis_names: tuple[AxisName, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
-    update: Callable[..., Self]
+    _made_of: Any  # the arguments of the class
 
     @cached_property
     def shape(self) -> OrderedDict[AxisName, int]:
@@ -90,6 +91,10 @@ class _Axes:
     def num_parts(self, axes: Iterable[AxisName]) -> int:
         """Into how many parts these axes together split a dimension."""
         return math.prod([self.shape[axis] for axis in axes])
+
+    def update(self, **given: Any) -> Self:
+        """The same mesh but for the arguments of the class that are given."""
+        return type(self)(**(self._made_of | {name: x for name, x in given.items() if x is not None}))
 
     def with_axis_types(self, types: dict[AxisName, AxisType]) -> Self:
         """The same mesh, some of its axes with another type."""
@@ -193,22 +198,17 @@ class AbstractMesh(_Axes):
         """This mesh: it has no devices to drop."""
         return self
 
-    def update(
-        self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, abstract_device: Any = None
-    ) -> AbstractMesh:
-        """The same mesh but for what is given."""
-        device = self._device if abstract_device is None else abstract_device
-        sizes = self.axis_sizes if axis_sizes is None else axis_sizes
-        names = self.axis_names if axis_names is None else axis_names
-        types = self.axis_types if axis_types is None else axis_types
-        return AbstractMesh(sizes, names, types, abstract_device=device)
+    @property
+    def _made_of(self) -> dict[str, Any]:
+        axes = {"axis_sizes": self.axis_sizes, "axis_names": self.axis_names, "axis_types": self.axis_types}
+        return axes | {"abstract_device": self._device}
 
     def on(self, devices: Sequence[Device]) -> Mesh:
         """The mesh of these axes over as many devices, in row-major order."""
         return Mesh(np.array(devices, dtype=object).reshape(self.axis_sizes), self.axis_names, self.axis_types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _abstract_mesh, (self.axis_sizes, self.axis_names, self.axis_types, self._device)
+        return functools.partial(AbstractMesh, **self._made_of), ()
 
 
 @boundaries
@@ -332,11 +332,9 @@ class Mesh(_Axes):
         mesh._concrete.add(self)
         return mesh
 
-    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
-        """The same mesh but for what is given."""
-        devices = self.devices if devices is None else devices
-        names = self.axis_names if axis_names is None else axis_names
-        return Mesh(devices, names, self.axis_types if axis_types is None else axis_types)
+    @property
+    def _made_of(self) -> dict[str, Any]:
+        return {"devices": self.devices, "axis_names": self.axis_names, "axis_types": self.axis_types}
 
     def __getitem__(self, axes: AxisName | tuple[AxisName, ...]) -> Mesh:
         """The sub-mesh of the axes given, in the order given, at the first position along all others."""
@@ -364,11 +362,6 @@ class Mesh(_Axes):
     def __reduce__(self) -> tuple[Any, ...]:
         platforms = tuple([(device.platform, device.id) for device in self.flat_devices])
         return _mesh_of_ids, (platforms, self.devices.shape, self.axis_names, self.axis_types)
-
-
-def _abstract_mesh(sizes: Any, names: Any, types: Any, device: Any) -> AbstractMesh:
-    """Make a pickled mesh again."""
-    return AbstractMesh(sizes, names, types, abstract_device=device)
 
 
 def _mesh_of_ids(

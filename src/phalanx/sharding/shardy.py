@@ -15,7 +15,8 @@ from phalanx.engine.mlir import ir, sdy
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
 from phalanx.sharding.route import route
 from phalanx.sharding.shardings import GSPMDSharding, NamedSharding, Sharding
-from phalanx.sharding.spec import UNCONSTRAINED, check_rank
+from phalanx.sharding.spec import UNCONSTRAINED, AxisName, check_rank
+from phalanx.sharding.stand_ins import on_devices
 
 
 def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Sequence[int] = ()) -> ir.Attribute:
@@ -49,22 +50,15 @@ def bring_near(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding, 
 
     The partitioner moves a value in one step, and by way of a whole replica on each device where it finds none.
     """
-    held = module.lies.get(x) if held is None else _over_devices(module, held)
-    sharding = _over_devices(module, sharding)
+    # The shardings in types are over no devices: over those of the program.
+    held = module.lies.get(x) if held is None else on_devices(held, module.device_assignment)
+    sharding = on_devices(sharding, module.device_assignment)
     if held is None or not _is_plain(sharding) or held.device_set != sharding.device_set:
         return x
     road = route(held, sharding, shape)
     for stop in road.shardings if road is not None else ():
         x = sdy.ShardingConstraintOp(x, sdy_sharding(module, stop, len(shape))).result
     return x
-
-
-def _over_devices(module: Any, sharding: Sharding) -> Sharding:
-    """The sharding in a type, whose mesh has no devices, over those of the program."""
-    if not (isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)):
-        return sharding
-    devices = np.array(module.device_assignment, dtype=object).reshape(sharding.mesh.axis_sizes)
-    return NamedSharding(Mesh(devices, sharding.mesh.axis_names), sharding.spec)
 
 
 def _is_plain(sharding: Sharding) -> bool:
@@ -79,12 +73,8 @@ def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
     explicit = sharding.mesh.explicit_axes
     if len(explicit) == len(sharding.mesh.axis_names):
         return sdy_sharding(module, sharding, ndim)
-    dims = [
-        sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(str(axis)) for axis in axes], False)
-        for axes in sharding.spec.padded(ndim)
-    ]
-    free = [sdy.AxisRefAttr.get(str(axis)) for axis in explicit if axis not in sharding.spec.axes]
-    return sdy.TensorShardingAttr.get(_declared_mesh(module, sharding.mesh), dims, free)
+    free = [axis for axis in explicit if axis not in sharding.spec.axes]
+    return to_sdy(sharding, ndim, _declared_mesh(module, sharding.mesh), open_dims=range(ndim), whole=free)
 
 
 def _declared_mesh(module: Any, mesh: Mesh | AbstractMesh) -> str:
@@ -118,8 +108,15 @@ def to_sdy_mesh(mesh: Mesh | AbstractMesh, devices: Sequence[Device] | None = No
     return sdy.MeshAttr.get(axes, [place[device] for device in mesh.flat_devices])
 
 
-def to_sdy(sharding: Sharding, ndim: int, mesh_name: str = "mesh", *, open_dims: Sequence[int] = ()) -> ir.Attribute:
-    """A sharding as Shardy has it; as `sdy_sharding`, for a mesh declared as `mesh_name` already."""
+def to_sdy(
+    sharding: Sharding,
+    ndim: int,
+    mesh_name: str = "mesh",
+    *,
+    open_dims: Sequence[int] = (),
+    whole: Sequence[AxisName] = (),
+) -> ir.Attribute:
+    """As `sdy_sharding`, for a mesh declared as `mesh_name` already, over whose axes `whole` nothing more is cut."""
     if isinstance(sharding, NamedSharding):
         check_rank(sharding.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
         dims = []
@@ -127,7 +124,7 @@ def to_sdy(sharding: Sharding, ndim: int, mesh_name: str = "mesh", *, open_dims:
             refs = [sdy.AxisRefAttr.get(str(axis)) for axis in axes] if axes is not UNCONSTRAINED else []
             is_closed = axes is not UNCONSTRAINED and dim not in open_dims
             dims.append(sdy.DimensionShardingAttr.get(refs, is_closed))
-        return sdy.TensorShardingAttr.get(mesh_name, dims)
+        return sdy.TensorShardingAttr.get(mesh_name, dims, [sdy.AxisRefAttr.get(str(axis)) for axis in whole])
     if isinstance(sharding, GSPMDSharding) and not sharding.is_fully_replicated:
         return _tiled(sharding, ndim)
     whole = [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]

@@ -15,12 +15,13 @@ from typing import Any
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
-from phalanx.core.jaxpr import Jaxpr, are_alike
+from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
 from phalanx.engine.frames import boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
+from phalanx.spmd.likeness import are_alike
 from phalanx.spmd.manual import WHOLE, View, bind
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path

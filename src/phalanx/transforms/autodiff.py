@@ -114,18 +114,8 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
                 mend=f"wrap it: ({what[:-1]},)",
             )
     flat, tree = tree_flatten(tuple(primals))
-    flat_dot, dot_tree = tree_flatten(tuple(tangents))
-    if tree != dot_tree:
-        raise TreeError(
-            "jvp, argument tangents",
-            expected=f"the structure of primals, {tree}",
-            got=str(dot_tree),
-            mend="give one tangent for each primal leaf",
-        )
-    spaces = [aval_of(p).to_tangent() for p in flat]
-    for i, (space, t) in enumerate(zip(spaces, flat_dot, strict=True)):
-        _check_type(space, t, lambda i=i: f"jvp, tangents{leaf_path(tuple(primals), i)}")
-    flat_dot = [Zero(a) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat_dot, strict=True)]
+    spaces, mend = [aval_of(p).to_tangent() for p in flat], "give one tangent for each primal leaf"
+    flat_dot = _vectors(tuple(tangents), tree, spaces, "jvp, tangents", "primals", mend)
     function = FlatFunction(fun, tree, has_aux=has_aux)
     run = lambda *xs: [*function(*xs), *tree_leaves(function.aux)]
     out, out_dot = jvp_flat(run, flat, flat_dot, function_name(fun))
@@ -133,6 +123,22 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     dots = _tangents_out(out_dot[:count], [aval_of(y) for y in out[:count]])
     result = tree_unflatten(tree, out[:count]), tree_unflatten(tree, dots)
     return (*result, tree_unflatten(tree_structure(function.aux), out[count:])) if has_aux else result
+
+
+def _vectors(given: Any, tree: Any, spaces: Sequence[ShapedArray], where: str, like: str, mend: str) -> list:
+    """The leaves of tangents or cotangents, refused unless they have this structure and are of these spaces.
+
+    Args:
+      given: what the user gave.
+      tree, spaces: the structure, and the type of each leaf.
+      where, like, mend: what the user calls it, what has that structure, and what to do, for messages.
+    """
+    flat, found = tree_flatten(given)
+    if found != tree:
+        raise TreeError(where, expected=f"the structure of {like}, {tree}", got=str(found), mend=mend)
+    for i, (space, x) in enumerate(zip(spaces, flat, strict=True)):
+        _check_type(space, x, lambda i=i: f"{where}{leaf_path(given, i)}")
+    return [Zero(a) if _is_float0(x) else _as_tangent(x, a) for a, x in zip(spaces, flat, strict=True)]
 
 
 def _as_tangent(x: Any, want: ShapedArray) -> Any:
@@ -199,18 +205,9 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> tuple:
 
 
 def _apply_linear(held: LinearMap, consts: Sequence[Any], *tangents: Any) -> Any:
-    flat, tree = tree_flatten(tangents)
-    if tree != held.in_tree:
-        raise TreeError(
-            "the linear function's arguments",
-            expected=f"the structure of the primals, {held.in_tree}",
-            got=str(tree),
-            mend="give one tangent for each argument that was linearised",
-        )
-    spaces = [a.to_tangent() for a in held.in_avals]
-    for i, (space, t) in enumerate(zip(spaces, flat, strict=True)):
-        _check_type(space, t, lambda i=i: f"the linear function's arguments{leaf_path(tangents, i)}")
-    inputs = [instantiate(Zero(a)) if _is_float0(t) else _as_tangent(t, a) for a, t in zip(spaces, flat, strict=True)]
+    spaces, mend = [a.to_tangent() for a in held.in_avals], "give one tangent for each argument that was linearised"
+    flat = _vectors(tangents, held.in_tree, spaces, "the linear function's arguments", "the primals", mend)
+    inputs = list(map(instantiate, flat))
     zeros = [Zero(a.to_tangent()) for a in others(held.out_avals, held.nonzero)]
     out = merged(held.nonzero, run_program(held.program.replace(consts=list(consts)), *inputs), zeros)
     return tree_unflatten(held.out_tree, _tangents_out(out, held.out_avals))
@@ -257,17 +254,9 @@ def _apply_vjp(held: LinearMap, consts: Sequence[Any], *cotangents: Any) -> tupl
 
 def _checked_cotangents(held: LinearMap, cotangent: Any, spaces: Sequence[ShapedArray], what: str) -> list:
     """The leaves of a cotangent that has the structure of the result and leaves of the given types."""
-    flat, tree = tree_flatten(cotangent)
-    if tree != held.out_tree:
-        raise TreeError(
-            what,
-            expected=f"the structure of the result, {held.out_tree}",
-            got=str(tree),
-            mend="give one cotangent for each leaf of the result",
-        )
-    for i, (space, c) in enumerate(zip(spaces, flat, strict=True)):
-        _check_type(space, c, lambda i=i: f"{what}{leaf_path(cotangent, i)}")
-    return [_as_tangent(c, a) for c, a in zip(flat, spaces, strict=True)]
+    return _vectors(
+        cotangent, held.out_tree, spaces, what, "the result", "give one cotangent for each leaf of the result"
+    )
 
 
 def value_and_grad(
@@ -308,8 +297,7 @@ def value_and_grad(
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
         wanted, rest = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
-        for i, x in enumerate(flat):
-            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"grad, argument{leaf_path(wanted, i)}")
+        _check_inputs("grad", wanted, flat, holomorphic, allow_int)
         function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux)
         out, program, nonzero, aux = _linearize(function, flat, function_name(fun))
         _check_grad_output(fun, out, function.out_tree, holomorphic)
@@ -385,24 +373,26 @@ def _choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]
     return tuple(args[n] for n in places), fill
 
 
-def _check_grad_input(x: Any, holomorphic: bool, allow_int: bool, where: Callable[[], str]) -> None:
-    aval = aval_at(x, where)
-    if holomorphic:
-        _check_kind(aval, np.complexfloating, where, "convert the argument to complex64, or drop holomorphic")
-    elif not allow_int:
-        mend = "convert the argument to float32, choose others by argnums, or pass allow_int=True"
-        _check_kind(aval, np.inexact, where, mend)
-
-
-def _check_forward_input(x: Any, holomorphic: bool, where: Callable[[], str]) -> None:
-    _check_grad_input(x, holomorphic, False, where)
-    if not holomorphic and dtypes.issubdtype(aval_of(x).dtype, np.complexfloating):
-        raise DTypeError(
-            where(),
-            expected="a real dtype, since a direction for each element tells half of a complex derivative",
-            got=aval_of(x).str_short(),
-            mend="pass holomorphic=True if the function is holomorphic, else use jvp or jacrev",
-        )
+def _check_inputs(
+    name: str, args: tuple, flat: Sequence[Any], holomorphic: bool, allow_int: bool = False, is_forward: bool = False
+) -> None:
+    """Refuse arguments, whose leaves are `flat`, of dtypes that cannot be differentiated as asked."""
+    for i, x in enumerate(flat):
+        where = lambda i=i: f"{name}, argument{leaf_path(args, i)}"
+        aval = aval_at(x, where)
+        if holomorphic:
+            _check_kind(aval, np.complexfloating, where, "convert the argument to complex64, or drop holomorphic")
+            continue
+        if not allow_int:
+            mend = "convert the argument to float32, choose others by argnums, or pass allow_int=True"
+            _check_kind(aval, np.inexact, where, mend)
+        if is_forward and dtypes.issubdtype(aval.dtype, np.complexfloating):
+            raise DTypeError(
+                where(),
+                expected="a real dtype, since a direction for each element tells half of a complex derivative",
+                got=aval.str_short(),
+                mend="pass holomorphic=True if the function is holomorphic, else use jvp or jacrev",
+            )
 
 
 def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -> None:
@@ -467,8 +457,7 @@ def jacfwd(
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         wanted, fill = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
-        for i, x in enumerate(flat):
-            _check_forward_input(x, holomorphic, lambda i=i: f"jacfwd, argument{leaf_path(wanted, i)}")
+        _check_inputs("jacfwd", wanted, flat, holomorphic, is_forward=True)
         result, push, *aux = linearize(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
         columns = _map_basis(lambda *t: push(*tree_unflatten(tree, t)), flat, -1)
 
@@ -510,8 +499,7 @@ def jacrev(
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         wanted, fill = _choose(args, argnums)
-        for i, x in enumerate(tree_leaves(wanted)):
-            _check_grad_input(x, holomorphic, allow_int, lambda i=i: f"jacrev, argument{leaf_path(wanted, i)}")
+        _check_inputs("jacrev", wanted, tree_leaves(wanted), holomorphic, allow_int)
         result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
         rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)

@@ -171,6 +171,11 @@ def vmap_flat(
     return values, dims
 
 
+def mapped_function(fun: Callable, in_mapped: Sequence[bool], axis: Axis, name: str = "vmap") -> Callable:
+    """A function of flat values, those of many examples in front where they are mapped, as all its results are."""
+    return lambda *xs: list(map(axis.to_front, *vmap_flat(fun, xs, front_dims(in_mapped), axis, name)))
+
+
 def named_axis(name: Any, size: Any) -> Any:
     """A block in which collectives know the axis `name`."""
     axes = tuple(axis for axis in (state.context.axes or ()) if axis[0] != name)

@@ -32,7 +32,7 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
 from phalanx.engine.frames import boundaries
-from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
+from phalanx.transforms.batching import Axis, batch_program, front_dims, mapped_function, vmap_flat
 from phalanx.transforms.calls import ProgramCall
 from phalanx.transforms.functions import function_name, pair_of
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
@@ -111,19 +111,11 @@ def _batch_call(axis: Axis, args: Any, dims: Any, fun: Any) -> tuple:
     moved, mapped = axis.to_fronts(args, dims), [d is not None for d in dims]
     if type(fun) is not Jaxpr and all(not isinstance(x, Tracer) or x.concrete is not None for x in moved):
         # A function that may look at its arguments is not staged, by which it would lose sight of them.
-        return moved, mapped, _mapped_function(fun, mapped, axis)
+        return moved, mapped, mapped_function(fun, mapped, axis)
     if type(fun) is not Jaxpr:
         avals = [aval_of(x) if d is None else aval_of(x).without_dim(d) for x, d in zip(args, dims, strict=True)]
         fun = stage(fun, avals, function_name(fun))
     return moved, mapped, batch_program(fun, axis, mapped, True)[0]
-
-
-def _mapped_function(fun: Callable, mapped: Sequence[bool], axis: Axis) -> Callable:
-    def batched(*xs: Any) -> list:
-        out, out_dims = vmap_flat(fun, xs, front_dims(mapped), axis)
-        return list(map(axis.to_front, out, out_dims))
-
-    return batched
 
 
 def _vmap(fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: Axis, name: str) -> list[tuple[Any, Any]]:
@@ -278,15 +270,14 @@ custom_linear_p = CustomLinear()
 
 def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
     """Positional arguments with defaults and keywords put in their places."""
-    if not kwargs:
-        try:
-            signature = inspect.signature(fun)
-        except (TypeError, ValueError):
-            return args
-        if len(args) == len(signature.parameters):
-            return args
-    else:
+    try:
         signature = inspect.signature(fun)
+    except (TypeError, ValueError):
+        if kwargs:
+            raise
+        return args
+    if not kwargs and len(args) == len(signature.parameters):
+        return args
     bound = signature.bind(*args, **kwargs)
     keyword_only = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     named = [name for name in bound.arguments if signature.parameters[name].kind in keyword_only]

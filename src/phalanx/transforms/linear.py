@@ -158,8 +158,7 @@ def _transpose(program: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: S
                 break
         else:
             values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
-            out = eqn.primitive(*values, **eqn.params)
-            known.update(zip(eqn.outvars, out if eqn.primitive.multiple else [out], strict=True))
+            known.update(zip(eqn.outvars, eqn.primitive.listed(*values, **eqn.params), strict=True))
     pending: dict[Var, Any] = {}
     for v, c in zip(program.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:

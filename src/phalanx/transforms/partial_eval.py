@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
 from phalanx.core.effects import no_effects
-from phalanx.core.flags import chosen, others
+from phalanx.core.flags import chosen, each, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 from phalanx.transforms.offload import Offloadable, to_memory_p
 
@@ -68,9 +68,9 @@ def split_program(
     """
     options = (
         tuple(unknown),
-        _all(instantiated_inputs, program.invars),
-        _all(unknown_outputs, program.outvars),
-        _all(instantiated_outputs, program.outvars),
+        each(instantiated_inputs, program.invars),
+        each(unknown_outputs, program.outvars),
+        each(instantiated_outputs, program.outvars),
         policy,
     )
     return program.derive(("split", *options), lambda: _Splitter(program, *options).split())
@@ -93,10 +93,6 @@ def split_held(
         unknown_outputs=unknown_outputs,
         policy=policy,
     )
-
-
-def _all(flags: Sequence[bool] | bool, items: Sequence) -> tuple[bool, ...]:
-    return (flags,) * len(items) if isinstance(flags, bool) else tuple(flags)
 
 
 class _Splitter:

@@ -300,30 +300,21 @@ def _check_methods(where: str, cls: type, *names: str) -> None:
             )
 
 
-def _register_dictionaries() -> None:
-    """Make the dictionaries of the standard library nodes: in their own order, or sorted where they have none."""
-
-    def ordered(node: OrderedDict) -> tuple[Any, Any]:
-        return tuple(node.values()), tuple(node)
-
-    def ordered_with_keys(node: OrderedDict) -> tuple[Any, Any]:
-        return tuple((DictKey(key), child) for key, child in node.items()), tuple(node)
-
-    def default(node: defaultdict) -> tuple[Any, Any]:
-        keys = tuple(sorted(node))
-        return tuple(node[key] for key in keys), (node.default_factory, keys)
-
-    def default_with_keys(node: defaultdict) -> tuple[Any, Any]:
-        keys = tuple(sorted(node))
-        return tuple((DictKey(key), node[key]) for key in keys), (node.default_factory, keys)
-
-    registry = pytree.registry
-    registry.register_node(
-        OrderedDict, ordered, lambda keys, children: OrderedDict(zip(keys, children)), ordered_with_keys
-    )
-    registry.register_node(
-        defaultdict, default, lambda data, children: defaultdict(data[0], zip(data[1], children)), default_with_keys
-    )
+# The dictionaries of the standard library: in their own order, or sorted where they have none.
+register_pytree_with_keys(
+    OrderedDict,
+    lambda node: (tuple(zip(map(DictKey, node), node.values())), tuple(node)),
+    lambda keys, children: OrderedDict(zip(keys, children)),
+    lambda node: (tuple(node.values()), tuple(node)),
+)
+register_pytree_with_keys(
+    defaultdict,
+    lambda node: (tuple([(DictKey(key), node[key]) for key in sorted(node)]), _sorted(node)[1]),
+    lambda data, children: defaultdict(data[0], zip(data[1], children)),
+    lambda node: _sorted(node),
+)
 
 
-_register_dictionaries()
+def _sorted(node: defaultdict) -> tuple[Any, Any]:
+    keys = tuple(sorted(node))
+    return tuple([node[key] for key in keys]), (node.default_factory, keys)

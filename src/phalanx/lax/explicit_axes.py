@@ -1,8 +1,8 @@
-"""Explicit sharding as users write it: `reshard`, `auto_axes` and `explicit_axes`.
+"""Explicit sharding as users write it: `reshard`, `auto_axes`, `explicit_axes` and `typeof`.
 
-Builds on meshes and shardings, and on the primitive that `lax` brings. Over the Explicit axes of a mesh, the sharding
-of an array is part of its type (`phalanx.typeof`), and each operation tells that of its result from those of its
-operands. These functions change it, and the types of axes for the length of a function.
+Builds on the primitive in `explicit`; `phalanx.sharding` shows it, by the seat that it keeps. Over the Explicit axes of
+a mesh, the sharding of an array is part of its type (`phalanx.typeof`), and each operation tells that of its result
+from those of its operands. These functions change it, and the types of axes for the length of a function.
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.frames import boundary
-from phalanx.engine.seat import Seat
-from phalanx.sharding.context import over_mesh
-from phalanx.sharding.mesh import AxisType
-from phalanx.sharding.shardings import NamedSharding
-from phalanx.sharding.spec import UNCONSTRAINED, AxisName, PartitionSpec
+from phalanx.lax.explicit import explicit_target, reshard_p, retyped
+from phalanx.sharding import AxisType, NamedSharding, PartitionSpec, explicit
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
-
-# reshard(x, sharding=...): the primitive.
-operations = Seat(taken_by="phalanx.lax")
 
 
 def typeof(x: Any) -> ShapedArray:
@@ -91,7 +85,7 @@ def _resharded(x: Any, spec: Any, where: str, mesh: Any = None) -> Any:
             got=f"{spec}, over a mesh of which no axis is Explicit",
             mend="use with_sharding_constraint, or make the mesh with axis_types=AxisType.Explicit",
         )
-    return operations.reshard(x, sharding=target)
+    return reshard_p(x, sharding=target)
 
 
 def _mesh_of(x: Any, aval: ShapedArray) -> Any:
@@ -100,49 +94,6 @@ def _mesh_of(x: Any, aval: ShapedArray) -> Any:
         return None
     held = getattr(x, "sharding", None)
     return held.mesh if isinstance(held, NamedSharding) else aval.sharding.mesh
-
-
-def explicit_target(spec: Any, aval: ShapedArray, where: str, mesh: Any = None) -> NamedSharding | None:
-    """Read what a user says of how an array is to be split; None where the mesh has no Explicit axis.
-
-    Args:
-      spec: a sharding, or a spec, which is over `mesh` or the mesh in force.
-      aval: the type of the array.
-      where: the argument by its path, for messages.
-      mesh: the mesh of a bare spec, where the array itself tells it.
-
-    Raises:
-      ShardingError: the spec has no mesh, does not fit the array, or names an axis that is not Explicit.
-      ArgumentTypeError: `spec` is neither.
-    """
-    if not isinstance(spec, PartitionSpec | NamedSharding):
-        raise ArgumentTypeError(
-            where,
-            expected="a PartitionSpec or a NamedSharding",
-            got=f"{spec!r} of type {type(spec).__name__}",
-            mend="give PartitionSpec(...), or NamedSharding(mesh, PartitionSpec(...))",
-        )
-    if isinstance(spec, PartitionSpec):
-        spec = over_mesh(spec, mesh or state.context.mesh, where)
-    kinds = dict(zip(spec.mesh.axis_names, spec.mesh.axis_types, strict=True))
-    if not spec.mesh.explicit_axes:
-        return None
-    wrong = next((a for a in spec.spec.axes if kinds[a] is not AxisType.Explicit), None)
-    if wrong is not None or UNCONSTRAINED in spec.spec.dims:
-        what = "UNCONSTRAINED" if wrong is None else f"axis {wrong!r} of type {kinds[wrong]!r}"
-        raise ShardingError(
-            where,
-            expected=f"a spec over the Explicit axes of the mesh, {', '.join(map(repr, spec.mesh.explicit_axes))}",
-            got=f"{spec.spec} with {what}",
-            mend="leave it out; how the others split an array is up to the compiler",
-        )
-    spec.shard_shape(aval.shape, where=where)
-    return spec
-
-
-def opened(sharding: NamedSharding) -> NamedSharding:
-    """The sharding over the same mesh, all of its axes Auto, that says nothing."""
-    return NamedSharding(_retyped(sharding.mesh, sharding.mesh.axis_names, AxisType.Auto), PartitionSpec())
 
 
 def auto_axes(
@@ -222,7 +173,7 @@ def _switching(f: Callable, axes: Any, kind: AxisType, name: str, keyword: str, 
                 name, expected=f"{keyword}, which has no default", got="None", mend=f"pass {keyword}=PartitionSpec(...)"
             )
         outer = _current_mesh(args, kwargs, name)
-        inner = _retyped(outer, outer.axis_names if axes is None else (axes,) if isinstance(axes, str) else axes, kind)
+        inner = retyped(outer, outer.axis_names if axes is None else (axes,) if isinstance(axes, str) else axes, kind)
         entering, leaving = (None, spec) if kind is AxisType.Auto else (spec, None)
         positional = _over(inner, args, entering, f"{name}, {keyword}")
         named = _over(inner, kwargs, None, name)
@@ -246,7 +197,7 @@ def _over(mesh: Any, tree: Any, specs: Any, where: str) -> Any:
         held = aval_of(x).sharding
         if held is not None and held.mesh is not mesh.abstract_mesh:
             dims = [tuple([a for a in axes if a in explicit]) for axes in held.spec.dims]
-            x = operations.reshard(x, sharding=NamedSharding(mesh, PartitionSpec.of_dims(dims)))
+            x = reshard_p(x, sharding=NamedSharding(mesh, PartitionSpec.of_dims(dims)))
         out.append(x)
     return tree_unflatten(structure, out)
 
@@ -264,8 +215,4 @@ def _current_mesh(args: tuple, kwargs: dict, where: str) -> Any:
     return mesh
 
 
-def _retyped(mesh: Any, axes: Sequence[AxisName], kind: AxisType) -> Any:
-    unknown = next((a for a in axes if a not in mesh.shape), None)
-    if unknown is not None:
-        raise ShardingError("axes", expected=f"axes of {mesh}", got=repr(unknown), mend="name axes that the mesh has")
-    return mesh.with_axis_types(dict.fromkeys(axes, kind))
+explicit.take(auto_axes=boundary(auto_axes), explicit_axes=boundary(explicit_axes), reshard=boundary(reshard))
