@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
     from phalanx.custom_derivatives import closure_convert as closure_convert
     from phalanx.custom_derivatives import custom_gradient as custom_gradient
+    from phalanx.custom_derivatives import custom_jvp as custom_jvp
+    from phalanx.custom_derivatives import custom_vjp as custom_vjp
     from phalanx.engine.client import Device as Device
     from phalanx.engine.client import default_backend as default_backend
     from phalanx.engine.client import device_count as device_count
@@ -115,8 +117,6 @@ if TYPE_CHECKING:
     from phalanx.spmd import soft_pmap as soft_pmap
     from phalanx.transforms import checkpoint as checkpoint
     from phalanx.transforms import checkpoint_policies as checkpoint_policies
-    from phalanx.transforms import custom_jvp as custom_jvp
-    from phalanx.transforms import custom_vjp as custom_vjp
     from phalanx.transforms import fwd_and_bwd as fwd_and_bwd
     from phalanx.transforms import grad as grad
     from phalanx.transforms import hessian as hessian
@@ -198,7 +198,7 @@ _NAMES = {
         "core.settings": "config",
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
-        "custom_derivatives": "closure_convert custom_gradient",
+        "custom_derivatives": "closure_convert custom_gradient custom_jvp custom_vjp",
         "engine.client": (
             "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
             "process_count process_index process_indices"
@@ -213,7 +213,7 @@ _NAMES = {
             "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map smap soft_pmap"
         ),
         "transforms": (
-            "checkpoint checkpoint_policies custom_jvp custom_vjp fwd_and_bwd "
+            "checkpoint checkpoint_policies fwd_and_bwd "
             "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
         ),
         "tree_util": (

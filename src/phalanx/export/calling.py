@@ -18,6 +18,7 @@ from phalanx.core.dtypes import is_extended
 from phalanx.core.effects import Effect, Effects
 from phalanx.core.errors import ArgumentTypeError, RuleError, ShapeError, ShardingError, TreeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
+from phalanx.custom_derivatives import SymbolicZero, custom_vjp
 from phalanx.engine import stablehlo, targets
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export import types
@@ -30,8 +31,6 @@ from phalanx.lax.explicit import open_type
 from phalanx.lax.loops import map as map_one_by_one
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
-from phalanx.transforms import custom_vjp
-from phalanx.transforms.custom import SymbolicZero
 from phalanx.tree import equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 _effects: dict[tuple[str, bool], Effect] = {

@@ -20,11 +20,11 @@ from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
+from phalanx.custom_derivatives import custom_jvp
 from phalanx.lax.barrier import stop_gradient
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
 from phalanx.transforms.autodiff import linearize, vjp
 from phalanx.transforms.batching import Axis, batch_program
-from phalanx.transforms.custom import custom_jvp
 from phalanx.transforms.forward import jvp_flat
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 

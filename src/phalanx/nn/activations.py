@@ -15,8 +15,8 @@ from phalanx import lax
 from phalanx.core.aval import aval_of
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
+from phalanx.custom_derivatives import custom_jvp
 from phalanx.nn.operands import dim_of, inexact
-from phalanx.transforms.custom import custom_jvp
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:

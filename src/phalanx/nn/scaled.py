@@ -17,7 +17,8 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.transforms import custom_vjp, vjp
+from phalanx.custom_derivatives import custom_vjp
+from phalanx.transforms import vjp
 
 
 class BlockScaleConfig(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from phalanx import custom_derivatives, transforms
 from phalanx import numpy as jnp
-from phalanx import transforms
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
@@ -450,7 +450,7 @@ class custom_vjp:
         parts = gather((dynamic, {}))
         shadows = parts.shadowed()[0]
         function = Lifted(functools.partial(_with_static, self.fun, static), every=True)
-        lifted = transforms.custom_vjp(function)
+        lifted = custom_derivatives.custom_vjp(function)
         lifted.defvjp(
             functools.partial(self._forward, function, static),
             functools.partial(self._backward, list(static.values()), shadows),

@@ -455,7 +455,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
 
 def _pinv(x: Any, rtol: Any, hermitian: bool) -> Any:
-    from phalanx.transforms import custom_jvp
+    from phalanx.custom_derivatives import custom_jvp
 
     @functools.partial(custom_jvp)
     def inverse(x: Any) -> Any:

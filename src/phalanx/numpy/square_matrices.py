@@ -13,6 +13,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.custom_derivatives import custom_jvp
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax import linalg as decompositions
 from phalanx.lax.linalg.qr import geqrf_p
@@ -23,7 +24,6 @@ from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, o
 from phalanx.numpy.reductions import prod, sum
 from phalanx.numpy.shapes import diagonal, matrix_transpose, moveaxis, reshape, trace, tril
 from phalanx.numpy.taking import take_along_axis
-from phalanx.transforms import custom_jvp
 
 
 def matrix(a: Any, name: str, square: bool = False) -> Any:

@@ -17,6 +17,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import Undefined
+from phalanx.custom_derivatives import custom_jvp
 from phalanx.random.continuous import standard_exponential, standard_normal
 from phalanx.random.keys import static_shape
 from phalanx.random.parameters import (
@@ -32,7 +33,6 @@ from phalanx.random.parameters import (
 from phalanx.random.primitives import random_fold_in_p
 from phalanx.random.rounds import Rounds
 from phalanx.random.uniform import unit
-from phalanx.transforms import custom_jvp
 
 
 class GammaRounds(Rounds, name="random_gamma_rounds"):

@@ -11,8 +11,6 @@ from phalanx.transforms.autodiff import linearize as linearize
 from phalanx.transforms.autodiff import value_and_grad as value_and_grad
 from phalanx.transforms.autodiff import vjp as vjp
 from phalanx.transforms.batching import vmap as vmap
-from phalanx.transforms.custom import custom_jvp as custom_jvp
-from phalanx.transforms.custom import custom_vjp as custom_vjp
 from phalanx.transforms.keys import lower_on_keys as lower_on_keys
 from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name

@@ -1,151 +1,25 @@
-"""Functions with derivatives of their own, under their module name: the short ways to one, and what their rules meet.
+"""`linear_call`: a linear function whose transpose the user gives, instead of the one derived from its operations.
 
-`custom_jvp` and `custom_vjp` are `transforms.custom`. Here are `custom_gradient` and `closure_convert`, written with
-them, and `linear_call`, a linear function whose transpose the user gives instead of the one derived from its
-operations: a primitive that holds the function's program, and whose transpose is a call of the user's function, whose
-own transpose is the first function again.
+A call is a primitive that holds the function's program; its transpose is a call of the user's function, whose own
+transpose is the first function again.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentTypeError, ShapeError, TreeError, check_function
-from phalanx.core.flags import chosen, merged, others
+from phalanx.core.errors import ShapeError, TreeError, check_function
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, add_tangents, instantiate
-from phalanx.core.trace import Tracer, stage
-from phalanx.engine.frames import boundary
-from phalanx.engine.frames import guard as _guard
+from phalanx.core.trace import stage
 from phalanx.transforms.batching import Axis, batch_program, mapped_function
 from phalanx.transforms.calls import ProgramCall
-from phalanx.transforms.custom import CustomVJPPrimal as CustomVJPPrimal
-from phalanx.transforms.custom import SymbolicZero as SymbolicZero
-from phalanx.transforms.custom import custom_jvp as custom_jvp
-from phalanx.transforms.custom import custom_jvp_call_p as custom_jvp_call_p
-from phalanx.transforms.custom import custom_vjp as custom_vjp
-from phalanx.transforms.custom import custom_vjp_call_p as custom_vjp_call_p
 from phalanx.transforms.forward import jvp_flat
-from phalanx.transforms.functions import FlatFunction, function_name
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
-
-
-def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a primal value, as an array or symbolic."""
-    zero = Zero.like(x)
-    return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
-
-
-def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The primal values that `fwd` got with `symbolic_zeros=True`.
-
-    Args:
-      tree: a pytree whose leaves are of `CustomVJPPrimal`.
-
-    Returns:
-      The same pytree of their values.
-
-    Raises:
-      ArgumentTypeError: a leaf is something else.
-    """
-    for leaf in tree_flatten(tree)[0]:
-        if not isinstance(leaf, CustomVJPPrimal):
-            raise ArgumentTypeError(
-                "custom_vjp_primal_tree_values",
-                expected="arguments of a fwd rule that was set with symbolic_zeros=True",
-                got=repr(leaf),
-                mend="pass symbolic_zeros=True to defvjp, or read the values as they are",
-            )
-    return tree_map(lambda leaf: leaf.value, tree)
-
-
-def custom_gradient(fun: Callable) -> Callable:
-    """A function that returns its value together with its gradient function.
-
-    Args:
-      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` gives the cotangents of the arguments.
-
-    Returns:
-      A function that returns the result and differentiates as `vjp` says.
-
-    Examples:
-      >>> import phalanx
-      >>> f = phalanx.custom_gradient(lambda x: (x * x, lambda y_bar: 10 * y_bar))
-      >>> float(phalanx.grad(f)(3.0))
-      10.0
-    """
-
-    @boundary
-    @functools.wraps(fun)
-    def with_gradient(*args: Any, **kwargs: Any) -> Any:
-        held: list = []
-
-        def primal(*xs: Any) -> Any:
-            return fun(*xs, **kwargs)[0]
-
-        def fwd(*xs: Any) -> tuple:
-            out, rule = fun(*xs, **kwargs)
-            leaves, tree = tree_flatten(out)
-            program = stage(
-                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
-                [aval_of(x).to_tangent() for x in leaves],
-                "custom_gradient",
-            )
-            held[:] = [program.replace(consts=())]
-            return out, program.consts
-
-        def bwd(consts: Any, ct: Any) -> Any:
-            flat = run_program(held[0].replace(consts=consts), *tree_flatten(ct)[0])
-            return tree_unflatten(tree_flatten(tuple(args))[1], flat)
-
-        function = custom_vjp(primal)
-        function.defvjp(fwd, bwd)
-        return function(*args)
-
-    return with_gradient
-
-
-def _as_tuple(x: Any, count: int) -> tuple:
-    return tuple(x) if isinstance(x, tuple | list) and len(x) == count else (x,)
-
-
-def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list]:
-    """A function without closed-over traced values, and these as further arguments.
-
-    Args:
-      fun: a function that may close over values of a transformation around it.
-      example_args: arguments of the types it will be called with.
-
-    Returns:
-      `(converted, consts)`, such that `converted(*args, *consts)` is `fun(*args)`.
-
-    Examples:
-      >>> import phalanx
-      >>> f, consts = phalanx.closure_convert(lambda x: 2.0 * x, 1.0)
-      >>> float(f(3.0, *consts))
-      6.0
-    """
-    leaves, tree = tree_flatten(example_args)
-    function = FlatFunction(fun, tree)
-    program = stage(function, [aval_of(x) for x in leaves], function_name(fun))
-    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, np.inexact) for c in program.consts]
-    consts = chosen(program.consts, hoistable)
-
-    def converted(*args: Any) -> Any:
-        count = len(args) - len(consts)
-        values = merged(hoistable, args[count:], others(program.consts, hoistable))
-        flat_args, _ = tree_flatten(args[:count])
-        return tree_unflatten(function.out_tree, run_program(program.replace(consts=values), *flat_args))
-
-    return converted, consts
-
+from phalanx.transforms.functions import FlatFunction
+from phalanx.tree import tree_flatten, tree_unflatten
 
 # The transpose as a function of flat residuals and flat cotangents; it is staged when it is wanted.
 Back = Callable[[Sequence[Any], Sequence[Any]], list]
@@ -264,6 +138,3 @@ def _checked(where: str, out: Any, tree: Any, avals: Sequence[ShapedArray]) -> l
                 mend="return cotangents of the shapes and dtypes of the linear arguments",
             )
     return [instantiate(Zero(aval)) if x is None else x for x, aval in zip(flat, avals, strict=True)]
-
-
-_guard(globals())
