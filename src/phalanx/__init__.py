@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from phalanx.core.config import transfer_guard_device_to_device as transfer_guard_device_to_device
     from phalanx.core.config import transfer_guard_device_to_host as transfer_guard_device_to_host
     from phalanx.core.config import transfer_guard_host_to_device as transfer_guard_host_to_device
-    from phalanx.core.dispatch import effects_barrier as effects_barrier
     from phalanx.core.dtypes import float0 as float0
+    from phalanx.core.runs import effects_barrier as effects_barrier
     from phalanx.core.settings import config as config
     from phalanx.core.source import named_call as named_call
     from phalanx.core.source import named_scope as named_scope
@@ -193,8 +193,8 @@ _NAMES = {
             "numpy_dtype_promotion numpy_rank_promotion transfer_guard transfer_guard_device_to_device "
             "transfer_guard_device_to_host transfer_guard_host_to_device"
         ),
-        "core.dispatch": "effects_barrier",
         "core.dtypes": "float0",
+        "core.runs": "effects_barrier",
         "core.settings": "config",
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",

@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core import dispatch
+from phalanx.core import runs
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback
 from phalanx.lax.callback import host_callback_p
@@ -72,7 +72,7 @@ def test_the_barrier_waits_for_every_program():
 
     phalanx.effects_barrier()
     for number in range(100):
-        dispatch._remember(Token(number))
+        runs.remember(Token(number))
     assert waited == list(range(36))  # those that were too many to keep
     phalanx.effects_barrier()
     assert waited == list(range(100))
@@ -82,7 +82,7 @@ def test_the_barrier_waits_for_every_program():
             raise LookupError("from the program")
 
     for token in (Failed(), Token(100)):
-        dispatch._remember(token)
+        runs.remember(token)
     with pytest.raises(LookupError, match="from the program"):
         phalanx.effects_barrier()
     assert waited[-1] == 100

@@ -10,14 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.core import effects, placement
+from phalanx.core import effects, placement, runs
 from phalanx.core import settings as settings
 from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_error, raise_callback_error
 from phalanx.core.aval import aval_of
@@ -35,7 +33,6 @@ from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, client, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
-from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
 from phalanx.engine.seat import Seat
 from phalanx.sharding import AxisType, Mesh, NamedSharding, StandIn, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -220,7 +217,7 @@ class CompiledProgram:
         if lowered.kept is not None or lowered.constants:
             run = _completing(run, lowered.kept, lowered.constants)
         if lowered.devices[0].platform == "cpu" and not self.has_effects and _exchanges(lowered, executable):
-            run = _pausing(run)
+            run = runs.pausing(run)
         self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run, lowered.donated)
 
     @property
@@ -248,9 +245,9 @@ class CompiledProgram:
 
     def _run_with_effects(self, arguments: list) -> list[Array]:
         if effects.ordered(self.lowered.program.effects):
-            effects_barrier()
+            runs.effects_barrier()
         results = self._run(arguments, with_tokens=True)
-        _remember(results.consume_token())
+        runs.remember(results.consume_token())
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
 
@@ -293,68 +290,6 @@ def _exchanges(lowered: LoweredProgram, executable: Any) -> bool:
     return len(lowered.devices) > 1 and "channel_id=" in compiler.hlo_text(executable)
 
 
-_exchanging_runs = itertools.count(1)
-_MAX_EXCHANGING_RUNS = 16
-
-
-def _pausing(run: Callable) -> Callable:
-    """The execution of a program whose CPU devices wait for each other, kept from running too far ahead.
-
-    Each device of a run that waits holds a thread of the engine's pool. Between 40 and 100 runs that were started and
-    are not done, the pool has none left for the device that the others wait for, and the process ends after a minute.
-    """
-
-    def paused(arguments: list) -> Any:
-        if next(_exchanging_runs) % _MAX_EXCHANGING_RUNS:
-            return run(arguments)
-        results = run(arguments, with_tokens=True)
-        results.consume_token().block_until_ready()
-        return results
-
-    return paused
-
-
-_pending: list[Any] = []
-_pending_lock = threading.Lock()
-_MAX_PENDING = 64
-
-
-def _remember(token: Any) -> None:
-    """Keep what tells that a program's effects have happened, and wait for the oldest where there are many."""
-    with _pending_lock:
-        _pending.append(token)
-        oldest = _pending.pop(0) if len(_pending) > _MAX_PENDING else None
-    if oldest is not None:
-        _wait(oldest)
-
-
-def _wait(token: Any) -> None:
-    try:
-        token.block_until_ready()
-    except XlaRuntimeError as error:
-        raise_callback_error(error)
-        raise
-
-
-def effects_barrier() -> None:
-    """Wait until the effects of all programs started so far have happened.
-
-    Raises:
-      Whatever a callback of theirs raised.
-    """
-    with _pending_lock:
-        waiting, _pending[:] = list(_pending), []
-    first: Exception | None = None
-    for token in waiting:
-        try:
-            _wait(token)
-        except Exception as error:
-            first = first or error
-    if first is not None:
-        raise first
-    raise_late_failure()
-
-
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     if len(lowered.devices) == 1:
         here = placement.on_device(lowered.devices[0])
@@ -381,9 +316,11 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
 
 def _mesh_of(lowered: LoweredProgram) -> Any:
     """The mesh over which to say what the partitioner chose: the first that the program names in its device order."""
-    named = [*lowered.in_shardings, *lowered.out_shardings, *(e.params.get("sharding") for e in lowered.program.eqns)]
-    held = (e.params.get("mesh") for e in lowered.program.eqns)
-    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), *held, state.context.mesh]
+    placed = [
+        s for e in lowered.program.eqns if e.primitive.placing is not None for s in e.primitive.placing(**e.params)
+    ]
+    named = [*lowered.in_shardings, *lowered.out_shardings, *placed]
+    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), state.context.mesh]
     return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)
 
 

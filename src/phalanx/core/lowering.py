@@ -520,7 +520,7 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
     primitive = eqn.primitive
-    if not primitive.holds_program and not getattr(primitive, "takes_keys", False) and _has_keys(eqn):
+    if not primitive.holds_program and not primitive.takes_keys and _has_keys(eqn):
         return batching.lower_on_keys(ctx, eqn, operands)
     if primitive.by_pieces and ctx.module.num_partitions > 1 and not ctx.module.is_portable:
         if primitive.by_pieces is True or primitive.by_pieces(*ctx.avals_in, **eqn.params):

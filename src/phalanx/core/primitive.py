@@ -113,8 +113,12 @@ class Primitive:
         programs must follow: (avals, params).
       placing: (**params) to the shardings that an application names, or None for those left open; the first that has
         devices tells which ones a program runs on whose arguments do not.
+      takes_keys: its rules know random keys; others see the numbers that these are made of, in one dimension more.
+      named_axes: (*args, **params) to the named axes that an application runs over, where the parameters do not tell.
       key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
       split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
+      split_eqn: the same for an equation of a program: (eqn, unknown, policy) to the known part or None, the other, and
+        the residuals between them.
       dce: (eqn, used_outputs) to a smaller equation or None.
       memories: the kinds of memory that results are in, None for the default: (those of the operands, **params).
     """
@@ -125,11 +129,14 @@ class Primitive:
     by_pieces: Any = False
     holds_program: ClassVar[bool] = False
     says_shardings: ClassVar[bool] = False
+    takes_keys: ClassVar[bool] = False
     run: Any = None
     batch_axis: Any = None
     stage: Any = None
     linearize: Any = None
     split: Any = None
+    split_eqn: Any = None
+    named_axes: Any = None
     varying: Any = None
     placing: Any = None
     key_use: ClassVar[str | None] = None

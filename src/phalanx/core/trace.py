@@ -236,9 +236,14 @@ class StagingTrace(Trace):
             atom = x._var if type(x) is StagedTracer and x._trace is self else self.constant(x)
             atoms.append(atom)
             avals.append(atom.aval)
-        return self.record(primitive, atoms, tuple(avals), params)
+        return self._append(primitive, atoms, tuple(avals), params)
 
-    def record(self, primitive: Primitive, atoms: list, avals: tuple, params: dict) -> Any:
+    def record(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        """Append an equation, as the rules of primitives that hold programs do for what is left to be done later."""
+        atoms = [self.atom(x) for x in args]
+        return self._append(primitive, atoms, tuple([a.aval for a in atoms]), params)
+
+    def _append(self, primitive: Primitive, atoms: list, avals: tuple, params: dict) -> Any:
         """Append one equation and return its results as tracers."""
         if primitive.settle is not None:
             params = primitive.settle(avals, params)

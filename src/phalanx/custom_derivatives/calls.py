@@ -15,7 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import RuleError, TraceError
 from phalanx.core.flags import chosen, merged, others
-from phalanx.core.jaxpr import Jaxpr, run_program
+from phalanx.core.jaxpr import Jaxpr, named_axes, run_program
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
@@ -32,16 +32,21 @@ class _CustomCall(ProgramCall):
     def run(self, *args: Any, fun: Any, **rules: Any) -> list:
         return run_program(fun, *args) if type(fun) is Jaxpr else list(fun(*args))
 
+    def named_axes(self, *args: Any, fun: Any, **rules: Any) -> frozenset:
+        return named_axes(fun if type(fun) is Jaxpr else self._program(args, fun))
+
+    def _program(self, args: Sequence[Any], fun: Any) -> Jaxpr:
+        return stage(fun, [aval_of(x) for x in args], getattr(fun, "__name__", self.name))
+
     def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
         """Record the call with the function's program, constants in front."""
         fun = params["fun"]
         if type(fun) is not Jaxpr:
-            program = stage(fun, [aval_of(x) for x in args], getattr(fun, "__name__", self.name))
+            program = self._program(args, fun)
             count = len(program.consts)
             args = [*program.consts, *args]
             params = params | {"fun": program.hoist(), "num_consts": count}
-        atoms = [trace.atom(x) for x in args]
-        return trace.record(self, atoms, tuple(a.aval for a in atoms), params)
+        return trace.record(self, args, params)
 
 
 class CustomJVPCall(_CustomCall, name="custom_jvp_call"):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.dispatch import effects_barrier
 from phalanx.core.effects import debug_effect, io_effect, ordered_debug_effect, ordered_io_effect
 from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.runs import effects_barrier
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax.callback import Caller, Tap, host_call, host_callback_p
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten

@@ -120,12 +120,11 @@ class Cond(Primitive, name="cond", multiple=True):
         unknown = [trace.is_unknown(x) for x in args]
         plan = _split_cond(branches, unknown, everything_saveable)
         if plan is None:
-            return trace.record(self, [trace.atom(x) for x in args], tuple(leaf_avals(args)), params)
+            return trace.record(self, args, params)
         known, waiting, unknown_outputs, num_residuals = plan
         out = self(*chosen(args, [not u for u in unknown]), branches=known)
         num_ready = len(out) - num_residuals
-        atoms = [trace.atom(x) for x in (*args, *out[num_ready:])]
-        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), {"branches": waiting}))
+        later = iter(trace.record(self, [*args, *out[num_ready:]], {"branches": waiting}))
         ready = iter(out[:num_ready])
         return [next(later) if u else next(ready) for u in unknown_outputs]
 

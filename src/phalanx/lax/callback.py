@@ -17,11 +17,11 @@ from phalanx.core import dtypes, placement
 from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.devices import common_devices
-from phalanx.core.dispatch import effects_barrier
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
 from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.runs import effects_barrier
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo

@@ -27,7 +27,7 @@ from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, joi
 from phalanx.core.trace import stage
 from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, leaf_avals, permuted
+from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
 from phalanx.lax.while_primitive import emit_while
 from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
@@ -170,12 +170,12 @@ class Scan(Primitive, name="scan", multiple=True):
         unknown = [trace.is_unknown(x) for x in args]
         plan = _split_scan(jaxpr, layout, unknown, everything_saveable)
         if plan is None:
-            return trace.record(self, [trace.atom(x) for x in args], tuple(leaf_avals(args)), params)
+            return trace.record(self, args, params)
         out = self(*chosen(args, plan.known_inputs), jaxpr=plan.known, layout=plan.known_layout)
         num_ready = len(out) - len(plan.stacked_avals)
-        atoms = [trace.atom(x) for x in plan.waiting_args(args, out[num_ready:])]
+        given = plan.waiting_args(args, out[num_ready:])
         bound = {"jaxpr": plan.unknown, "layout": plan.unknown_layout}
-        later = iter(trace.record(self, atoms, tuple(a.aval for a in atoms), bound))
+        later = iter(trace.record(self, given, bound))
         ready = iter(out[:num_ready])
         return [next(later) if u else next(ready) for u in plan.unknown_outputs]
 

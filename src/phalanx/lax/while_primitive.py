@@ -173,8 +173,7 @@ class While(Primitive, name="while", multiple=True):
         """What is known runs now; the part with tangents runs the whole loop again, since its length is not known."""
         early, waiting = _split_while(params, [trace.is_unknown(x) for x in args])
         ready = iter(early(self, args))
-        atoms = [trace.atom(x) for x in args]
-        later = trace.record(self, atoms, tuple(a.aval for a in atoms), params)
+        later = trace.record(self, args, params)
         return [x if u else next(ready) for x, u in zip(later, waiting)]
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
@@ -339,8 +338,7 @@ class WhileEach(Primitive, name="while_each", multiple=True):
         """As for `while`: the primal part runs now."""
         known_in, known, smaller = _known_each(params, [trace.is_unknown(x) for x in args])
         ready = iter(self(*chosen(args, known_in), **smaller) if any(known) else ())
-        atoms = [trace.atom(x) for x in args]
-        later = trace.record(self, atoms, tuple(a.aval for a in atoms), params)
+        later = trace.record(self, args, params)
         return [next(ready) if k else x for x, k in zip(later, known, strict=True)]
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:

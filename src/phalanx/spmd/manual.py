@@ -135,7 +135,7 @@ def record_linear(
         return bind(program, args, ins, outs, view)
     ins = (*(WHOLE for _ in program.consts), *ins)
     params = {"jaxpr": program.hoist(), "in_specs": ins, "out_specs": tuple(outs)}
-    return shard_map_p.record(trace, [*program.consts, *args], params | view._asdict())
+    return trace.record(shard_map_p, [*program.consts, *args], params | view._asdict())
 
 
 class ShardMap(DivisibleCall, name="shard_map"):
@@ -230,11 +230,11 @@ class ShardMap(DivisibleCall, name="shard_map"):
     def split(self, trace: LinearTrace, args: Any, params: dict) -> list:
         unknown = [trace.is_unknown(x) for x in args]
         if all(unknown) or not has_known_work(params["jaxpr"], unknown):
-            return self.record(trace, args, params)
+            return trace.record(self, args, params)
         halves = _split(params, unknown, everything_saveable)
         ready = self(*others(args, unknown), **halves.known)
         count = sum(halves.parts.known_outputs)
-        later = self.record(trace, halves.waiting_args(args, ready[count:]), halves.waiting)
+        later = trace.record(self, halves.waiting_args(args, ready[count:]), halves.waiting)
         return merged(halves.parts.known_outputs, ready[:count], later)
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Any) -> tuple:

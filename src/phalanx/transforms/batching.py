@@ -26,7 +26,7 @@ from phalanx.core.errors import (
     check_function,
 )
 from phalanx.core.flags import each
-from phalanx.core.jaxpr import Jaxpr, derivation, named_axes, named_axes_of, run_program
+from phalanx.core.jaxpr import Jaxpr, derivation, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.trace import Trace, Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
@@ -133,11 +133,7 @@ class BatchTrace(Trace):
             return True
         if not primitive.holds_program:
             return False
-        fun = params.get("fun")
-        if callable(fun):  # a custom call of a function that is not staged yet
-            program = stage(fun, [aval_of(x) for x in args], getattr(fun, "__name__", primitive.name))
-            return name in named_axes(program)
-        return name in named_axes_of(params)
+        return name in (primitive.named_axes(*args, **params) if primitive.named_axes else named_axes_of(params))
 
     def wrap(self, x: Any, dim: int | None) -> Any:
         """A value with its mapped dimension, or as it is where none is mapped."""

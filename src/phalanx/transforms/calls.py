@@ -157,20 +157,15 @@ class DivisibleCall(DerivedCall):
         wishes = [*between, *chosen(ins, parts.unknown_inputs)], chosen(outs, parts.unknown_outputs)
         return known, self.derived(params, parts.unknown, *wishes, "unknown")
 
-    def record(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
-        """Record a call in a linear program."""
-        atoms = [trace.atom(x) for x in args]
-        return trace.record(self, atoms, tuple([a.aval for a in atoms]), params)
-
     def split(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
         unknown = [trace.is_unknown(x) for x in args]
         if all(unknown) or not has_known_work(params[self.program], unknown):
-            return self.record(trace, args, params)
+            return trace.record(self, args, params)
         parts = self.parts(params, unknown, everything_saveable)
         known, waiting = self._halves(params, parts, unknown)
         ready = self.call(others(args, unknown), known)
         count = sum(parts.known_outputs)
-        later = self.record(trace, [*ready[count:], *chosen(args, parts.unknown_inputs)], waiting)
+        later = trace.record(self, [*ready[count:], *chosen(args, parts.unknown_inputs)], waiting)
         return merged(parts.known_outputs, ready[:count], later)
 
     def split_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:

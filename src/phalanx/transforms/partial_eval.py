@@ -166,7 +166,7 @@ class _Splitter:
             elif not verdict:
                 self._recompute(eqn)
             return
-        rule = getattr(eqn.primitive, "split_eqn", None)
+        rule = eqn.primitive.split_eqn
         if rule is not None and not all(is_unknown):
             known, unknown, residuals = rule(eqn, is_unknown, self.policy)
             if known is not None:

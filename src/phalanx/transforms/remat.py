@@ -202,7 +202,7 @@ class Remat(DivisibleCall, name="checkpoint"):
         )
         known = run_program(parts.known, *others(args, unknown))
         waiting = [*known[count:], *chosen(args, parts.unknown_inputs)]
-        out_dot = self.record(trace, waiting, self.derived(params, parts.unknown, (), (), "unknown"))
+        out_dot = trace.record(self, waiting, self.derived(params, parts.unknown, (), (), "unknown"))
         return known[:count], join_tangents(jaxpr.out_avals, has, out_dot)
 
 
