@@ -272,6 +272,7 @@ def test_categorical():
     assert (np.sort(once, 0) == np.arange(3)[:, None]).all()
 
 
+@pytest.mark.one_is_quick(group=lambda draw: "a draw")
 @pytest.mark.parametrize(
     "draw",
     [

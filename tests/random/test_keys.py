@@ -96,6 +96,7 @@ def test_keys_and_bits_are_the_peers(impl):
         np.testing.assert_array_equal(np.asarray(random.bits(ours, (7,))), np.asarray(jax.random.bits(theirs, (7,))))
 
 
+@pytest.mark.one_is_quick(group=lambda impl: "a kind")
 @pytest.mark.parametrize("impl", IMPLS)
 def test_arrays_of_keys_act_key_by_key(impl):
     keys = random.split(random.key(0, impl=impl), 4)

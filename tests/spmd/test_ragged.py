@@ -94,6 +94,7 @@ def by_shard_map_unchecked(f, *args):
 STYLES = [by_vmap, by_pmap, by_soft_pmap, by_xmap, by_shard_map, by_shard_map_unchecked]
 
 
+@pytest.mark.one_is_quick(group=lambda style, groups: style)
 @pytest.mark.parametrize("groups", [None, IN_GROUPS], ids=["all", "in groups"])
 @pytest.mark.parametrize("style", STYLES)
 def test_value_and_gradients_are_those_of_the_definition(style, groups):
