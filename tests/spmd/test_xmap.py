@@ -75,6 +75,7 @@ def test_reductions_take_named_axes():
     np.testing.assert_allclose(g(X), X.mean(0))
 
 
+@pytest.mark.one_is_quick(group=lambda axis: "names")
 @pytest.mark.parametrize("axis", [0, (0, 1)], ids=str)
 def test_functions_over_named_axes_are_those_over_dimensions(axis, mesh):
     named = {0: "i", (0, 1): ("i", 0)}[axis]
@@ -94,9 +95,10 @@ def test_functions_over_named_axes_are_those_over_dimensions(axis, mesh):
 
 
 A, B = (np.sin(np.arange(np.prod(s), dtype=np.float32)).reshape(s) for s in ((4, 2, 6), (6, 2, 3)))
-SPLITS = ({}, {"k": "x"}, {"k": "x", "i": "y"}, {"i": ("x", "y")})
+SPLITS = ({"k": "x", "i": "y"}, {}, {"k": "x"}, {"i": ("x", "y")})
 
 
+@pytest.mark.one_is_quick(group=lambda resources: "a split")
 @pytest.mark.parametrize("resources", SPLITS, ids=str)
 def test_pdot_sums_products_over_names_and_over_dimensions(mesh, resources):
     def products(body, in_axes, out_axes):
