@@ -64,3 +64,29 @@ def test_a_conversion_that_may_not_copy_is_refused():
 def test_from_dlpack_names_what_does_not_speak_it():
     with pytest.raises(ArgumentTypeError, match="from_dlpack: expected an object with __dlpack__ and __dlpack_device"):
         jnp.from_dlpack(3)
+
+
+def test_dlpack_gives_the_whole_array_or_says_that_it_cannot():
+    """The first piece of an array on several devices was given out as the array."""
+    mesh = phalanx.make_mesh((2,), ("x",), devices=phalanx.devices()[:2])
+    x = phalanx.device_put(jnp.arange(4.0), phalanx.NamedSharding(mesh, phalanx.P("x")))
+    with pytest.raises(BufferError) as e:
+        np.from_dlpack(x)
+    assert str(e.value).startswith(
+        "export through DLPack: expected an array on one device, got f32[4@x] with NamedSharding"
+    )
+    assert str(e.value).endswith(
+        "  To mend: take the whole with numpy.asarray(x), or a piece of it, x.addressable_shards[i].data."
+    )
+    assert np.from_dlpack(x.addressable_shards[1].data).tolist() == [2.0, 3.0]
+    copied = jnp.from_dlpack(x, copy=True)
+    assert copied.tolist() == x.tolist() and copied.sharding == x.sharding
+    one = jnp.arange(3.0)
+    address = lambda a: a.__array_interface__["data"][0]
+    shared, own = np.from_dlpack(one), np.from_dlpack(one, **COPY)
+    assert address(shared) == one.unsafe_buffer_pointer()
+    assert not COPY or address(own) != one.unsafe_buffer_pointer()
+
+
+# NumPy passes `copy` on from 2.1.
+COPY = {"copy": True} if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else {}

@@ -50,6 +50,11 @@ def caught(call):
     raise AssertionError("nothing was raised")
 
 
+DELETED = jnp.ones(3)
+DELETED.delete()
+LEAKED: list = []
+phalanx.make_jaxpr(lambda x: LEAKED.append(x + 1))(X)
+
 CALLS = {
     "an operator": (lambda: X + Y, []),
     "a reflected operator": (lambda: np.ones(2) + Y, []),
@@ -68,6 +73,13 @@ CALLS = {
     "nn": (lambda: phalanx.nn.softmax("text"), []),
     "an initializer": (lambda: phalanx.nn.initializers.lecun_normal()(phalanx.random.key(0), (3,)), []),
     "conversion": (lambda: float(X), []),
+    "writing an element": (lambda: X.__setitem__(0, 1), []),
+    "an unknown attribute": (lambda: X.nothing, []),
+    "a hash": (lambda: hash(X), []),
+    "the pieces of a deleted array": (lambda: DELETED.addressable_shards, []),
+    "pickling a deleted array": (lambda: DELETED.__reduce__(), []),
+    "conversion of a leaked tracer": (lambda: np.asarray(LEAKED[0]), []),
+    "a custom rule": (lambda: phalanx.custom_jvp(wrong)(X), []),
     "a mesh": (lambda: phalanx.sharding.Mesh(np.array(phalanx.devices()), ("x", "y")), []),
     "a sharding": (lambda: phalanx.NamedSharding(phalanx.make_mesh((2,), ("x",)), phalanx.P("y")), []),
     "a mesh by its room": (lambda: phalanx.sharding.make_mesh((3, 5), ("x", "y")), []),

@@ -159,9 +159,13 @@ def test_device_put_inside_jit_says_how_the_value_lies(mesh):
 def test_what_does_not_fit_is_refused(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert message(lambda: jit(lambda x: with_sharding_constraint(x, sharding))(values(8))) == (
-        "with_sharding_constraint: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', None).\n"
-        "  To mend: drop the last entry, or give the array 2 dimensions."
+        "with_sharding_constraint, argument x: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', "
+        "None).\n  To mend: drop the last entry, or give the array 2 dimensions."
     )
+    with pytest.raises(ShardingError, match=r"with_sharding_constraint, argument x\['k'\]\[0\]: expected a spec of"):
+        with_sharding_constraint({"k": [values(8)]}, sharding)
+    with pytest.raises(ShardingError, match="device_put: expected a spec of at most 1 entry"):
+        jit(lambda x: device_put(x, sharding))(values(8))
     small = NamedSharding(auto_mesh((2,), ("z",)), P("z"))
     x = device_put(values(8), NamedSharding(mesh, P("x")))
     assert message(

@@ -99,6 +99,10 @@ def test_static_arguments_must_be_hashable():
     assert str(e.value).endswith("give a tuple instead of a list, or do not mark the argument as static.")
 
 
+def second(p):
+    return p["a"][1]
+
+
 def test_donated_buffers_are_reused_and_then_gone():
     f = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
     x, y = jnp.ones(1000), jnp.ones(1000)
@@ -109,11 +113,13 @@ def test_donated_buffers_are_reused_and_then_gone():
     with pytest.raises(ArgumentError) as e:
         f(x, y)
     assert str(e.value) == (
-        "use of an array: expected an array with live buffers, got f32[1000], deleted or donated.\n"
+        "<lambda>, argument x: expected an array with live buffers, got f32[1000], deleted or donated.\n"
         "  To mend: use the result of the call it was donated to, or leave that argument out of donate_argnums."
     )
-    with pytest.raises(ArgumentError, match="deleted or donated"):
+    with pytest.raises(ArgumentError, match="^use of an array: .* deleted or donated"):
         np.asarray(x)
+    with pytest.raises(RuntimeError, match=r"^second, argument p\['a'\]\[1\]: .* deleted or donated"):
+        phalanx.jit(second)({"a": [y, x]})
     assert repr(x) == "Array(f32[1000], deleted)"
 
 
@@ -441,6 +447,10 @@ def test_a_donated_array_that_is_another_argument_too_is_refused(count):
         "call of a compiled function: expected a donated array to be one argument only, got one that is another "
         "argument too.\n  To mend: copy it with x.copy(), or leave it out of donate_argnums."
     )
+    both = phalanx.jit(lambda x, y: (x + 1, y + 1), donate_argnums=(0, 1))
+    y = x.copy()
+    with pytest.raises(ArgumentError, match="expected a donated array to be one argument only"):
+        both(y, y)
     assert add(x, x.copy()).tolist() == [2.0] * 8
 
 

@@ -130,6 +130,42 @@ def test_named_scopes_reach_the_program():
     assert "attention/sin" in phalanx.jit(g).lower(X).as_text(debug_info=True)
 
 
+def test_named_scopes_are_kept_by_derivatives_of_compiled_functions():
+    """The scopes around the call took the place of those inside, and stayed for calls under others."""
+
+    def inner(x):
+        with phalanx.named_scope("layer"):
+            return jnp.sin(x)
+
+    call = phalanx.jit(inner)
+
+    def outer(x):
+        with phalanx.named_scope("model"):
+            return call(x).sum()
+
+    text = phalanx.jit(phalanx.grad(outer)).lower(X).as_text(debug_info=True)
+    assert '"layer/cos"' in text and '"model/jit"' in text
+    assert "model/layer" not in text and "model/model" not in text
+    assert "model" not in phalanx.jit(phalanx.grad(lambda x: call(x).sum())).lower(X).as_text(debug_info=True)
+
+
+def test_a_stage_knows_two_languages():
+    lowered = phalanx.jit(jnp.sin).lower(X)
+    for ask in (lowered.as_text, lowered.compiler_ir):
+        with pytest.raises(ArgumentTypeError, match=f'{ask.__name__}, argument dialect: expected "stablehlo" or'):
+            ask("mhlo")
+
+
+def test_a_compiled_stage_names_arguments_that_are_no_arrays_or_are_deleted():
+    compiled = phalanx.jit(lambda p: p["w"][0]).lower({"w": [X]}).compile()
+    with pytest.raises(ArgumentTypeError, match=r"call of compiled <lambda>, argument p\['w'\]\[0\]: .*'text'"):
+        compiled({"w": ["text"]})
+    gone = jnp.asarray(X) + 1
+    gone.delete()
+    with pytest.raises(RuntimeError, match=r"call of compiled <lambda>, argument p\['w'\]\[0\]: .* live buffers"):
+        compiled({"w": [gone]})
+
+
 def test_a_stage_is_for_arguments_that_lie_as_those_it_was_made_for():
     """A function is traced once for all placements, but each lowering is for its own."""
     mesh = auto_mesh((4, 2), ("x", "y"))

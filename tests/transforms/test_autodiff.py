@@ -5,7 +5,16 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, RuleError, ShapeError, TreeError
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    RuleError,
+    ShapeError,
+    TracerArrayConversionError,
+    TreeError,
+    UnexpectedTracerError,
+)
 
 
 def f(x):
@@ -98,7 +107,7 @@ def test_argnums_choose_arguments():
 
 def test_aux_values_are_returned_beside_the_derivative():
     def g(x):
-        return x * x, {"twice": 2 * x}
+        return x * x, {"twice": 2 * x, "what": "no array"}
 
     gradient, aux = phalanx.grad(g, has_aux=True)(3.0)
     assert float(gradient) == 6.0 and float(aux["twice"]) == 6.0
@@ -232,3 +241,55 @@ def test_linear_transpose_of_integers_and_of_what_is_not_linear():
         "such values, one of type ~f32[].\n"
         "  To mend: transpose the linearisation instead (phalanx.vjp), or make the function linear."
     )
+
+
+def test_jacrev_refuses_complex_results_unless_holomorphic():
+    """It gave the real part of the rows, silently."""
+    with pytest.raises(DTypeError) as e:
+        phalanx.jacrev(lambda x: {"y": x * (1 + 1j)})(np.ones(2, np.float32))
+    assert str(e.value) == (
+        "jacrev, the result['y']: expected a real dtype, since a row for each element tells half of a complex "
+        "derivative, got c64[2].\n  To mend: pass holomorphic=True if the function is holomorphic, else use vjp, or "
+        "return y.real and y.imag."
+    )
+    z = np.array([1j, 2.0], np.complex64)
+    np.testing.assert_allclose(phalanx.jacrev(lambda x: x**2, holomorphic=True)(z), np.diag(2 * z), rtol=1e-6)
+
+
+def returns_no_pair(x):
+    return x
+
+
+def test_errors_name_the_function_that_the_user_wrote():
+    for derivative in (phalanx.grad, phalanx.jacfwd, phalanx.jacrev, phalanx.value_and_grad):
+        with pytest.raises(ArgumentTypeError, match="the result of returns_no_pair at .*test_autodiff.py"):
+            derivative(returns_no_pair, has_aux=True)(1.0)
+
+
+def test_argnums_that_are_no_numbers_are_refused():
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.grad(lambda x: x, argnums="x")(1.0)
+    assert str(e.value) == (
+        "argnums: expected an int, or a sequence of them, got 'x'.\n  To mend: give positions, counted from 0."
+    )
+
+
+@pytest.mark.parametrize("transform", [phalanx.vmap, phalanx.grad, lambda f: lambda x: phalanx.jvp(f, (x,), (x,))])
+def test_a_tracer_that_leaked_from_an_eager_transformation_names_the_line(transform):
+    kept = []
+
+    def leak(x):
+        kept.append(jnp.sin(x))
+        return jnp.sum(x)
+
+    line = f"test_autodiff.py:{leak.__code__.co_firstlineno + 1} "
+    x = jnp.ones(3)
+    transform(leak)(x)
+    with pytest.raises(UnexpectedTracerError, match=line):
+        kept[0] + 1
+    with phalanx.checking_leaks():
+        with pytest.raises(UnexpectedTracerError, match="held by a list, made at .*" + line):
+            transform(leak)(x)
+        transform(lambda x: jnp.sum(x * jnp.sin(x)))(x)
+    with pytest.raises(TracerArrayConversionError, match="made at .*test_autodiff.py"):
+        transform(lambda x: np.sin(x + 1))(x)

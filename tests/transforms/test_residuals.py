@@ -118,3 +118,20 @@ def test_loops_in_segments_take_the_memory_of_one_segment():
         return program.memory_analysis().temp_size_in_bytes
 
     assert bytes_of(phalanx.checkpoint(segment)) < bytes_of(segment) / 3
+
+
+def test_a_policy_is_a_function_and_says_yes_or_no():
+    with pytest.raises(TypeError, match="checkpoint, argument policy: expected a function, got 'dots'"):
+        phalanx.checkpoint(jnp.sin, policy="dots")
+    factory = phalanx.checkpoint_policies.save_only_these_names
+    with pytest.raises(TypeError, match="save_only_these_names and its kin are called with names"):
+        phalanx.grad(phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=factory))(1.0)
+
+
+def test_static_positions_are_those_of_arguments():
+    with pytest.raises(ValueError) as e:
+        phalanx.checkpoint(lambda x, flag: x, static_argnums=5)(1.0, True)
+    assert str(e.value) == (
+        "checkpoint, argument static_argnums: expected positions below 2, the number of positional arguments, got 5.\n"
+        "  To mend: pass the static arguments by position, or name them in static_argnames."
+    )

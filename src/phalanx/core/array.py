@@ -16,11 +16,10 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError
 from phalanx.core.operators import Operators
 from phalanx.core.trace import Tracer
-from phalanx.engine import buffers
-from phalanx.engine.frames import boundary
+from phalanx.engine import buffers, frames
 from phalanx.engine.runtime import XlaRuntimeError, user_error
 from phalanx.engine.seat import Seat
 from phalanx.tree import tree_leaves
@@ -309,10 +308,18 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        return buffers.to_dlpack(self._live(), stream=stream)
+        if len(self.sharding.device_set) > 1:
+            raise DLPackError(
+                "export through DLPack",
+                expected="an array on one device",
+                got=f"{self.aval} with {self.sharding}",
+                mend="take the whole with numpy.asarray(x), or a piece of it, x.addressable_shards[i].data",
+            )
+        held = self if not copy else placement.copy(self)
+        return buffers.to_dlpack(held._live(), stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return buffers.dlpack_device(self.device)
+        return buffers.dlpack_device(next(iter(self.sharding.device_set)))
 
     def __hash__(self) -> int:
         raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
@@ -348,17 +355,18 @@ class Array(Operators, metaclass=_ArrayMeta):
         return str(self._value)
 
 
-for _name in (
-    *"__array__ __bool__ __int__ __float__ __complex__ __index__ __format__ __repr__ __str__ item tolist".split(),
-    *"block_until_ready copy_to_host_async addressable_data unsafe_buffer_pointer is_ready".split(),
-):
-    setattr(Array, _name, boundary(getattr(Array, _name)))
+frames.guard_methods(
+    Array,
+    "__array__ __bool__ __int__ __float__ __complex__ __index__ __format__ __repr__ __str__ item tolist tobytes "
+    "__hash__ __reduce__ __copy__ __deepcopy__ __dlpack__ block_until_ready copy_to_host_async addressable_data "
+    "addressable_shards global_shards format unsafe_buffer_pointer is_ready on_device_size_in_bytes",
+)
 
 
-def deleted_error(array: Array) -> DeletedArrayError:
+def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:
     """The error for the use of an array that was deleted or donated."""
     return DeletedArrayError(
-        "use of an array",
+        where,
         expected="an array with live buffers",
         got=f"{array.aval}, deleted or donated",
         mend="use the result of the call it was donated to, or leave that argument out of donate_argnums",

@@ -348,15 +348,13 @@ class Call:
         )
         self.is_direct = self.is_plain and not moves
 
-    def __call__(self, args: Sequence[Any]) -> list[Array]:
+    def __call__(self, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> list[Array]:
         if self.watches_keys:
             keys.use_keys(self.compiled.lowered.program, args)
-        if self.moves:
-            args = brought(args, self.moves)
         try:
-            return self.compiled([x._buffer for x in args])
+            return self.compiled([x._buffer for x in (brought(args, self.moves) if self.moves else args)])
         except Exception as error:
-            explain_failure(error, args)
+            explain_failure(error, args, name_of)
             raise
 
 
@@ -377,12 +375,18 @@ def brought(args: Sequence[Any], moves: list) -> list[Array]:
     return args
 
 
-def explain_failure(error: Exception, args: Sequence[Any]) -> None:
-    """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback."""
-    for x in args:
+def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> None:
+    """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback.
+
+    Args:
+      error: what the engine reports.
+      args: the arguments of the call.
+      name_of: what the user calls argument `i`, where that is known.
+    """
+    for i, x in enumerate(args):
         if type(x) is Array and x._buffer.is_deleted():
-            raise deleted_error(x) from None
-    if "previously donated in the same call" in str(error):
+            raise (deleted_error(x, name_of(i)) if name_of else deleted_error(x)) from None
+    if "previously donated in the same call" in str(error) or "donate the same buffer twice" in str(error):
         raise donated_twice_error() from None
     raise_callback_error(error)
 

@@ -40,6 +40,10 @@ class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
 
 
+class DLPackError(ShardingError, BufferError):
+    """An array was asked for through DLPack that has no one buffer to share."""
+
+
 class TraceError(PhalanxError, TypeError):
     """A function cannot be traced or transformed as asked."""
 

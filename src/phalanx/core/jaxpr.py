@@ -15,6 +15,7 @@ from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.flags import chosen, others
+from phalanx.core.source import scope_within
 
 Atom = Any  # a Var or a Literal
 P = ParamSpec("P")
@@ -227,7 +228,7 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
 
     Each value is let go after its last use, so that an eager run holds no more than it needs.
     """
-    before = state.source
+    before, scope = state.source, state.scope
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
@@ -237,7 +238,10 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
     try:
         for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             # What calls a program or a rule of the user's has lines of its own inside.
-            state.source = before if eqn.primitive.holds_program else eqn.source
+            if eqn.primitive.holds_program:
+                state.source, state.scope = before, scope_within(scope, eqn.source)
+            else:
+                state.source, state.scope = eqn.source, scope
             out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
             if eqn.primitive.multiple:
                 env.update(zip(eqn.outvars, out, strict=True))
@@ -246,7 +250,7 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
             for v in dying:
                 del env[v]
     finally:
-        state.source = before
+        state.source, state.scope = before, scope
     return [read(a) for a in jaxpr.outvars]
 
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from phalanx.engine.frames import boundary
+from phalanx.engine.frames import boundary, guard_methods
 
 _binary = "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
 DUNDERS = [
@@ -46,6 +46,9 @@ class Operators:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError("arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value")
+
+
+guard_methods(Operators, "__getattr__ __len__ __setitem__")
 
 
 def install(methods: Mapping[str, Callable | property]) -> None:

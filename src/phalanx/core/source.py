@@ -25,14 +25,20 @@ class Scoped:
 
     Args:
       traceback: where the operation was written.
-      scope: the names of the scopes around it, outermost first.
+      scope: the names of the scopes around it, outermost first; they go before those that the traceback has.
     """
 
     __slots__ = ("scope", "traceback")
 
     def __init__(self, traceback: Any, scope: tuple[str, ...]):
         self.traceback = traceback.traceback if type(traceback) is Scoped else traceback
-        self.scope = scope
+        self.scope = scope_within(scope, traceback)
+
+
+def scope_within(scope: tuple[str, ...], traceback: Any) -> tuple[str, ...]:
+    """The scopes of a traceback inside others; a backward pass is in those of its forward pass once, not twice."""
+    inner = traceback.scope if type(traceback) is Scoped else ()
+    return inner if inner[: len(scope)] == scope else (*scope, *inner)
 
 
 def user_frame(traceback: Any) -> Any | None:
@@ -53,7 +59,8 @@ def summary(traceback: Any) -> str:
 def code_position(fun: Any) -> str:
     """Where a function was defined, as `name at file:line`."""
     name = getattr(fun, "__name__", None) or type(fun).__name__
-    code = getattr(fun, "__code__", None) or getattr(getattr(fun, "__wrapped__", None), "__code__", None)
+    written = getattr(fun, "__wrapped__", fun)
+    code = getattr(written, "__code__", None) or getattr(fun, "__code__", None)
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else name
 
 

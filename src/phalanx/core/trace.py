@@ -31,6 +31,7 @@ from phalanx.core.errors import (
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var
 from phalanx.core.operators import Operators
 from phalanx.core.primitive import Primitive, result_of
+from phalanx.engine import frames
 from phalanx.symbolic import Dim
 
 
@@ -179,9 +180,34 @@ class Tracer(Typed, Operators):
     __copy__ = lambda self: self
 
 
+frames.guard_methods(
+    Tracer, "__bool__ __int__ __float__ __complex__ __index__ __array__ item tolist __format__ __hash__ __reduce__"
+)
+
+
 def leak_error(tracer: Tracer) -> UnexpectedTracerError:
     """The error for the use of a tracer whose trace has ended."""
     return UnexpectedTracerError.of(tracer.describe(), tracer.origin(), function=tracer._trace.name or None)
+
+
+class WrappingTracer(Tracer):
+    """A value of a trace around another value; where nothing is staged beneath, it knows itself where it was made."""
+
+    __slots__ = ("_made",)
+
+    _made: Any
+
+    @property
+    def wrapped(self) -> Any:
+        """The value in the parent trace."""
+        raise NotImplementedError  # each tracer has its own
+
+    def origin(self) -> str | None:
+        wrapped = self.wrapped
+        if isinstance(wrapped, Tracer):
+            return wrapped.origin()
+        made = getattr(self, "_made", None)  # What comes from the host has none: it was not made here.
+        return None if made is None else source.summary(made)
 
 
 class StagedTracer(Tracer):
@@ -359,25 +385,26 @@ def stage(
     """
     trace = StagingTrace(state.trace, name)
     trace.input_name = input_name
-    before = state.trace
+    before, scope = state.trace, state.scope
     with collector_paused():
-        state.trace = trace
+        state.trace, state.scope = trace, ()  # The scopes around are those of the equations that call the program.
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
         finally:
-            state.trace = before
+            state.trace, state.scope = before, scope
             trace.alive = False
     del outputs
-    if state.context.check_tracer_leaks:
-        held = weakref.ref(trace)
-        del trace
-        check_leaks(held)
+    held = weakref.ref(trace)
+    del trace
+    check_leaks(held)
     return program
 
 
 def check_leaks(trace: weakref.ref) -> None:
     """With `check_tracer_leaks`, refuse tracers of a trace that has ended that somebody else still holds."""
+    if not state.context.check_tracer_leaks:
+        return
     gc.collect()
     held = trace()
     # Through a generator, so that no list of ours is among what holds the tracer.

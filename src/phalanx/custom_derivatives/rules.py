@@ -99,6 +99,7 @@ class _Call:
         return out
 
 
+@boundaries
 class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` objects share: the function, its arguments without derivatives, the call."""
 

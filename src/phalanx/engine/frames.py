@@ -115,6 +115,14 @@ def boundaries(cls: C) -> C:
     return cls
 
 
+def guard_methods(cls: type, names: str) -> None:
+    """Make boundaries of these methods and properties of a class, where `boundaries` would guard too many."""
+    for name in names.split():
+        held = vars(cls)[name]
+        is_property = isinstance(held, property) and held.fget is not None
+        setattr(cls, name, property(boundary(held.fget)) if is_property else boundary(held))
+
+
 def guard(face: dict[str, Any], names: Iterable[str] | None = None) -> None:
     """Make a boundary of each public function of a face: of a module that has functions of its own, of these.
 

@@ -24,6 +24,7 @@ from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, Partitio
 from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.paths import leaf_path
 
 # put(values, shardings): places many values at once.
 eager = Seat(taken_by="phalanx.spmd.placement")
@@ -38,7 +39,7 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
         return (sharding,)
 
     def result(self, x: ShapedArray, *, sharding: Sharding) -> ShapedArray:
-        _check_rank(sharding, x)
+        _check_rank(sharding, x, "with_sharding_constraint")
         _check_explicit(sharding, x)
         return x
 
@@ -77,7 +78,7 @@ class DevicePut(Primitive, name="device_put"):
     def result(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
         if sharding is None:
             return x
-        _check_rank(sharding, x)
+        _check_rank(sharding, x, "device_put")
         return x.update(sharding=sharding.as_type(x.ndim))
 
     def roles(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> Roles:
@@ -144,8 +145,10 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """
     leaves, tree = tree_flatten(x)
     flat = sharding_prefix(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
-    for s in flat:
+    for i, (leaf, s) in enumerate(zip(leaves, flat, strict=True)):
         check_kept(s)
+        if isinstance(s, NamedSharding) and len(s.spec) > aval_of(leaf).ndim:
+            _check_rank(s, aval_of(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
 
@@ -224,9 +227,9 @@ def check_kept(sharding: Any, manual: Collection | None = None) -> None:
         )
 
 
-def _check_rank(sharding: Sharding, x: ShapedArray) -> None:
+def _check_rank(sharding: Sharding | None, x: ShapedArray, where: str) -> None:
     if isinstance(sharding, NamedSharding):
-        check_rank(sharding.spec, x.ndim, x.str_short(), where="with_sharding_constraint")
+        check_rank(sharding.spec, x.ndim, x.str_short(), where=where)
 
 
 def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:

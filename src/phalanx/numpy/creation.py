@@ -415,4 +415,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
             got=f"{x!r} of type {type(x).__name__}",
             mend="use phalanx.numpy.asarray",
         )
+    if hasattr(x, "aval"):
+        return placing.place(x.copy() if copy else x, device)
     return placing.place(as_array(np.from_dlpack(x)), device)

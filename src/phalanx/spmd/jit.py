@@ -135,12 +135,11 @@ class Jit:
                     if found is None:
                         return call_slowly(args, kwargs)
                     leaves, moves, run, handlers, out_types, unflatten = found
-                if moves:
-                    leaves = brought(leaves, moves)
                 try:
-                    out = run([*map(_buffer_of, leaves)]).consume_with_handlers(handlers)
+                    placed = brought(leaves, moves) if moves else leaves
+                    out = run([*map(_buffer_of, placed)]).consume_with_handlers(handlers)
                 except Exception as error:
-                    explain_failure(error, leaves)
+                    explain_failure(error, leaves, lambda i: self.argument_name(i, args, kwargs))
                     raise
                 return unflatten(map(wrap, out, out_types))
             except Exception as error:
@@ -203,7 +202,7 @@ class Jit:
                 out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
         entry = self._entry(call)
-        out = entry(call.leaves)
+        out = entry(call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
         if state.context.debug_nans or state.context.debug_infs:
             self._check(out, call)
         return entry.unflatten(out)
@@ -270,6 +269,10 @@ class Jit:
         with logged("Tracing", self._name, avals):
             program = stage(flat, avals, self._name, call.path)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
+
+    def argument_name(self, i: int, args: tuple, kwargs: dict) -> str:
+        """What the user calls leaf `i` of the arguments of a call, for messages."""
+        return f"{self._name}, argument {self._signature.split(args, kwargs).path(i)}"
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         """What is traced for a call, and the options that it is compiled under."""

@@ -228,6 +228,15 @@ def _one_platform(names: Sequence[str] | None) -> str | None:
     return client.platform_name(names[0]) if names else None
 
 
+def _dialect(where: str, dialect: str | None) -> str:
+    """The language asked for; StableHLO where none is."""
+    if dialect in (None, "stablehlo", "hlo"):
+        return dialect or "stablehlo"
+    raise ArgumentTypeError(
+        f"{where}, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), mend="choose one of the two"
+    )
+
+
 def _shape_of(x: Any) -> ShapeDtypeStruct:
     aval = x if type(x) is ShapedArray else aval_of(x)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
@@ -272,24 +281,15 @@ class Lowered:
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text, in the dialect "stablehlo" (default) or "hlo"."""
-        if dialect in (None, "stablehlo"):
-            return self.program.module.module.operation.get_asm(enable_debug_info=debug_info)
-        if dialect == "hlo":
-            return stablehlo.to_hlo_text(self.program.module.module)
-        raise ArgumentTypeError(
-            "as_text, argument dialect",
-            expected='"stablehlo" or "hlo"',
-            got=repr(dialect),
-            mend="choose one of the two",
-        )
+        module = self.program.module.module
+        if _dialect("as_text", dialect) == "hlo":
+            return stablehlo.to_hlo_text(module)
+        return module.operation.get_asm(enable_debug_info=debug_info)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The MLIR module ("stablehlo") or the XLA computation ("hlo")."""
-        return (
-            self.program.module.module
-            if dialect in (None, "stablehlo")
-            else stablehlo.to_hlo(self.program.module.module)
-        )
+        module = self.program.module.module
+        return stablehlo.to_hlo(module) if _dialect("compiler_ir", dialect) == "hlo" else module
 
     def cost_analysis(self) -> Any:
         """What XLA estimates of the program before compiling: operations, bytes accessed."""
@@ -399,7 +399,7 @@ class Compiled:
         try:
             out = self.program([x._buffer for x in leaves])
         except Exception as error:
-            explain_failure(error, leaves)
+            explain_failure(error, leaves, lambda i: f"call of compiled {traced.fun_name}, argument {call.path(i)}")
             raise
         return tree_unflatten(self.out_tree, out)
 
@@ -421,7 +421,11 @@ class Compiled:
                     got=x.describe(),
                     mend="inside a transformation call the jit function, not its compiled stage",
                 )
-            held = concrete_type(x)
+            try:
+                held = concrete_type(x)
+            except ArgumentTypeError:
+                call.avals(f"call of compiled {self._traced.fun_name}")
+                raise
             if not held.aval.matches(aval):
                 differences.append(f"{call.path(i)} is {held.aval}, compiled for {aval}")
             elif held.committed and not held.sharding.is_equivalent_to(s, aval.ndim):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import Tracer, stage
+from phalanx.core.trace import Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
 from phalanx.symbolic import is_constant_shape
@@ -30,7 +31,7 @@ from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
-from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
 # jit(fun): a function compiled.
@@ -64,12 +65,26 @@ def _linearize(function: FlatFunction, primals: Sequence[Any], name: str) -> tup
         aval = aval_of(p).to_tangent()
         tangent = linear.new_input(aval)
         inputs.append(p if aval.dtype == dtypes.float0 else JVPTracer(trace, p, tangent))
-    pairs = [trace.unpair(x) for x in trace.run(function, inputs)]
-    aux = function.aux
-    if function.has_aux:  # auxiliary values drop their tangents
-        aux = tree_map(lambda x: x.primal if type(x) is JVPTracer and x._trace is trace else x, aux)
+    pairs = [trace.unpair(x) for x in trace.run(_dropping_tangents(function), inputs)]
+    held = weakref.ref(trace)
+    del trace, inputs
+    check_leaks(held)
     program, nonzero = finish_linear(linear, [t for _, t in pairs])
-    return [p for p, _ in pairs], program, nonzero, aux
+    return [p for p, _ in pairs], program, nonzero, function.aux
+
+
+def _dropping_tangents(function: FlatFunction) -> Callable:
+    """The function, whose auxiliary values are not differentiated."""
+    if not function.has_aux:
+        return function
+
+    def run(*inputs: Any) -> list:
+        out, trace = function(*inputs), state.trace
+        is_own = lambda x: type(x) is JVPTracer and x._trace is trace
+        function.aux = tree_map(lambda x: x.primal if is_own(x) else x, function.aux)
+        return out
+
+    return run
 
 
 def _linearized(fun: Callable, primals: tuple, has_aux: bool, apply: Callable) -> tuple:
@@ -117,12 +132,10 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     spaces, mend = [aval_of(p).to_tangent() for p in flat], "give one tangent for each primal leaf"
     flat_dot = _vectors(tuple(tangents), tree, spaces, "jvp, tangents", "primals", mend)
     function = FlatFunction(fun, tree, has_aux=has_aux)
-    run = lambda *xs: [*function(*xs), *tree_leaves(function.aux)]
-    out, out_dot = jvp_flat(run, flat, flat_dot, function_name(fun))
-    tree, count = function.out_tree, function.out_tree.num_leaves
-    dots = _tangents_out(out_dot[:count], [aval_of(y) for y in out[:count]])
-    result = tree_unflatten(tree, out[:count]), tree_unflatten(tree, dots)
-    return (*result, tree_unflatten(tree_structure(function.aux), out[count:])) if has_aux else result
+    out, out_dot = jvp_flat(_dropping_tangents(function), flat, flat_dot, function_name(fun))
+    dots = _tangents_out(out_dot, [aval_of(y) for y in out])
+    result = tree_unflatten(function.out_tree, out), tree_unflatten(function.out_tree, dots)
+    return (*result, function.aux) if has_aux else result
 
 
 def _vectors(given: Any, tree: Any, spaces: Sequence[ShapedArray], where: str, like: str, mend: str) -> list:
@@ -290,7 +303,7 @@ def value_and_grad(
       >>> float(value), float(gradient)
       (8.0, 12.0)
     """
-    check_function("value_and_grad, argument fun", fun)
+    check_function("grad or value_and_grad, argument fun", fun)
 
     @boundary
     @functools.wraps(fun)
@@ -298,7 +311,7 @@ def value_and_grad(
         wanted, rest = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         _check_inputs("grad", wanted, flat, holomorphic, allow_int)
-        function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux)
+        function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux, written=fun)
         out, program, nonzero, aux = _linearize(function, flat, function_name(fun))
         _check_grad_output(fun, out, function.out_tree, holomorphic)
         cts = [np.ones((), aval_of(out[0]).dtype)[()]] if nonzero[0] else []
@@ -352,7 +365,15 @@ def _is_sequence(argnums: Any) -> bool:
 def _choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
     given: Any = argnums if _is_sequence(argnums) else (argnums,)
-    wanted = tuple(operator.index(n) for n in given)
+    try:
+        wanted = tuple(map(operator.index, given))
+    except TypeError:
+        raise ArgumentTypeError(
+            "argnums",
+            expected="an int, or a sequence of them",
+            got=repr(argnums),
+            mend="give positions, counted from 0",
+        ) from None
     count = len(args)
     for n in wanted:
         if not -count <= n < count:
@@ -384,8 +405,8 @@ def _check_inputs(
             _check_kind(aval, np.complexfloating, where, "convert the argument to complex64, or drop holomorphic")
             continue
         if not allow_int:
-            mend = "convert the argument to float32, choose others by argnums, or pass allow_int=True"
-            _check_kind(aval, np.inexact, where, mend)
+            ways = "choose others by argnums" if is_forward else "choose others by argnums, or pass allow_int=True"
+            _check_kind(aval, np.inexact, where, f"convert the argument to float32, {'or ' * is_forward}{ways}")
         if is_forward and dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise DTypeError(
                 where(),
@@ -393,6 +414,18 @@ def _check_inputs(
                 got=aval.str_short(),
                 mend="pass holomorphic=True if the function is holomorphic, else use jvp or jacrev",
             )
+
+
+def _check_row(y: Any, holomorphic: bool, where: Callable[[], str]) -> None:
+    if holomorphic:
+        _check_kind(aval_of(y), np.complexfloating, where, "drop holomorphic, or return a complex value")
+    elif dtypes.issubdtype(aval_of(y).dtype, np.complexfloating):
+        raise DTypeError(
+            where(),
+            expected="a real dtype, since a row for each element tells half of a complex derivative",
+            got=aval_of(y).str_short(),
+            mend="pass holomorphic=True if the function is holomorphic, else use vjp, or return y.real and y.imag",
+        )
 
 
 def _check_grad_output(fun: Callable, out: list, tree: Any, holomorphic: bool) -> None:
@@ -458,7 +491,7 @@ def jacfwd(
         wanted, fill = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         _check_inputs("jacfwd", wanted, flat, holomorphic, is_forward=True)
-        result, push, *aux = linearize(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
+        result, push, *aux = linearize(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         columns = _map_basis(lambda *t: push(*tree_unflatten(tree, t)), flat, -1)
 
         def split(column: Any) -> Any:
@@ -500,8 +533,10 @@ def jacrev(
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         wanted, fill = _choose(args, argnums)
         _check_inputs("jacrev", wanted, tree_leaves(wanted), holomorphic, allow_int)
-        result, pull, *aux = vjp(lambda *c: fun(*fill(c), **kwargs), *wanted, has_aux=has_aux)
+        result, pull, *aux = vjp(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
+        for i, y in enumerate(flat):
+            _check_row(y, holomorphic, lambda i=i: f"jacrev, the result{leaf_path(result, i)}")
         rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)
         leaves, order = tree_flatten(rows if _is_sequence(argnums) else rows[0])
         # From the pieces of each argument's leaf to a tree of arguments for each leaf of the result.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import (
@@ -28,7 +29,8 @@ from phalanx.core.errors import (
 from phalanx.core.flags import each
 from phalanx.core.jaxpr import Jaxpr, derivation, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
-from phalanx.core.trace import Trace, Tracer, check_leaks, stage
+from phalanx.core.source import current_traceback
+from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
 from phalanx.transforms.functions import FlatFunction, function_name
@@ -63,7 +65,7 @@ class Axis(NamedTuple):
         return [x if d is None else self.to_front(x, d) for x, d in zip(xs, dims, strict=True)]
 
 
-class BatchTracer(Tracer):
+class BatchTracer(WrappingTracer):
     """A value with a mapped dimension that the function does not see."""
 
     __slots__ = ("_aval", "batched", "dim")
@@ -72,6 +74,10 @@ class BatchTracer(Tracer):
         self._trace = trace
         self.batched = batched
         self.dim = dim
+        if type(batched) is Array:
+            self._made = current_traceback()
+
+    wrapped = property(lambda self: self.batched)
 
     @property
     def aval(self) -> ShapedArray:
@@ -80,9 +86,6 @@ class BatchTracer(Tracer):
         except AttributeError:
             self._aval = aval_of(self.batched).without_dim(self.dim)
             return self._aval
-
-    def origin(self) -> str | None:
-        return self.batched.origin() if isinstance(self.batched, Tracer) else None
 
 
 class BatchTrace(Trace):
@@ -160,10 +163,9 @@ def vmap_flat(
             outputs = trace.run(fun, inputs)
     pairs = [trace.unwrap(x) for x in outputs]
     values, dims = [v for v, _ in pairs], [d for _, d in pairs]
-    if state.context.check_tracer_leaks:
-        held = weakref.ref(trace)
-        del trace, inputs, outputs, pairs
-        check_leaks(held)
+    held = weakref.ref(trace)
+    del trace, inputs, outputs, pairs
+    check_leaks(held)
     return values, dims
 
 

@@ -7,6 +7,7 @@ rule's primal part then runs at once in the parent and its tangent part is recor
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,13 @@ from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Primitive
+from phalanx.core.source import current_traceback
 from phalanx.core.tangent import Zero, instantiate, join_tangents
-from phalanx.core.trace import Trace, Tracer, stage
+from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
 from phalanx.transforms.linear import LinearTrace
 
 
-class JVPTracer(Tracer):
+class JVPTracer(WrappingTracer):
     """A primal value with its tangent."""
 
     __slots__ = ("primal", "tangent")
@@ -30,6 +32,10 @@ class JVPTracer(Tracer):
         self._trace = trace
         self.primal = primal
         self.tangent = tangent
+        if type(primal) is Array:
+            self._made = current_traceback()
+
+    wrapped = property(lambda self: self.primal)
 
     @property
     def aval(self) -> ShapedArray:
@@ -40,9 +46,6 @@ class JVPTracer(Tracer):
     def concrete(self) -> Any:
         primal = self.primal
         return primal.concrete if isinstance(primal, Tracer) and type(primal) is not Zero else primal
-
-    def origin(self) -> str | None:
-        return self.primal.origin() if isinstance(self.primal, Tracer) else None
 
 
 class JVPTrace(Trace):
@@ -96,8 +99,11 @@ def jvp_flat(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], nam
     """Push primals and tangents (arrays or `Zero`s) through a function of flat arguments and results."""
     trace = JVPTrace(state.trace, name)
     outputs = trace.run(fun, [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)])
-    pairs = [trace.unpair(x) for x in outputs]
-    return [p for p, _ in pairs], [t for _, t in pairs]
+    out, out_dot = map(list, zip(*[trace.unpair(x) for x in outputs])) if outputs else ([], [])
+    held = weakref.ref(trace)
+    del trace, outputs
+    check_leaks(held)
+    return out, out_dot
 
 
 @derivation

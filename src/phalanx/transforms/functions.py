@@ -23,12 +23,21 @@ class FlatFunction:
       in_tree: the structure of `args`.
       kwargs: keyword arguments passed as they are.
       has_aux: whether it returns a pair of results and other values.
+      written: the function that the user wrote, where `fun` is another one around it.
     """
 
-    __slots__ = ("aux", "fun", "has_aux", "in_tree", "kwargs", "out_tree")
+    __slots__ = ("aux", "fun", "has_aux", "in_tree", "kwargs", "out_tree", "written")
 
-    def __init__(self, fun: Callable, in_tree: Any, kwargs: dict | None = None, has_aux: bool = False):
+    def __init__(
+        self,
+        fun: Callable,
+        in_tree: Any,
+        kwargs: dict | None = None,
+        has_aux: bool = False,
+        written: Callable | None = None,
+    ):
         self.fun = fun
+        self.written = written or fun
         self.in_tree = in_tree
         self.kwargs = kwargs or {}
         self.has_aux = has_aux
@@ -37,14 +46,14 @@ class FlatFunction:
 
     @property
     def __name__(self) -> str:
-        return function_name(self.fun)
+        return function_name(self.written)
 
     def __call__(self, *leaves: Any) -> list:
         out = self.fun(*tree_unflatten(self.in_tree, leaves), **self.kwargs)
         if self.has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
                 raise ArgumentTypeError(
-                    f"the result of {code_position(self.fun)}",
+                    f"the result of {code_position(self.written)}",
                     expected="a pair (result, aux), since has_aux=True",
                     got=f"{type(out).__name__}",
                     mend="return (result, aux), or drop has_aux",

@@ -45,7 +45,7 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
     Returns:
       The two halves, kept on the program.
     """
-    before = state.trace
+    before, scope = state.trace, state.scope
     staging = StagingTrace(before, program.debug_name)
     linear_trace = LinearTrace(staging, program.debug_name)
     trace = JVPTrace(linear_trace, program.debug_name)
@@ -56,7 +56,7 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
                 trace.pair(x, linear_trace.new_input(x.aval.to_tangent())) if nz else x
                 for x, nz in zip(inputs, nonzero, strict=True)
             ]
-            state.trace = trace
+            state.trace, state.scope = trace, ()
             pairs = [trace.unpair(x) for x in run_program(program, *paired)]
             state.trace = staging
             tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, each(want, pairs), strict=True)]
@@ -67,7 +67,7 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
             returned = [r for r, f in zip(residuals, forwarded, strict=True) if f is None]
             primal = staging.finish([*(p for p, _ in pairs), *returned])
         finally:
-            state.trace = before
+            state.trace, state.scope = before, scope
             trace.alive = linear_trace.alive = staging.alive = False
     return Linearized(primal, linear, has_tangent, forwarded)
 

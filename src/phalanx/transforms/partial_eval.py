@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from phalanx.core.effects import no_effects
+from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.flags import chosen, each, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
 from phalanx.transforms.offload import Offloadable, to_memory_p
@@ -188,7 +191,15 @@ class _Splitter:
     def _may_save(self, eqn: Eqn) -> Any:
         if self.policy is everything_saveable or eqn.effects:
             return True
-        return self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params)
+        verdict = self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params)
+        if not isinstance(verdict, bool | np.bool_ | Offloadable | None):
+            raise ArgumentTypeError(
+                "checkpoint, what the policy says of an operation",
+                expected="True, False or an Offloadable",
+                got=repr(verdict),
+                mend="give the policy itself: save_only_these_names and its kin are called with names to get one",
+            )
+        return verdict
 
     def _offload(self, eqn: Eqn, memory: Offloadable) -> None:
         """Keep the results of an equation in another memory, whence the unknown part takes them."""

@@ -264,12 +264,22 @@ def checkpoint(
             mend="name static arguments in static_argnums",
         )
     check_function("checkpoint, argument fun", fun)
+    if policy is not None:
+        check_function("checkpoint, argument policy", policy)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
 
     @boundary
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        for n in numbers:
+            if not -len(args) <= n < len(args):
+                raise ArgumentError(
+                    "checkpoint, argument static_argnums",
+                    expected=f"positions below {len(args)}, the number of positional arguments",
+                    got=repr(static_argnums),
+                    mend="pass the static arguments by position, or name them in static_argnames",
+                )
         if state.trace is None:
             return fun(*args, **kwargs)
         places = {n % len(args) for n in numbers}
