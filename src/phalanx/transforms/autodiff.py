@@ -491,7 +491,9 @@ def jacfwd(
         wanted, fill = _choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         _check_inputs("jacfwd", wanted, flat, holomorphic, is_forward=True)
-        result, push, *aux = linearize(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
+        result, push, *aux = linearize(
+            functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux
+        )
         columns = _map_basis(lambda *t: push(*tree_unflatten(tree, t)), flat, -1)
 
         def split(column: Any) -> Any:
