@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from phalanx.spmd import device_put_replicated as device_put_replicated
     from phalanx.spmd import device_put_sharded as device_put_sharded
     from phalanx.spmd import eval_shape as eval_shape
+    from phalanx.spmd import fwd_and_bwd as fwd_and_bwd
     from phalanx.spmd import jit as jit
     from phalanx.spmd import live_arrays as live_arrays
     from phalanx.spmd import make_array_from_callback as make_array_from_callback
@@ -117,7 +118,6 @@ if TYPE_CHECKING:
     from phalanx.spmd import soft_pmap as soft_pmap
     from phalanx.transforms import checkpoint as checkpoint
     from phalanx.transforms import checkpoint_policies as checkpoint_policies
-    from phalanx.transforms import fwd_and_bwd as fwd_and_bwd
     from phalanx.transforms import grad as grad
     from phalanx.transforms import hessian as hessian
     from phalanx.transforms import jacfwd as jacfwd
@@ -209,11 +209,11 @@ _NAMES = {
         "sharding": "NamedSharding P make_mesh set_mesh",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
-            "eval_shape jit live_arrays make_array_from_callback make_array_from_process_local_data "
+            "eval_shape fwd_and_bwd jit live_arrays make_array_from_callback make_array_from_process_local_data "
             "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map smap soft_pmap"
         ),
         "transforms": (
-            "checkpoint checkpoint_policies fwd_and_bwd "
+            "checkpoint checkpoint_policies "
             "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
         ),
         "tree_util": (

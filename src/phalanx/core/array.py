@@ -225,8 +225,7 @@ class Array(Operators, metaclass=_ArrayMeta):
             try:
                 self._host = self._assemble()
             except XlaRuntimeError as error:
-                raise_callback_error(error)
-                raise
+                raise user_error(error) from None
             return self._host
 
     def _assemble(self) -> np.ndarray:
@@ -383,12 +382,6 @@ def donated_twice_error() -> ArgumentError:
     )
 
 
-def raise_callback_error(error: Exception) -> None:
-    """Raise the exception of a host callback in place of the engine's report of it, if it is one."""
-    if isinstance(error, XlaRuntimeError) and (cause := user_error(error)) is not error:
-        raise cause from None
-
-
 def block_until_ready(x: Any) -> Any:
     """Wait until all arrays of a pytree have been computed.
 
@@ -407,6 +400,5 @@ def block_until_ready(x: Any) -> Any:
     try:
         buffers.block_until_ready(live)
     except XlaRuntimeError as error:
-        raise_callback_error(error)
-        raise
+        raise user_error(error) from None
     return x

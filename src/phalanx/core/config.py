@@ -153,32 +153,32 @@ class _Override(contextlib.ContextDecorator):
     def __init__(self, options: Sequence[Option], value: Any) -> None:
         self._options = options
         self._value = value
-        self._outer: list[tuple[bool, Any]] = []
+        self._outer: list[list[Any]] = []
 
     def __enter__(self) -> None:
-        overrides = state.overrides
-        for option in self._options:
-            self._outer.append((option.name in overrides, overrides.get(option.name)))
-            with _lock:
-                overrides[option.name] = self._value
-                self._refresh(option, self._value, self._value)
+        self._outer.append([_set_here(option, self._value) for option in self._options])
 
     def __exit__(self, *exc: object) -> None:
-        overrides = state.overrides
-        for option in reversed(self._options):
-            had, outer = self._outer.pop()
-            with _lock:
-                if had:
-                    overrides[option.name] = outer
-                else:
-                    del overrides[option.name]
-                self._refresh(option, outer if had else _global_values[option.name], outer)
+        for option, outer in zip(self._options, self._outer.pop(), strict=True):
+            _set_here(option, outer)
 
-    def _refresh(self, option: Option, value: Any, override: Any) -> None:
+
+_INHERITED: Final = object()
+
+
+def _set_here(option: Option, value: Any) -> Any:
+    """Set an option on this thread, or let it be as for all threads (`_INHERITED`); gives what it was set to before."""
+    is_set = value is not _INHERITED
+    with _lock:
+        outer = state.overrides.pop(option.name, _INHERITED)
+        if is_set:
+            state.overrides[option.name] = value
         if option.traced:
-            state.context = state.context.replace(**{option.name: value})
+            in_force = value if is_set else _global_values[option.name]
+            state.context = state.context.replace(**{option.name: in_force})
         for observer in option.local_observers:
-            observer(override)
+            observer(value if is_set else None)
+    return outer
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.core import effects, placement, runs
 from phalanx.core import settings as settings
-from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_error, raise_callback_error
+from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_error
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, named_sharding
@@ -33,6 +33,7 @@ from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, client, compiler
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
+from phalanx.engine.runtime import XlaRuntimeError, user_error
 from phalanx.engine.seat import Seat
 from phalanx.sharding import AxisType, Mesh, NamedSharding, StandIn, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -388,7 +389,8 @@ def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[in
             raise (deleted_error(x, name_of(i)) if name_of else deleted_error(x)) from None
     if "previously donated in the same call" in str(error) or "donate the same buffer twice" in str(error):
         raise donated_twice_error() from None
-    raise_callback_error(error)
+    if isinstance(error, XlaRuntimeError):
+        raise user_error(error) from None
 
 
 def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callable[[int], str] | None = None) -> Call:

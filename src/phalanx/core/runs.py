@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.array import raise_callback_error
-from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure
+from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure, user_error
 
 _exchanging_runs = itertools.count(1)
 _MAX_EXCHANGING_RUNS = 16
@@ -54,8 +53,7 @@ def _wait(token: Any) -> None:
     try:
         token.block_until_ready()
     except XlaRuntimeError as error:
-        raise_callback_error(error)
-        raise
+        raise user_error(error) from None
 
 
 def effects_barrier() -> None:

@@ -1,5 +1,6 @@
 """One program, many devices: `jit`, its stages, and placement."""
 
+from phalanx.spmd.halves import fwd_and_bwd as fwd_and_bwd
 from phalanx.spmd.inspection import eval_shape as eval_shape
 from phalanx.spmd.inspection import make_jaxpr as make_jaxpr
 from phalanx.spmd.jit import clear_caches as clear_caches

@@ -32,7 +32,6 @@ from phalanx.spmd.observation import explain_miss, logged
 from phalanx.spmd.primitive import bind_program
 from phalanx.spmd.resolution import declared_types, split_as_declared
 from phalanx.spmd.stages import Lowered, Traced
-from phalanx.transforms.autodiff import compiled
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -394,6 +393,3 @@ def clear_caches() -> None:
     for programs in list(_all_programs):
         programs.clear()
     dispatch.clear_caches()
-
-
-compiled.take(jit=jit)

@@ -1,6 +1,5 @@
 """Transformations of programs: derivatives, batching, partial evaluation."""
 
-from phalanx.transforms.autodiff import fwd_and_bwd as fwd_and_bwd
 from phalanx.transforms.autodiff import grad as grad
 from phalanx.transforms.autodiff import hessian as hessian
 from phalanx.transforms.autodiff import jacfwd as jacfwd

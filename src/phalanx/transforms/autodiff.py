@@ -25,7 +25,6 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
-from phalanx.engine.seat import Seat
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat
@@ -33,9 +32,6 @@ from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.transforms.linear import LinearTrace, finish_linear, transpose_flat
 from phalanx.tree import Partial, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path
-
-# jit(fun): a function compiled.
-compiled = Seat(taken_by="phalanx.spmd.jit")
 
 
 class LinearMap:
@@ -308,7 +304,7 @@ def value_and_grad(
     @boundary
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
-        wanted, rest = _choose(args, argnums)
+        wanted, rest = choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         _check_inputs("grad", wanted, flat, holomorphic, allow_int)
         function = FlatFunction(lambda *c: fun(*rest(c), **kwargs), tree, has_aux=has_aux, written=fun)
@@ -317,7 +313,7 @@ def value_and_grad(
         cts = [np.ones((), aval_of(out[0]).dtype)[()]] if nonzero[0] else []
         bars = _tangents_out(transpose_flat(program, program.consts, cts), [aval_of(x) for x in flat])
         grads = tree_unflatten(tree, bars)
-        gradient = tuple(grads) if _is_sequence(argnums) else grads[0]
+        gradient = tuple(grads) if is_sequence(argnums) else grads[0]
         return ((out[0], aux) if has_aux else out[0]), gradient
 
     return value_and_gradient
@@ -358,13 +354,14 @@ def grad(
     return gradient
 
 
-def _is_sequence(argnums: Any) -> bool:
+def is_sequence(argnums: Any) -> bool:
+    """Whether a tuple of derivatives is asked for, instead of one."""
     return hasattr(argnums, "__iter__")
 
 
-def _choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
+def choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
-    given: Any = argnums if _is_sequence(argnums) else (argnums,)
+    given: Any = argnums if is_sequence(argnums) else (argnums,)
     try:
         wanted = tuple(map(operator.index, given))
     except TypeError:
@@ -488,7 +485,7 @@ def jacfwd(
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        wanted, fill = _choose(args, argnums)
+        wanted, fill = choose(args, argnums)
         flat, tree = tree_flatten(wanted)
         _check_inputs("jacfwd", wanted, flat, holomorphic, is_forward=True)
         result, push, *aux = linearize(
@@ -498,7 +495,7 @@ def jacfwd(
 
         def split(column: Any) -> Any:
             whole = tree_unflatten(tree, _pieces(column, flat, -1))
-            return tuple(whole) if _is_sequence(argnums) else whole[0]
+            return tuple(whole) if is_sequence(argnums) else whole[0]
 
         jac = tree_map(split, columns)
         return (jac, *aux) if has_aux else jac
@@ -533,14 +530,14 @@ def jacrev(
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        wanted, fill = _choose(args, argnums)
+        wanted, fill = choose(args, argnums)
         _check_inputs("jacrev", wanted, tree_leaves(wanted), holomorphic, allow_int)
         result, pull, *aux = vjp(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
         for i, y in enumerate(flat):
             _check_row(y, holomorphic, lambda i=i: f"jacrev, the result{leaf_path(result, i)}")
         rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)
-        leaves, order = tree_flatten(rows if _is_sequence(argnums) else rows[0])
+        leaves, order = tree_flatten(rows if is_sequence(argnums) else rows[0])
         # From the pieces of each argument's leaf to a tree of arguments for each leaf of the result.
         jac = [tree_unflatten(order, row) for row in zip(*(_pieces(r, flat, 0) for r in leaves), strict=True)]
         jac = tree_unflatten(tree, jac if leaves else [tree_unflatten(order, [])] * len(flat))
@@ -646,35 +643,3 @@ def _apply_transpose(held: LinearMap, consts: Sequence[Any], cotangent: Any) -> 
     ]
     arrays = [vector_space.as_type(x, a.dtype, a.weak_type) for x, a in zip(x_bars, held.in_avals, strict=True)]
     return tree_unflatten(held.in_tree, arrays)
-
-
-def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, jitted: bool = True) -> tuple:
-    """The forward and backward halves of `vjp` as two functions.
-
-    Args:
-      fun: a function.
-      argnums: the arguments whose cotangents are wanted.
-      has_aux: whether `fun` returns `(result, aux)`.
-      jitted: whether the two are compiled.
-
-    Returns:
-      `(forward, backward)`: `forward(*args)` gives `(result, residuals)`, `backward(residuals, cotangent)` the
-      cotangents.
-
-    Examples:
-      >>> import phalanx
-      >>> forward, backward = fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
-      >>> z, residuals = forward(2.0, 3.0)
-      >>> [float(x_bar) for x_bar in backward(residuals, 1.0)]
-      [3.0, 2.0]
-    """
-
-    def forward(*args: Any) -> tuple:
-        wanted, fill = _choose(args, argnums)
-        return vjp(lambda *c: fun(*fill(c)), *wanted, has_aux=has_aux)
-
-    def backward_half(residuals: Callable, cotangent: Any) -> Any:
-        cts = residuals(cotangent)
-        return cts if _is_sequence(argnums) else cts[0]
-
-    return (compiled.jit(forward), compiled.jit(backward_half)) if jitted else (forward, backward_half)
