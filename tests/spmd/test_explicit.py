@@ -274,7 +274,7 @@ def test_loops_and_branches_refuse_to_change_a_sharding(put):
         "  To mend: reshard one of them with phalanx.reshard: it, or the result of true_fun."
     )
     assert refusal(lax.scan, lambda c, r: (c, r), np.float32(0), a) == (
-        "scan, xs leaf 0: expected a leading dimension that is not split, since each device runs all iterations, got "
+        "scan, argument xs: expected a leading dimension that is not split, since each device runs all iterations, got "
         "f32[8@x,4@y].\n  To mend: reshard it with phalanx.reshard, leaving the leading dimension whole."
     )
 

@@ -10,7 +10,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, RuleError, TreeError
 
 W = np.linspace(-0.5, 0.7, 9).astype(np.float32).reshape(3, 3)
 XS = np.linspace(0.1, 1.2, 15).astype(np.float32).reshape(5, 3)
@@ -264,10 +264,23 @@ def test_errors_name_what_disagrees():
         lax.scan(lambda c, x: ((c, c), None), np.float32(0), XS)
     assert str(e.value).startswith("scan, the carry that f returns: expected the structure of init, ")
     with pytest.raises(ArgumentError) as e:
-        lax.scan(lambda c, x: (c, None), 0.0, (np.ones(3), np.ones(4)))
+        lax.scan(lambda c, x: (c, None), 0.0, (np.ones(3), {"k": np.ones(4)}))
     assert str(e.value) == (
-        "scan, argument xs: expected leading dimensions of one size, got 3 (leaf 0), 4 (leaf 1).\n"
+        "scan, argument xs: expected leading dimensions of one size, got 3 (xs[0]), 4 (xs[1]['k']).\n"
         "  To mend: make the leading dimensions agree."
+    )
+    for wrong in (3.0, "text"):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=r"^scan, argument xs\['k'\]: expected an array"):
+            lax.scan(lambda c, x: (c, None), 0.0, {"a": np.ones(3), "k": wrong})
+    with pytest.raises(ArgumentTypeError, match="^cond, argument pred: expected an array or a scalar, got 'a'"):
+        lax.cond("a", lambda: 1, lambda: 2)
+    with pytest.raises(ArgumentTypeError, match="^switch, argument index: expected an array or a scalar, got 'a'"):
+        lax.switch("a", [lambda: 1, lambda: 2])
+    with pytest.raises(AxisError) as e:
+        lax.associative_scan(jnp.add, np.ones(3), axis=1)
+    assert str(e.value) == (
+        "associative_scan, argument axis: expected dimensions in [-1, 1), got 1.\n"
+        "  To mend: name a dimension that exists."
     )
     with pytest.raises(ArgumentError, match="^map, argument xs: expected leading dimensions of one size"):
         lax.map(lambda x: x, (np.ones(3), np.ones(4)))

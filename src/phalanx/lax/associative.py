@@ -15,7 +15,7 @@ from phalanx.core.tangent import vector_space
 from phalanx.lax.broadcast import move_dim
 from phalanx.lax.cumulative import sequences
 from phalanx.lax.loops import scan
-from phalanx.lax.shape import concatenate, expand_dims, index_in_dim, rev
+from phalanx.lax.shape import concatenate, counted_from_front, expand_dims, index_in_dim, rev
 from phalanx.lax.slicing import pad, slice_in_dim
 from phalanx.symbolic import bounds, is_symbolic, non_negative
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -44,6 +44,8 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     if not callable(fn):
         raise ArgumentTypeError("associative_scan, argument fn", expected="a function", got=repr(fn), mend="pass one")
     leaves, tree = tree_flatten(elems)
+    for x in leaves:
+        counted_from_front("associative_scan, argument axis", (axis,), aval_of(x).ndim)
     sizes = {aval_of(x).shape[axis] for x in leaves}
     if len(sizes) != 1:
         raise ArgumentError(

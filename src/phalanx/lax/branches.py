@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core import effects as fx
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.core.flags import chosen
@@ -320,7 +320,7 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
         raise ArgumentError(
             "switch, argument branches", expected="at least one function", got=repr(branches), mend="pass functions"
         )
-    aval = aval_of(index)
+    aval = aval_at(index, lambda: "switch, argument index")
     if aval.shape != () or aval.dtype.kind not in "iu":
         raise ArgumentTypeError(
             "switch, argument index", expected="an integer scalar", got=aval.str_short(), mend="convert or reduce it"
@@ -365,7 +365,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, ope
             got=f"{true_fun!r} and {false_fun!r}",
             mend="write cond(pred, true_fun, false_fun, *operands)",
         )
-    aval = aval_of(pred)
+    aval = aval_at(pred, lambda: "cond, argument pred")
     if aval.shape != () or aval.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             "cond, argument pred",

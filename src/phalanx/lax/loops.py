@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.core.primitive import joint_varying
@@ -32,7 +32,8 @@ from phalanx.lax.unrolled import runs_in_python, scan_in_python, while_in_python
 from phalanx.lax.while_primitive import while_p
 from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import vmap
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten, treedef_is_leaf
+from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
+from phalanx.tree.paths import leaf_path
 
 
 def scan(
@@ -76,7 +77,7 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
     """`scan` of the body that `adapt` makes of a user's function (see `stage_body`)."""
     xs_flat, xs_tree = tree_flatten(xs)
     what = _CALLED.get(adapt, "map")
-    size = _scan_length(what, xs_flat, length)
+    size = _scan_length(what, xs, length)
     if isinstance(unroll, bool):
         unroll = max(size, 1) if unroll else 1
     if unroll < 1:
@@ -86,7 +87,7 @@ def _scan(f: Callable, adapt: Any, init: Any, xs: Any, length: Any, reverse: boo
     if runs_in_python(size) and not is_symbolic(size) and size:
         return scan_in_python(f if adapt is None else adapt(f), init, xs, size, reverse)
     init_flat, init_tree = tree_flatten(init)
-    _check_whole(what, xs_flat)
+    _check_whole(what, xs)
     x_avals = [a.without_dim(0) for a in leaf_avals(xs_flat)]
     in_tree = tree_flatten((tree_unflatten(init_tree, init_flat), tree_unflatten(xs_tree, xs_flat)))[1]
 
@@ -165,25 +166,25 @@ def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
     return aval.update(sharding=after.sharding)
 
 
-def _check_whole(what: str, xs: Sequence[Any]) -> None:
+def _check_whole(what: str, xs: Any) -> None:
     """Refuse inputs whose iterations lie on different devices by their types."""
-    for i, aval in enumerate(leaf_avals(xs)):
+    for i, aval in enumerate(leaf_avals(tree_leaves(xs))):
         if aval.sharding is not None and aval.sharding.mesh.num_parts(aval.sharding.spec.dims[0]) > 1:
             raise ShardingError(
-                f"{what}, xs leaf {i}",
+                f"{what}, argument xs{leaf_path(xs, i)}",
                 expected="a leading dimension that is not split, since each device runs all iterations",
                 got=aval.str_short(),
                 mend="reshard it with phalanx.reshard, leaving the leading dimension whole",
             )
 
 
-def _scan_length(what: str, xs: Sequence[Any], length: Any) -> Any:
+def _scan_length(what: str, xs: Any, length: Any) -> Any:
     sizes: dict[Any, int] = {}
-    for i, x in enumerate(xs):
-        aval = aval_of(x)
+    for i, x in enumerate(tree_leaves(xs)):
+        aval = aval_at(x, lambda i=i: f"{what}, argument xs{leaf_path(xs, i)}")
         if not aval.ndim:
             raise ArgumentError(
-                f"{what}, xs leaf {i}",
+                f"{what}, argument xs{leaf_path(xs, i)}",
                 expected="an array with a leading dimension",
                 got=aval.str_short(),
                 mend="close over values that are the same in each iteration",
@@ -193,7 +194,7 @@ def _scan_length(what: str, xs: Sequence[Any], length: Any) -> Any:
         length = operator.index(length) if not hasattr(length, "is_symbolic_dim") else length
         sizes.setdefault(length, -1)
     if len(sizes) != 1:
-        shown = ", ".join(f"{s} ({'length' if i < 0 else f'leaf {i}'})" for s, i in sizes.items())
+        shown = ", ".join(f"{s} ({'length' if i < 0 else f'xs{leaf_path(xs, i)}'})" for s, i in sizes.items())
         raise ArgumentError(
             f"{what}, argument xs",
             expected="leading dimensions of one size" if sizes else "inputs, or a length",
@@ -366,7 +367,7 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     if batch_size is None:
         return _scan(f, _mapped, (), xs, None, False, 1)[1]
     leaves, tree = tree_flatten(xs)
-    size = _scan_length("map", leaves, None)
+    size = _scan_length("map", xs, None)
     whole = size // batch_size * batch_size
     parts = []
     if is_symbolic(whole) or whole:
