@@ -44,7 +44,10 @@ def batch(x, size):
     )
 
 
-@pytest.mark.one_is_quick(group=lambda operation, **_: operation)
+FAMILIES = {case.primitive.name: cases.family_of(case) for case in cases.CASES}
+
+
+@pytest.mark.one_is_quick(group=lambda operation, **_: FAMILIES.get(operation, operation))
 @pytest.mark.parametrize(("operation", "fun", "args"), table())
 def test_a_symbolic_batch(operation, fun, args, request):
     (b,) = symbolic_shape("b")

@@ -83,6 +83,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.one_is_quick(group=lambda name, explicit: (explicit, name == "the same"))
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("explicit", [False, True], ids=["exported auto", "exported explicit"])
 def test_an_artifact_is_called_on_another_mesh_of_as_many_devices(name, explicit):

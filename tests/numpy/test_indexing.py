@@ -65,6 +65,7 @@ def split(index):
     return arrays, join
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(expressions())
 @example(((3, 4), (None, np.array([0, 0]), Ellipsis, 0)))
@@ -77,6 +78,7 @@ def test_reading_is_that_of_numpy(case):
         np.testing.assert_array_equal(np.asarray(jnp.asarray(x)[converted]), wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(expressions(masks=False))
 def test_reading_is_the_same_compiled(case):
@@ -87,6 +89,7 @@ def test_reading_is_the_same_compiled(case):
     np.testing.assert_array_equal(np.asarray(got), x[index])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(expressions(), st.sampled_from(["set", "add", "multiply", "max"]), st.booleans(), st.booleans())
 @example(((3, 4), (None, np.array([0, 1]), Ellipsis, 0)), "add", True, True)

@@ -22,6 +22,7 @@ def count_is(i):
     return i == IDS
 
 
+@pytest.mark.one_is_quick(group=lambda name, **_: name)
 @pytest.mark.parametrize("name", EMPTY)
 @pytest.mark.parametrize("shape", [(6,), (6, 2)])
 @pytest.mark.parametrize("bucket_size", [None, 2, 4])
