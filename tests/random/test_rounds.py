@@ -65,7 +65,7 @@ def test_examples_draw_as_if_alone(impl):
         "both": (lambda k, a: random.binomial(k, 10.0, a / 5, (2, 6)), (0, 0), (keys, A[:3])),
     }
     for name, (draw, dims, args) in draws.items():
-        got = phalanx.vmap(draw, dims)(*args)
+        got = phalanx.jit(phalanx.vmap(draw, dims))(*args)
         for i in range(3):
             one = [np.moveaxis(x, d, 0)[i] if isinstance(x, np.ndarray) else x[i] for x, d in zip(args, dims)]
             np.testing.assert_allclose(got[i], draw(*one), rtol=1e-5, err_msg=name)

@@ -197,12 +197,14 @@ def test_switch_clamps_its_index():
 def test_map_and_associative_scan():
     np.testing.assert_allclose(lax.map(lambda x: x**2, XS), XS**2, rtol=1e-6)
     np.testing.assert_allclose(lax.map(lambda x: x**2, XS, batch_size=2), XS**2, rtol=1e-6)
+    both = lambda x: (lax.associative_scan(jnp.add, x), lax.associative_scan(jnp.add, x, reverse=True))
+    compiled = phalanx.jit(both)
     for size in range(1, 10):
         x = np.random.RandomState(size).randn(size, 2).astype(np.float32)
-        np.testing.assert_allclose(lax.associative_scan(jnp.add, x), np.cumsum(x, 0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(
-            lax.associative_scan(jnp.add, x, reverse=True), np.cumsum(x[::-1], 0)[::-1], rtol=1e-4, atol=1e-5
-        )
+        for run in (compiled, both) if size == 5 else (compiled,):
+            forth, back = run(x)
+            np.testing.assert_allclose(forth, np.cumsum(x, 0), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(back, np.cumsum(x[::-1], 0)[::-1], rtol=1e-4, atol=1e-5)
 
 
 def test_an_eager_loop_over_the_same_function_compiles_once():
