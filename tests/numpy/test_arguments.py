@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.errors import ArgumentError, ArgumentTypeError
+from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError
 from phalanx.scipy import special
 
 _I = np.array([2, -3, 2, 5], np.int32)
@@ -27,8 +27,10 @@ GIVEN = {
     "jnp.roots(np.array([0.0, 0, 1, 2, -3]), strip_zeros=False)": [-3, 1, np.nan, np.nan],
     "jnp.roots(np.array([1.0, 2, 0, 0]), strip_zeros=False)": [-2, 0, 0],
     "jnp.linalg.matrix_rank(np.diag(np.float32([4, 2, 1])), tol=1.5)": 2,
-    "jnp.linalg.matrix_rank(np.diag(np.float32([4, 2, 1])), rtol=0.4)": 2,
-    "jnp.linalg.matrix_rank(np.stack([np.diag(np.float32([4, 2]))] * 2), rtol=np.float32([0.6, 0.1]))": [1, 2],
+    "jnp.linalg.matrix_rank(np.diag(np.float32([4, 2, 1])), 1.5)": 2,
+    "jnp.linalg.matrix_rank(np.stack([np.diag(np.float32([4, 2]))] * 2), np.float32([2.4, 0.1]))": [1, 2],
+    "jnp.heaviside(1.0, np.float32([2, 3]))": [1, 1],
+    "jnp.heaviside(0, np.float32([2, 3]))": [2, 3],
     "jnp.linalg.matrix_rank(np.zeros((0, 3)), tol=0.5)": 0,
     "jnp.add(I, 1, out=None, where=None)": [3, -2, 3, 6],
     "jnp.sin(0.0, out=None, where=None)": 0,
@@ -57,6 +59,7 @@ REFUSED = {
     "jnp.add(I, 1, out=I)": (ArgumentError, "add, argument out: expected None, since arrays do not change"),
     "jnp.sin(I, where=True)": (ArgumentError, "sin, argument where: expected None, since arrays do not change"),
     "jnp.linalg.matrix_rank(I[None], rtol=1.0, tol=1.0)": (ArgumentError, "expected rtol or tol, got both"),
+    "jnp.frexp(1j)": (DTypeError, "frexp: expected real numbers, got complex64"),
     "jnp.modf(1.5, I)": (ArgumentError, "modf, argument out: expected None"),
     "jnp.add(x1=I, x2=I)": (TypeError, "positional-only"),
     "jnp.fft.rfft([[1.0], [2.0]])": (ArgumentTypeError, "fft.rfft: expected an array or a scalar, got a list of length 2"),

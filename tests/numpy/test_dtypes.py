@@ -41,6 +41,19 @@ def test_the_wide_mode_keeps_64_bits():
     assert jnp.arange(3).dtype == np.int32 and jnp.zeros(2).dtype == np.float32
 
 
+WIDE = {
+    "jnp.tril_indices(3)[0]": "int64",
+    "jnp.linalg.solve(jnp.eye(2, dtype='int32'), jnp.arange(2))": "float64",
+    "jnp.fft.hfft(jnp.arange(3))": "float64",
+}
+
+
+@pytest.mark.parametrize("expression", WIDE)
+def test_what_is_promoted_in_the_wide_mode(expression):
+    with phalanx.enable_x64(True):
+        assert eval(expression, {"jnp": jnp}).dtype == WIDE[expression]
+
+
 def test_strict_promotion_refuses_to_mix():
     with (
         phalanx.numpy_dtype_promotion("strict")
@@ -69,6 +82,11 @@ def test_composite_functions_of_weak_operands_are_weak(name):
     assert function(x, y).weak_type and function(7, 2).weak_type and phalanx.jit(function)(7, 2).weak_type
     assert not function(x, jnp.int32(2)).weak_type
     assert (x // 2 * jnp.int8(1)).dtype == "int8" and (x % 2 * jnp.int8(1)).dtype == "int8"
+
+
+def test_composite_functions_of_a_strong_and_a_weak_operand_are_strong():
+    assert not jnp.gcd(jnp.arange(3), 2).weak_type and not jnp.gcd(2, jnp.arange(3)).weak_type
+    assert [v.weak_type for v in jnp.modf(2.5)] == [True, True]
 
 
 @pytest.mark.parametrize("name", "deg2rad rad2deg sinc reciprocal imag".split())

@@ -319,8 +319,9 @@ def _logaddexp(x: Any, y: Any, exp: Any, scale: float) -> Any:
 def heaviside(x: Any, h: Any) -> Any:
     """0 below 0, 1 above it, `h` at it."""
     zero = scalar_of(0, dtype_of(x, h))
-    step = choose(lax.lt_p(x, zero), zero, choose(lax.gt_p(x, zero), 1, broadcast_to_shape(h, np.shape(x))))
-    return choose(isnan(x), x, step)
+    shape = np.broadcast_shapes(np.shape(x), np.shape(h))
+    x, h = broadcast_to_shape(x, shape), broadcast_to_shape(h, shape)
+    return choose(isnan(x), x, choose(lax.lt_p(x, zero), zero, choose(lax.gt_p(x, zero), 1, h)))
 
 
 def copysign(x: Any, y: Any) -> Any:

@@ -155,7 +155,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The real transform of numbers with Hermitian symmetry."""
-    x = operand(a, "fft.hfft")
+    (x,) = promote_inexact("fft.hfft", operand(a, "fft.hfft"))
     n = 2 * (x.shape[axis] - 1) if n is None else n
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     return irfft(lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, swapped)

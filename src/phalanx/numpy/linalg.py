@@ -399,14 +399,13 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @_static
-def _rank(m: Any, rtol: Any, tol: Any, hermitian: bool) -> Any:
+def _rank(m: Any, tol: Any, hermitian: bool) -> Any:
     x = operand(m, "linalg.matrix_rank")
     if x.ndim < 2:
         return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
     s = svd(x, compute_uv=False, hermitian=hermitian)
     if tol is None:
-        rtol = max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps) if rtol is None else rtol
-        tol = _largest(s, axis=-1) * operand(rtol, "linalg.matrix_rank")
+        tol = _largest(s, axis=-1) * (max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps))
     return _sum((s > lax.expand_dims(operand(tol, "linalg.matrix_rank"), (-1,))).astype(int), axis=-1)
 
 
@@ -415,9 +414,10 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
     Args:
       M: the matrices.
-      rtol: the tolerance, as a part of the largest singular value.
+      rtol: the tolerance itself, in spite of its name, as in the peer; by default the largest singular value times the
+        larger dimension and the distance between floats at 1.
       hermitian: `M` is Hermitian, so that eigenvalues do.
-      tol: the tolerance itself, instead of `rtol`.
+      tol: NumPy's name of the same.
 
     Raises:
       ArgumentError: both tolerances are given.
@@ -428,7 +428,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     """
     if rtol is not None and tol is not None:
         raise ArgumentError("linalg.matrix_rank", expected="rtol or tol", got="both", mend="give one")
-    return _rank(M, rtol, tol, hermitian)
+    return _rank(M, tol if rtol is None else rtol, hermitian)
 
 
 @_static

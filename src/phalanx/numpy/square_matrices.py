@@ -140,7 +140,8 @@ def solve(a: Any, b: Any) -> Any:
       >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 4.0])).tolist()
       [1.0, 1.0]
     """
-    x, y = promote_inexact("linalg.solve", matrix(a, "solve", square=True), operand(b, "linalg.solve"))
+    x, y = promote_inexact("linalg.solve", a, b)
+    x = matrix(x, "solve", square=True)
     vector = y.ndim == 1
     if not y.ndim or y.shape[-1 if vector else -2] != x.shape[-1]:
         raise ShapeError("linalg.solve, argument b", expected=f"{x.shape[-1]} rows", got=y.shape, mend="transpose it")

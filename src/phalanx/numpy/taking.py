@@ -502,7 +502,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
       >>> [i.tolist() for i in jnp.tril_indices(2)]
       [[0, 1, 1], [0, 0, 1]]
     """
-    return tuple(array(i.astype(np.int32)) for i in np.tril_indices(n, k, m))
+    return tuple(map(array, np.tril_indices(n, k, m)))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
@@ -512,7 +512,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
       >>> [i.tolist() for i in jnp.triu_indices(2)]
       [[0, 0, 1], [0, 1, 1]]
     """
-    return tuple(array(i.astype(np.int32)) for i in np.triu_indices(n, k, m))
+    return tuple(map(array, np.triu_indices(n, k, m)))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple:

@@ -141,8 +141,8 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
     check_rank_promotion(rule.name, shapes)
     steps = tuple(_step(k, to, weak, shape, direct) for k in kinds)
     arrays = tuple(s if type(s) is _Step else None for s in steps)
-    if weak and not direct:
-        function = functools.partial(_typed, function, not rule.strong)
+    if not direct:
+        function = functools.partial(_typed, function, weak and not rule.strong)
     if not direct or any(arrays):
         function = functools.partial(_follow, _Plan(function, arrays))
     # Python scalars are converted outside of the program, which gets them as NumPy ones.
@@ -150,7 +150,7 @@ def plan(rule: Rule, xs: tuple, kinds: tuple) -> Callable:
 
 
 def _typed(function: Callable, weak: bool, *xs: Any) -> Any:
-    """A composite function on weak operands; the type of its result would hang on its constants."""
+    """A composite function of operands of one type; that of its result would hang on its constants."""
     out = function(*xs)
     return tuple(_as_weak(y, weak) for y in out) if type(out) is tuple else _as_weak(out, weak)
 

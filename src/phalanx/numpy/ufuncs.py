@@ -274,9 +274,10 @@ def frexp(x: Any, /) -> tuple:
       >>> [float(a) for a in jnp.frexp(6.0)]
       [0.75, 3.0]
     """
-    x = operand(x, "frexp")
-    x = x.astype(inexact(x.dtype)) if inexact(x.dtype) != x.dtype else x
+    (x,) = promote_inexact("frexp", operand(x, "frexp"))
     dtype = x.dtype
+    if dtype.kind == "c":
+        raise DTypeError("frexp", expected="real numbers", got=str(dtype), mend="take the real and the imaginary part")
     mantissa = {"float64": 52, "float32": 23, "bfloat16": 7, "float16": 10}[dtype.name]
     width = 8 * dtype.itemsize
     bias = (1 << (width - mantissa - 2)) - 1
@@ -305,4 +306,5 @@ def modf(x: Any, /, out: None = None) -> tuple:
     refuse_out(out, "modf")
     (x,) = promote_inexact("modf", operand(x, "modf"))
     whole = trunc(x)
-    return copysign(bodies.choose(isinf(whole), 0, x - whole), x), whole
+    part = copysign(bodies.choose(isinf(whole), 0, x - whole), x)
+    return cast(part, x.dtype, whole.aval.weak_type), whole
