@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from phalanx import tree as tree
     from phalanx import tree_util as tree_util
     from phalanx import typing as typing
+    from phalanx.ad_checkpoint import checkpoint_policies as checkpoint_policies
     from phalanx.core.array import Array as Array
     from phalanx.core.array import Shard as Shard
     from phalanx.core.array import block_until_ready as block_until_ready
@@ -117,7 +118,6 @@ if TYPE_CHECKING:
     from phalanx.spmd import smap as smap
     from phalanx.spmd import soft_pmap as soft_pmap
     from phalanx.transforms import checkpoint as checkpoint
-    from phalanx.transforms import checkpoint_policies as checkpoint_policies
     from phalanx.transforms import grad as grad
     from phalanx.transforms import hessian as hessian
     from phalanx.transforms import jacfwd as jacfwd
@@ -185,6 +185,7 @@ _MODULES = {
 _NAMES = {
     name: f"phalanx.{module}"
     for module, names in {
+        "ad_checkpoint": "checkpoint_policies",
         "core.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct",
         "core.config": (
@@ -213,8 +214,8 @@ _NAMES = {
             "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map smap soft_pmap"
         ),
         "transforms": (
-            "checkpoint checkpoint_policies "
-            "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
+            "checkpoint grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp "
+            "vmap"
         ),
         "tree_util": (
             "tree_all tree_flatten tree_leaves tree_map tree_multimap tree_reduce tree_structure tree_transpose "

@@ -1,18 +1,21 @@
-"""Rematerialisation under its old module name, and what differentiation keeps from the forward pass, shown to the user.
+"""Rematerialisation under its old module name: `checkpoint`, its policies, and what is kept, shown to the user.
 
-`checkpoint` is `transforms.remat`. `print_saved_residuals` shows what a policy saves, as `transforms.linearization`
-decides.
+`checkpoint` is `transforms.remat`, whose `name` marks what policies speak of. `print_saved_residuals` shows what
+differentiation keeps from the forward pass, as `transforms.linearization` decides.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.errors import ArgumentError
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal
+from phalanx.core.primitive import Primitive
 from phalanx.core.source import code_position, summary
 from phalanx.core.trace import stage
 from phalanx.engine.frames import guard as _guard
@@ -21,11 +24,109 @@ from phalanx.transforms.linearization import linearize_program
 from phalanx.transforms.offload import Offloadable as Offloadable
 from phalanx.transforms.offload import Recompute as Recompute
 from phalanx.transforms.offload import Saveable as Saveable
+from phalanx.transforms.partial_eval import Policy, everything_saveable
 from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name
-from phalanx.transforms.remat import checkpoint_policies as checkpoint_policies
+from phalanx.transforms.remat import name_p, nothing_saveable
 from phalanx.transforms.remat import remat as remat
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path
+
+
+def _policy_on_names(keeps: Callable[[str | None], Any]) -> Policy:
+    """The policy that asks this of the name of a value; None where it has none."""
+
+    def policy(primitive: Primitive, *_: Any, **params: Any) -> Any:
+        return keeps(params["name"] if primitive is name_p else None)
+
+    return policy
+
+
+class CheckpointPolicies:
+    """The policies for `checkpoint(policy=...)`, each a predicate on an operation whose result might be kept."""
+
+    everything_saveable = staticmethod(everything_saveable)
+    nothing_saveable = staticmethod(nothing_saveable)
+
+    @staticmethod
+    def dots_saveable(primitive: Primitive, *_: Any, **__: Any) -> bool:
+        """Keep the results of matrix products and convolutions."""
+        return primitive.name in ("dot_general", "conv_general_dilated")
+
+    checkpoint_dots = dots_saveable
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(primitive: Primitive, *_: Any, **params: Any) -> bool:
+        """Keep the results of matrix products without batch dimensions."""
+        return primitive.name == "dot_general" and not any(params["dimension_numbers"][1])
+
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    @functools.cache
+    def save_only_these_names(*names: str) -> Policy:
+        """Keep values marked with one of these names by `checkpoint_name`."""
+        return _policy_on_names(lambda name: name in names)
+
+    @staticmethod
+    @functools.cache
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Keep values marked with any name but these."""
+        return _policy_on_names(lambda name: name is not None and name not in names)
+
+    @staticmethod
+    @functools.cache
+    def save_anything_except_these_names(*names: str) -> Policy:
+        """Keep everything but values marked with these names."""
+        return _policy_on_names(lambda name: name not in names)
+
+    @staticmethod
+    @functools.cache
+    def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+        """Keep what either policy keeps, where it is if either of them says so."""
+
+        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
+            verdicts = [p(primitive, *avals, **params) for p in (first, second)]
+            return next((v for v in verdicts if v and not isinstance(v, Offloadable)), verdicts[0] or verdicts[1])
+
+        return policy
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *,
+        names_which_can_be_saved: Sequence[str],
+        names_which_can_be_offloaded: Sequence[str],
+        offload_src: str,
+        offload_dst: str,
+    ) -> Policy:
+        """Keep values marked with some names where they are, those with others in another memory."""
+        saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
+        if both := sorted({*saved} & {*offloaded}):
+            raise ArgumentError(
+                "save_and_offload_only_these_names",
+                expected="each name among those saved or those offloaded",
+                got=f"{', '.join(map(repr, both))} among both",
+                mend="take it out of one of them",
+            )
+        return _saved_or_offloaded(saved, offloaded, Offloadable(offload_src, offload_dst))
+
+    @staticmethod
+    @functools.cache
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep the results of matrix products without batch dimensions, in another memory."""
+        memory = Offloadable(offload_src, offload_dst)
+
+        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
+            return memory if CheckpointPolicies.dots_with_no_batch_dims_saveable(primitive, *avals, **params) else False
+
+        return policy
+
+
+@functools.cache
+def _saved_or_offloaded(saved: tuple, offloaded: tuple, memory: Offloadable) -> Policy:
+    return _policy_on_names(lambda name: memory if name in offloaded else name in saved)
+
+
+checkpoint_policies = CheckpointPolicies()
 
 
 def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:

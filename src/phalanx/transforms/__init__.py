@@ -13,7 +13,6 @@ from phalanx.transforms.batching import vmap as vmap
 from phalanx.transforms.keys import lower_on_keys as lower_on_keys
 from phalanx.transforms.remat import checkpoint as checkpoint
 from phalanx.transforms.remat import checkpoint_name as checkpoint_name
-from phalanx.transforms.remat import checkpoint_policies as checkpoint_policies
 from phalanx.transforms.remat import remat as remat
 
 jacobian = jacrev

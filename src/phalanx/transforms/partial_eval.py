@@ -16,7 +16,7 @@ from phalanx.core.effects import no_effects
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.flags import chosen, each, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
-from phalanx.transforms.offload import Offloadable, to_memory_p
+from phalanx.transforms.offload import Offloadable, Verdict, to_memory_p
 
 # A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool,
 # or `Offloadable` where it may be kept in another memory.
@@ -192,7 +192,7 @@ class _Splitter:
         if self.policy is everything_saveable or eqn.effects:
             return True
         verdict = self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params)
-        if not isinstance(verdict, bool | np.bool_ | Offloadable | None):
+        if not isinstance(verdict, bool | np.bool_ | Verdict | Offloadable | None):
             raise ArgumentTypeError(
                 "checkpoint, what the policy says of an operation",
                 expected="True, False or an Offloadable",

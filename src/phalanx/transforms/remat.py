@@ -16,7 +16,7 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, TraceError, check_function
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
-from phalanx.core.primitive import Identity, Primitive
+from phalanx.core.primitive import Identity
 from phalanx.core.source import code_position
 from phalanx.core.tangent import is_linear, join_tangents, split_tangents
 from phalanx.core.trace import stage
@@ -26,7 +26,6 @@ from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.functions import FlatFunction
 from phalanx.transforms.linear import LinearTrace
-from phalanx.transforms.offload import Offloadable
 from phalanx.transforms.partial_eval import Policy, Split, everything_saveable, split_held, split_program
 from phalanx.tree import tree_flatten, tree_unflatten
 
@@ -58,109 +57,9 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree_unflatten(tree, [name_p(leaf, name=name) for leaf in leaves])
 
 
-def _policy_on_names(keeps: Callable[[str | None], bool]) -> Policy:
-    """The policy that asks this of the name of a value; None where it has none."""
-
-    def policy(primitive: Primitive, *_: Any, **params: Any) -> bool:
-        return keeps(params["name"] if primitive is name_p else None)
-
-    return policy
-
-
-class CheckpointPolicies:
-    """The policies for `checkpoint(policy=...)`, each a predicate on an operation whose result might be kept."""
-
-    everything_saveable = staticmethod(everything_saveable)
-
-    @staticmethod
-    def nothing_saveable(*_: Any, **__: Any) -> bool:
-        """Keep nothing but the inputs."""
-        return False
-
-    @staticmethod
-    def dots_saveable(primitive: Primitive, *_: Any, **__: Any) -> bool:
-        """Keep the results of matrix products and convolutions."""
-        return primitive.name in ("dot_general", "conv_general_dilated")
-
-    checkpoint_dots = dots_saveable
-
-    @staticmethod
-    def dots_with_no_batch_dims_saveable(primitive: Primitive, *_: Any, **params: Any) -> bool:
-        """Keep the results of matrix products without batch dimensions."""
-        return primitive.name == "dot_general" and not any(params["dimension_numbers"][1])
-
-    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
-
-    @staticmethod
-    @functools.cache
-    def save_only_these_names(*names: str) -> Policy:
-        """Keep values marked with one of these names by `checkpoint_name`."""
-        return _policy_on_names(lambda name: name in names)
-
-    @staticmethod
-    @functools.cache
-    def save_any_names_but_these(*names: str) -> Policy:
-        """Keep values marked with any name but these."""
-        return _policy_on_names(lambda name: name is not None and name not in names)
-
-    @staticmethod
-    @functools.cache
-    def save_anything_except_these_names(*names: str) -> Policy:
-        """Keep everything but values marked with these names."""
-        return _policy_on_names(lambda name: name not in names)
-
-    @staticmethod
-    @functools.cache
-    def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-        """Keep what either policy keeps, where it is if either of them says so."""
-
-        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
-            verdicts = [p(primitive, *avals, **params) for p in (first, second)]
-            return next((v for v in verdicts if v and not isinstance(v, Offloadable)), verdicts[0] or verdicts[1])
-
-        return policy
-
-    @staticmethod
-    def save_and_offload_only_these_names(
-        *,
-        names_which_can_be_saved: Sequence[str],
-        names_which_can_be_offloaded: Sequence[str],
-        offload_src: str,
-        offload_dst: str,
-    ) -> Policy:
-        """Keep values marked with some names where they are, those with others in another memory."""
-        saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
-        if both := sorted({*saved} & {*offloaded}):
-            raise ArgumentError(
-                "save_and_offload_only_these_names",
-                expected="each name among those saved or those offloaded",
-                got=f"{', '.join(map(repr, both))} among both",
-                mend="take it out of one of them",
-            )
-        return _saved_or_offloaded(saved, offloaded, Offloadable(offload_src, offload_dst))
-
-    @staticmethod
-    @functools.cache
-    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-        """Keep the results of matrix products without batch dimensions, in another memory."""
-        memory = Offloadable(offload_src, offload_dst)
-
-        def policy(primitive: Primitive, *avals: Any, **params: Any) -> Any:
-            return memory if CheckpointPolicies.dots_with_no_batch_dims_saveable(primitive, *avals, **params) else False
-
-        return policy
-
-
-@functools.cache
-def _saved_or_offloaded(saved: tuple, offloaded: tuple, memory: Offloadable) -> Policy:
-    def policy(primitive: Primitive, *_: Any, **params: Any) -> Any:
-        name = params["name"] if primitive is name_p else None
-        return memory if name in offloaded else name in saved
-
-    return policy
-
-
-checkpoint_policies = CheckpointPolicies()
+def nothing_saveable(*_: Any, **__: Any) -> bool:
+    """Keep nothing but the inputs."""
+    return False
 
 
 class Remat(DivisibleCall, name="checkpoint"):
@@ -231,7 +130,7 @@ def checkpoint(
       fun: a function of arrays or pytrees of them. Left out, `checkpoint` gives a decorator.
       prevent_cse: keep the compiler from merging the second computation with the first; False inside `scan`, where it
         cannot, gives the compiler more freedom.
-      policy: which values may be kept all the same (see `checkpoint_policies`); none by default.
+      policy: which values may be kept all the same (see `ad_checkpoint.checkpoint_policies`); none by default.
       static_argnums, static_argnames: arguments that are not traced, by position and by keyword.
       concrete: not supported; static arguments take its place.
 
@@ -293,7 +192,7 @@ def checkpoint(
         function = FlatFunction(call, tree)
         program = stage(function, [aval_of(x) for x in leaves], f"checkpoint of {code_position(fun)}")
         program.debug_name = getattr(fun, "__name__", "checkpoint")
-        kept = policy or CheckpointPolicies.nothing_saveable
+        kept = policy or nothing_saveable
         options = {"policy": kept, "prevent_cse": prevent_cse, "differentiated": False}
         return tree_unflatten(function.out_tree, remat_p.call(leaves, options | {"jaxpr": program}))
 
