@@ -120,6 +120,7 @@ def test_keys_pass_through_operations_that_move_elements():
     assert words(phalanx.jit(lambda k: phalanx.lax.rev(k, (0,)))(keys)) == data[::-1].tolist()
     assert words(phalanx.lax.concatenate([keys, keys], 0)) == np.concatenate([data, data]).tolist()
     assert words(phalanx.lax.index_in_dim(keys, 2, keepdims=False)) == data[2].tolist()
+    assert words(phalanx.numpy.full_like(keys, keys[1], shape=2)) == [data[1].tolist()] * 2
 
     def step(key, _):
         key, sub = phalanx.lax.unstack(random.split(key))

@@ -62,3 +62,12 @@ def test_constraints_take_axis_resources():
 def test_static_arguments_may_be_given_by_position():
     f = pjit(lambda n, x: n * x, None, None, (0,))
     assert f(3, jnp.float32(2)) == 6
+
+
+def test_the_one_array_and_its_shardings_go_by_their_first_names():
+    from phalanx.experimental.array import make_array_from_callback
+    from phalanx.experimental.sharding import MeshPspecSharding
+    from phalanx.interpreters.pxla import PartitionSpec
+
+    sharding = MeshPspecSharding(phalanx.make_mesh((8,), ("x",)), PartitionSpec("x"))
+    assert make_array_from_callback((8,), sharding, lambda index: jnp.arange(8)[index]).tolist() == list(range(8))

@@ -9,7 +9,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax, testing
+from phalanx import lax, random, testing
 from phalanx.core import dispatch
 from phalanx.core.checker import ProgramError, check_jaxpr
 from phalanx.core.errors import (
@@ -658,11 +658,14 @@ def test_other_misuse(mesh, over):
         lambda v: lax.all_to_all(v, "x", 0, 0):
             "lax.all_to_all: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{x}.\n"
             "  To mend: pad or reshape the operand, or give tiled=True to send more than one slice.",
+        lambda v: lax.pbroadcast(random.key(0), "x", 0):
+            "lax.pbroadcast: expected an operand of any numeric or boolean dtype, got key<fry>[].\n"
+            "  To mend: convert it with lax.convert_element_type, or call the phalanx.numpy function, which promotes.",
         lambda v: lax.pcast(v, "x", to="reduced"):
             "lax.pcast to: expected 'varying', got 'reduced'.\n"
             "  To mend: use psum, pmean or all_gather_invariant to get a value that all devices share.",
     }.items():  # fmt: skip
-        assert error(ValueError, over(misuse, in_specs=P("x"), out_specs=P("x")), A) == text
+        assert error((ValueError, TypeError), over(misuse, in_specs=P("x"), out_specs=P("x")), A) == text
     constrained = lambda v: lax.with_sharding_constraint(v, P(None, ("y", "x")))
     assert error(
         ShardingError, over(constrained, in_specs=P("x"), out_specs=P("x"), axis_names="x"), np.tile(A, 2)

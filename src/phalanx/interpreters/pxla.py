@@ -15,6 +15,8 @@ from phalanx.interpreters.sharding_spec import ShardingSpec as ShardingSpec
 from phalanx.interpreters.sharding_spec import Unstacked as Unstacked
 from phalanx.interpreters.sharding_spec import spec_to_indices as spec_to_indices
 from phalanx.sharding import Mesh as Mesh
+from phalanx.sharding import NamedSharding as MeshPspecSharding  # noqa: F401
+from phalanx.sharding import PartitionSpec as PartitionSpec
 from phalanx.sharding import get_mesh
 
 ShardedDeviceArray = Array

@@ -22,7 +22,7 @@ from phalanx.lax.broadcast import broadcast_in_dim, dim_names, reduce_sum_p, zer
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.dot import dot_general
 from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
-from phalanx.lax.family import NUMBER, ORDERED, Kinds, check_kind
+from phalanx.lax.family import ANY, NUMBER, ORDERED, Kinds, check_kind
 from phalanx.lax.named_axes import Collective, Scope, axis_index, scope_of, without
 from phalanx.lax.reductions import reduce_max_p, reduce_min_p
 from phalanx.lax.replicas import Replicas
@@ -356,6 +356,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
     def one(leaf: Any) -> Any:
         aval = aval_of(leaf)
+        check_kind("lax.pbroadcast", aval, ANY)
         own = select(broadcast_in_dim(here, aval.shape, ()), leaf, zeros(aval))
         total = psum(own, axis_name)
         return convert_element_type_p(total, dtype=aval.dtype, weak_type=False) if total.dtype != aval.dtype else total

@@ -301,6 +301,8 @@ def full_like(
     if dtypes.issubdtype(dtype, dtypes.extended):
         from phalanx.random import wrap_key_data
 
+        if getattr(fill_value, "dtype", None) == dtype:
+            return placing.place(broadcast_to_shape(fill_value, shape), where)
         return wrap_key_data(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         value = placing.filled(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak)

@@ -111,15 +111,23 @@ class Signature:
       fun: the function.
       static_argnums, static_argnames: parameters whose values are part of the program.
       donate_argnums, donate_argnames: parameters whose buffers may be reused.
+      what: the transformation that asks, for messages.
 
     Raises:
       ArgumentError: a number or name is not one of the function's parameters, or is both static and donated.
     """
 
     def __init__(
-        self, fun: Callable, static_argnums: Any, static_argnames: Any, donate_argnums: Any, donate_argnames: Any
+        self,
+        fun: Callable,
+        static_argnums: Any,
+        static_argnames: Any,
+        donate_argnums: Any,
+        donate_argnames: Any,
+        what: str = "jit",
     ):
         self.fun = fun
+        self._what = f"{what} of {code_position(fun)}"
         try:
             self.parameters = list(inspect.signature(fun).parameters.values())
         except (TypeError, ValueError):
@@ -129,7 +137,7 @@ class Signature:
         both = self.static_argnums & self.donate_argnums
         if both:
             raise ArgumentError(
-                f"jit of {code_position(fun)}, donate_argnums",
+                f"{self._what}, donate_argnums",
                 expected="arguments that are not static",
                 got=f"{sorted(both)}, which are in static_argnums too",
                 mend="drop them from one of the two",
@@ -143,7 +151,7 @@ class Signature:
         positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
         count = len(positional)
-        where = f"jit of {code_position(self.fun)}, {kind}_arg"
+        where = f"{self._what}, {kind}_arg"
         positions = set()
         for n in given_nums:
             if not isinstance(n, int):
@@ -193,7 +201,7 @@ class Signature:
         """
         dynamic, statics = self.divide(args, kwargs)
         for where, static in statics:
-            _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self.fun)
+            _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self._what)
         leaves, tree = tree_flatten(dynamic)
         is_plain = self.is_plain and not kwargs
         key = tree_flatten(args)[1] if is_plain else (tree, statics)
@@ -216,12 +224,12 @@ class Signature:
         return (dynamic, {k: v for k, v in kwargs.items() if k not in names}), tuple(statics)
 
 
-def _check_hashable(name: str, value: Any, fun: Callable) -> None:
+def _check_hashable(name: str, value: Any, what: str) -> None:
     try:
         hash(value)
     except TypeError:
         raise ArgumentTypeError(
-            f"jit of {code_position(fun)}, static argument {name}",
+            f"{what}, static argument {name}",
             expected="a hashable value, since it is part of the key under which the program is kept",
             got=f"{value!r} of type {type(value).__name__}",
             mend="give a tuple instead of a list, or do not mark the argument as static",

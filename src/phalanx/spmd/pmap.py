@@ -346,7 +346,7 @@ def pmap(
     check_function("pmap, argument fun", fun)
     if devices is None and backend is not None:
         devices = client.local_devices(backend=backend)
-    signature = Signature(fun, static_broadcasted_argnums, None, donate_argnums, None)
+    signature = Signature(fun, static_broadcasted_argnums, None, donate_argnums, None, "pmap")
     return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature).function()
 
 
@@ -376,5 +376,5 @@ def soft_pmap(
       [10.0, 9.0, 8.0, 7.0, 6.0]
     """
     check_function("soft_pmap, argument fun", fun)
-    signature = Signature(fun, None, None, None, None)
+    signature = Signature(fun, None, None, None, None, "soft_pmap")
     return SoftPMap("soft_pmap", fun, axis_name, in_axes, out_axes, None, devices, signature).function()

@@ -81,7 +81,7 @@ class ShardedJit(Jit):
     """What is behind a partitioned function."""
 
     def __init__(self, fun: Callable, in_parts: Any, out_parts: Any, count: int | None, static: Any):
-        super().__init__(fun, Signature(fun, static, None, None, None))
+        super().__init__(fun, Signature(fun, static, None, None, None, "sharded_jit"))
         self._what = f"sharded_jit of {self._name}"
         self._parts = {"in_parts": in_parts, "out_parts": out_parts}
         self._count = self._consistent(count)

@@ -142,7 +142,7 @@ class XMap(Jit):
     """What is behind a function of named axes."""
 
     def __init__(self, fun: Callable, in_axes: Any, out_axes: Any, sizes: Mapping, resources: Mapping, donated: Any):
-        signature = Signature(fun, None, None, donated, None)
+        signature = Signature(fun, None, None, donated, None, "xmap")
         super().__init__(fun, signature)
         self._what = f"xmap of {self._name}"
         is_container = isinstance(in_axes, list) and not _is_mapping(in_axes)
