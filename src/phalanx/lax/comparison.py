@@ -9,142 +9,22 @@ from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import Zero, add_tangents
 from phalanx.engine.mlir import hlo
+from phalanx.lax import elementwise as p
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim_p, dim_names, move_dim
-from phalanx.lax.elementwise import and_p, eq_p, ge_p, gt_p, is_finite_p, le_p, like, lt_p, ne_p
-from phalanx.lax.family import ORDERED, SCALARS, check_kind, check_same_dtypes, match, match_two
+from phalanx.lax.elementwise import and_p, gt_p, like, lt_p
+from phalanx.lax.faces import one, two
+from phalanx.lax.family import ORDERED, check_kind, check_same_dtypes, match
 from phalanx.lax.select import select_n_p
 
-
-def eq(x: Any, y: Any) -> Any:
-    """Whether x == y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x: boolean, integer or floating or complex array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.eq(1, 2))
-      False
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return eq_p(x, y)
-
-
-def ne(x: Any, y: Any) -> Any:
-    """Whether x != y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x, y: as in `eq`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.ne(1, 2))
-      True
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return ne_p(x, y)
-
-
-def lt(x: Any, y: Any) -> Any:
-    """Whether x < y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x: boolean, integer or floating array, or one of rank 0.
-      y: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      Booleans of the common shape.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.lt(1, 2))
-      True
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return lt_p(x, y)
-
-
-def le(x: Any, y: Any) -> Any:
-    """Whether x <= y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x, y: as in `lt`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.le(1, 2))
-      True
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return le_p(x, y)
-
-
-def gt(x: Any, y: Any) -> Any:
-    """Whether x > y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x, y: as in `lt`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.gt(1, 2))
-      False
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return gt_p(x, y)
-
-
-def ge(x: Any, y: Any) -> Any:
-    """Whether x >= y, element by element: any[*s], any[*s] -> bool[*s].
-
-    Args:
-      x, y: as in `lt`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.ge(1, 2))
-      False
-    """
-    if type(x) in SCALARS or type(y) in SCALARS:
-        x, y = match_two(x, y)
-    return ge_p(x, y)
-
-
-def is_finite(x: Any) -> Any:
-    """Whether each element is neither infinite nor NaN: float[*s] -> bool[*s].
-
-    Args:
-      x: floating array.
-
-    Returns:
-      Booleans of the shape of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> bool(lax.is_finite(float("inf")))
-      False
-    """
-    return is_finite_p(x)
+eq = two(p.eq_p, "Whether x == y, element by element", "1, 2", "False", result="bool")
+ne = two(p.ne_p, "Whether x != y, element by element", "1, 2", "True", result="bool")
+lt = two(p.lt_p, "Whether x < y, element by element", "1, 2", "True", result="bool")
+le = two(p.le_p, "Whether x <= y, element by element", "1, 2", "True", result="bool")
+gt = two(p.gt_p, "Whether x > y, element by element", "1, 2", "False", result="bool")
+ge = two(p.ge_p, "Whether x >= y, element by element", "1, 2", "False", result="bool")
+is_finite = one(
+    p.is_finite_p, "Whether each element is neither infinite nor NaN", "float('inf')", "False", result="bool"
+)
 
 
 class Clamp(Primitive, name="clamp"):

@@ -107,6 +107,11 @@ def common_shape(where: str, avals: Sequence[ShapedArray]) -> tuple:
 _public_names = {name: f"bitwise_{name}" for name in ("and", "or", "xor", "not")}
 
 
+def public_name(primitive: Primitive) -> str:
+    """What users call the operation."""
+    return _public_names.get(primitive.name, primitive.name)
+
+
 class Elementwise(Primitive):
     """What all elementwise operations share; a subclass brings its operation, dtypes and derivative."""
 
@@ -119,7 +124,7 @@ class Elementwise(Primitive):
         return dtype
 
     def result(self, *avals: Any, **params: Any) -> Any:
-        where = f"lax.{_public_names.get(self.name, self.name)}"
+        where = f"lax.{public_name(self)}"
         for a in avals:
             check_kind(where, a, self.kinds)
         check_same_dtypes(where, avals)

@@ -30,6 +30,7 @@ from phalanx.lax.elementwise import (
     sub_p,
     zeta_p,
 )
+from phalanx.lax.faces import one
 from phalanx.lax.family import FLOATING, SCALARS, match_two, unary
 from phalanx.lax.precision import in_full_precision
 from phalanx.lax.select import select_n_p
@@ -98,80 +99,13 @@ bessel_i0e_p = unary("bessel_i0e", None, FLOATING,
 bessel_i1e_p = unary("bessel_i1e", chlo.BesselI1eOp, FLOATING, _i1e_slope)
 
 
-def erf(x: Any) -> Any:
-    """Error function, 2/sqrt(pi) times the integral of exp(-u^2) from 0 to x: float[*s] -> float[*s].
-
-    Args:
-      x: floating array.
-
-    Returns:
-      An array of the shape and dtype of `x`.
-
-    Raises:
-      DTypeError: `x` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> float(lax.erf(0.0))
-      0.0
-    """
-    return erf_p(x)
-
-
-def erfc(x: Any) -> Any:
-    """1 - erf(x), exact also for large x: float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> float(lax.erfc(0.0))
-      1.0
-    """
-    return erfc_p(x)
-
-
-def erf_inv(x: Any) -> Any:
-    """Inverse of the error function: float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> float(lax.erf_inv(0.0))
-      0.0
-    """
-    return erf_inv_p(x)
-
-
-def lgamma(x: Any) -> Any:
-    """Logarithm of |gamma(x)|: float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.lgamma(4.0)), 4)
-      1.7918
-    """
-    return lgamma_p(x)
-
-
-def digamma(x: Any) -> Any:
-    """Derivative of the logarithm of gamma(x): float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.digamma(1.0)), 4)
-      -0.5772
-    """
-    return digamma_p(x)
+erf = one(erf_p, "Error function, 2/sqrt(pi) times the integral of exp(-u^2) from 0 to x", "0.0", "0.0")
+erfc = one(erfc_p, "1 - erf(x), exact also for large x", "0.0", "1.0")
+erf_inv = one(erf_inv_p, "Inverse of the error function", "0.0", "0.0")
+lgamma = one(lgamma_p, "Logarithm of |gamma(x)|", "4.0", "1.7917...")
+digamma = one(digamma_p, "Derivative of the logarithm of gamma(x)", "1.0", "-0.577...")
+bessel_i0e = one(bessel_i0e_p, "exp(-|x|) times the modified Bessel function of order 0", "0.0", "1.0...")
+bessel_i1e = one(bessel_i1e_p, "exp(-|x|) times the modified Bessel function of order 1", "0.0", "0.0")
 
 
 def polygamma(m: Any, x: Any) -> Any:
@@ -220,31 +154,3 @@ def zeta(x: Any, q: Any) -> Any:
     if type(x) in SCALARS or type(q) in SCALARS:
         x, q = match_two(x, q)
     return zeta_p(x, q)
-
-
-def bessel_i0e(x: Any) -> Any:
-    """exp(-|x|) times the modified Bessel function of order 0: float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.bessel_i0e(0.0)), 5)
-      1.0
-    """
-    return bessel_i0e_p(x)
-
-
-def bessel_i1e(x: Any) -> Any:
-    """exp(-|x|) times the modified Bessel function of order 1: float[*s] -> float[*s].
-
-    Args:
-      x: as in `erf`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.bessel_i1e(0.0)), 5)
-      0.0
-    """
-    return bessel_i1e_p(x)

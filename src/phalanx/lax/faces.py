@@ -1,0 +1,111 @@
+"""Public functions of one array and of two, from a row each: the primitive, one line of words, and an example.
+
+What a function takes is what its primitive declares, so its documentation is derived from that. Builds on `family`;
+called by the files whose tables are made of such rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.lax.family import (
+    ANY,
+    BITS,
+    COMPLEX,
+    EQUATED,
+    FLOATING,
+    INEXACT,
+    INTEGER,
+    ORDERED,
+    SCALARS,
+    AccuracyMode,
+    Tolerance,
+    match_two,
+    public_name,
+)
+
+Accuracy = Tolerance | AccuracyMode | None
+
+_WORDS = {
+    INEXACT: "inexact",
+    FLOATING: "float",
+    COMPLEX: "complex",
+    BITS: "bits",
+    INTEGER: "int",
+    ANY: "any",
+    EQUATED: "any",
+    ORDERED: "any",
+}
+_ACCURACY = "\n  accuracy: how exact the compiler must be, a `Tolerance` or `AccuracyMode`."
+_DOC = """{words}: {types}.
+
+Args:
+  {takes}
+
+Returns:
+  {gives}.
+
+Raises:
+  {raises}
+
+Examples:
+  >>> from phalanx import lax
+  >>> lax.{name}({example}).item()
+  {value}
+"""
+
+
+def one(primitive: Any, words: str, example: str, value: str, *, accuracy: bool = False, result: str = "") -> Any:
+    """Make the public function of a primitive of one array.
+
+    Args:
+      primitive: what it applies; it is defined in the module that calls this, under the primitive's public name.
+      words: what it computes, one line of its documentation.
+      example, value: the arguments of a call, and what the call gives, as texts.
+      accuracy: whether it lets users say how exact the compiler must be.
+      result: the kind of dtype of the result, where it is another one than that of the array.
+    """
+
+    def exact(x: Any, *, accuracy: Accuracy = None) -> Any:
+        return primitive(x) if accuracy is None else primitive(x, accuracy=accuracy)
+
+    def plain(x: Any) -> Any:
+        return primitive(x)
+
+    takes = f"x: array of {primitive.kinds.words}.{_ACCURACY if accuracy else ''}"
+    raises = "DTypeError: `x` is of another dtype."
+    return _named(exact if accuracy else plain, primitive, words, 1, takes, raises, example, value, result)
+
+
+def two(primitive: Any, words: str, example: str, value: str, *, result: str = "") -> Any:
+    """Make the public function of a primitive of two arrays; arguments as in `one`."""
+
+    def function(x: Any, y: Any) -> Any:
+        if type(x) in SCALARS or type(y) in SCALARS:
+            x, y = match_two(x, y)
+        return primitive(x, y)
+
+    takes = f"x: array of {primitive.kinds.words}.\n  y: one of the same dtype; shapes are equal, or one has rank 0."
+    takes += " A Python scalar takes the dtype of the other."
+    raises = "DTypeError: the dtypes differ, or the operation does not take them.\n  ShapeError: the shapes differ."
+    return _named(function, primitive, words, 2, takes, raises, example, value, result)
+
+
+def _named(
+    function: Callable, primitive: Any, words: str, count: int, takes: str, raises: str, example: str, value: str,
+    result: str,
+) -> Callable:  # fmt: skip
+    name, kind = public_name(primitive), _WORDS.get(primitive.kinds, "num")
+    types = f"{', '.join([f'{kind}[*s]'] * count)} -> {result or kind}[*s]"
+    gives = f"An array of the {'common shape' if count > 1 else 'shape of `x`'}, of a {result} dtype"
+    if not result:
+        gives = f"An array of the {'common shape and dtype' if count > 1 else 'shape and dtype of `x`'}"
+    function.__doc__ = _DOC.format(
+        words=words, types=types, takes=takes, gives=gives, raises=raises,
+        name=name, example=example, value=value,
+    )  # fmt: skip
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = sys._getframe(2).f_globals["__name__"]  # where doctest and readers look for it
+    return function
