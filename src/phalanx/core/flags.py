@@ -6,6 +6,7 @@ is it mapped, has it a tangent?); whoever derives programs takes its lists apart
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,5 +34,4 @@ def merged(flags: Sequence[bool], where_set: Iterable[Any], elsewhere: Iterable[
 
 def filled(flags: Sequence[bool], items: Iterable[Any], default: Any = None) -> list:
     """The items in order where the flags are set, and the default elsewhere."""
-    given = iter(items)
-    return [next(given) if f else default for f in flags]
+    return merged(flags, items, itertools.repeat(default))

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray, Typed, aval_of
 from phalanx.core.errors import RuleError
-from phalanx.core.flags import chosen
+from phalanx.core.flags import chosen, merged, others
 from phalanx.engine.seat import Seat
 
 # zeros(aval), add(x, y), sum(x, dim), convert(x, dtype) and as_type(x, dtype, weak_type): the structure of tangent
@@ -80,8 +80,7 @@ def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
 
 def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:
     """A tangent for each value of these types: those computed, and symbolic zeros."""
-    given = iter(computed)
-    return [next(given) if nz else Zero(a.to_tangent()) for a, nz in zip(avals, nonzero, strict=True)]
+    return merged(nonzero, computed, [Zero(a.to_tangent()) for a in others(avals, nonzero)])
 
 
 def add_tangents(x: Any, y: Any) -> Any:
