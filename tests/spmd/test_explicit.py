@@ -12,6 +12,7 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.sharding import AxisType, NamedSharding, P, auto_axes, explicit_axes, make_mesh, reshard, use_mesh
+from phalanx.testing import collectives
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
@@ -520,3 +521,21 @@ def test_random_numbers_without_a_dtype_lie_as_told(mesh):
         x = phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (8,), out_sharding=P("x"))
     assert x.sharding.spec == P("x")
     assert x.tolist() == phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (8,)).tolist()
+
+
+def test_map_over_a_split_dimension_stays_on_each_device(put):
+    grow = lambda r: lax.while_loop(lambda c: c.sum() < 9, lambda c: 1.5 * c + 1, r)
+    for axes in ("x", ("x", "y")):
+        a = put(X, axes)
+        f = phalanx.jit(lambda a: lax.map(lambda r: (grow(r[0]), r[1].sum()), (a, a)))
+        g = phalanx.jit(phalanx.grad(lambda a: (lax.map(lambda r: r * r.sum(), a) ** 2).sum()))
+        for got, wanted in zip(f(a), (phalanx.vmap(grow)(X), X.sum(1)), strict=True):
+            assert got.sharding.spec == P(axes)
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+        np.testing.assert_allclose(
+            g(a), phalanx.grad(lambda a: ((a * a.sum(1, keepdims=True)) ** 2).sum())(X), rtol=1e-4
+        )
+        assert collectives(f, a) == collectives(g, a) == ()
+    assert refusal(lax.map, lambda r: r, (put(X, "x"), put(X, "y"))).startswith(
+        "map, argument xs[0]: expected a leading dimension that is not split, since each device runs all iterations"
+    )

@@ -23,6 +23,7 @@ from phalanx.core.varying import varies, widened
 from phalanx.custom_batching import loops
 from phalanx.lax.arithmetic import add
 from phalanx.lax.bodies import check_same_types, leaf_avals, stage_body
+from phalanx.lax.broadcast import move_dim
 from phalanx.lax.comparison import lt
 from phalanx.lax.scan_primitive import Layout, scan_p
 from phalanx.lax.shape import concatenate, reshape
@@ -351,6 +352,8 @@ def _index_dtype(lower: Any, upper: Any) -> tuple[Any, bool]:
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply a function to each element along the leading dimension, one after the other.
 
+    Where the dimension lies over Explicit axes by its type, each device applies it to its own elements.
+
     Args:
       f: a function of one element.
       xs: a pytree of arrays with one leading dimension.
@@ -364,10 +367,15 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
       >>> phalanx.lax.map(lambda x: x * x, jnp.arange(3)).tolist()
       [0, 1, 4]
     """
-    if batch_size is None:
-        return _scan(f, _mapped, (), xs, None, False, 1)[1]
     leaves, tree = tree_flatten(xs)
     size = _scan_length("map", xs, None)
+    if batch_size is None and (parts := _num_parts(leaves)) > 1:
+        # Each device goes on with its own elements.
+        dealt = [move_dim(reshape(x, (parts, x.shape[0] // parts, *x.shape[1:])), 1, 0) for x in leaves]
+        out = _scan(f, _mapped_blocks, (), tree_unflatten(tree, dealt), None, False, 1)[1]
+        return tree_map(lambda y: reshape(move_dim(y, 1, 0), (y.shape[0] * parts, *y.shape[2:])), out)
+    if batch_size is None:
+        return _scan(f, _mapped, (), xs, None, False, 1)[1]
     whole = size // batch_size * batch_size
     parts = []
     if is_symbolic(whole) or whole:
@@ -379,6 +387,14 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     if whole != size or not parts:
         parts.append(vmap(f)(tree_unflatten(tree, [slice_in_dim(x, whole, size) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree_map(lambda *ys: concatenate(ys, 0), *parts)
+
+
+def _num_parts(leaves: Sequence[Any]) -> int:
+    """Over how many devices the leading dimension lies by the types, where all arrays lie alike."""
+    split = {None if a.sharding is None or not a.ndim else a.sharding.spec.dims[0] for a in leaf_avals(leaves)}
+    if len(split) != 1 or not (axes := split.pop()):
+        return 1
+    return aval_of(leaves[0]).sharding.mesh.num_parts(axes)
 
 
 def _mapped(f: Callable) -> Callable:
