@@ -369,11 +369,11 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """
     leaves, tree = tree_flatten(xs)
     size = _scan_length("map", xs, None)
-    if batch_size is None and (parts := _num_parts(leaves)) > 1:
+    if batch_size is None and (count := _num_parts(leaves)) > 1:
         # Each device goes on with its own elements.
-        dealt = [move_dim(reshape(x, (parts, x.shape[0] // parts, *x.shape[1:])), 1, 0) for x in leaves]
+        dealt = [move_dim(reshape(x, (count, x.shape[0] // count, *x.shape[1:])), 1, 0) for x in leaves]
         out = _scan(f, _mapped_blocks, (), tree_unflatten(tree, dealt), None, False, 1)[1]
-        return tree_map(lambda y: reshape(move_dim(y, 1, 0), (y.shape[0] * parts, *y.shape[2:])), out)
+        return tree_map(lambda y: reshape(move_dim(y, 1, 0), (y.shape[0] * count, *y.shape[2:])), out)
     if batch_size is None:
         return _scan(f, _mapped, (), xs, None, False, 1)[1]
     whole = size // batch_size * batch_size
