@@ -148,7 +148,9 @@ SCATTERS = [
             ((2,), (1,), (1,), (0,), (0,))),
     scatter("scatter_add", "complex", C(0, 5, 3), ints([2], [0], [9]), C(1, 3, 3), ROWS),
     scatter("scatter", "complex", C(0, 5, 3), ints([2], [0], [2]), C(1, 3, 3), ROWS),
-    scatter("scatter_add", "small index type", R(0, 200, 2), np.array([[100], [-1], [127]], np.int8), R(1, 3, 2), ROWS),
+    # The peer writes beside its array as conftest.py has it compiled: its bounds do not fit the type of the indices.
+    scatter("scatter_add", "small index type", R(0, 200, 2), np.array([[100], [-1], [127]], np.int8), R(1, 3, 2), ROWS,
+            peer=False),
     scatter("scatter_add", "integers", np.arange(5, dtype=np.int32), ints([2], [9]), ints(3, 4), ((), (0,), (0,)),
             derivative=False),
     Case("scatter_apply", lambda m, a, i: m.scatter_apply(

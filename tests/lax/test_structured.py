@@ -282,3 +282,12 @@ def test_shapes_may_be_symbolic():
     assert shape(
         phalanx.grad(lambda x, w: lax.reduce_sum(lax.conv(x, w, (1,), "SAME"), (0, 1, 2))), (b, 3, b), (4, 3, 3)
     ) == [(b, 3, b)]
+
+
+def test_indices_of_a_small_type_count_no_further_than_it_does():
+    rows = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    x, updates = numbers(0, 200, 2).astype(F32), numbers(1, 3, 2).astype(F32)
+    want = x.copy()
+    want[[100, 127]] += updates[[0, 2]]
+    got = lax.scatter_add(x, np.array([[100], [-1], [127]], np.int8), updates, rows)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
