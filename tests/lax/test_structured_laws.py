@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.lax import cases as cases_of_one
 from tests.lax import laws
-from tests.lax.recorded import equations
 from tests.lax.structured_cases import CASES
 from tests.lax.structured_checks import (
     Case,
@@ -42,10 +41,10 @@ def _wide_numbers():
         yield
 
 
-def cases(wanted):
-    """A mark that runs a test on every case of which `wanted` is true; one of each operation is quick."""
+def cases(wanted, alike=lambda case: case.operation):
+    """A mark that runs a test on every case of which `wanted` is true; of cases that are alike, one is quick."""
     walk = pytest.mark.parametrize("case", [c for c in CASES if wanted(c)], ids=repr)
-    return lambda test: pytest.mark.one_is_quick(group=lambda case: case.operation)(walk(test))
+    return lambda test: pytest.mark.one_is_quick(group=alike)(walk(test))
 
 
 @cases(lambda c: True)
@@ -75,7 +74,7 @@ def test_second_derivatives_agree_with_differences(case: Case):
     check_second_order(case)
 
 
-@cases(lambda c: c.batched)
+@cases(lambda c: c.batched, alike=lambda case: case.operation.split("_")[0])
 def test_mapping_is_a_loop(case: Case):
     check_batched(case)
 
@@ -83,8 +82,8 @@ def test_mapping_is_a_loop(case: Case):
 @functools.cache
 def names_in_cases() -> set[str]:
     with phalanx.enable_x64(True):
-        recorded = [e for case in CASES for e in equations(case.flat(), case.args, case.name)]
-    return {c.primitive.name for c in (*recorded, *cases_of_one.CASES)}
+        programs = [phalanx.make_jaxpr(case.flat())(*case.args) for case in CASES]
+    return {e.primitive.name for p in programs for e in p.eqns} | {c.primitive.name for c in cases_of_one.CASES}
 
 
 @pytest.mark.parametrize("name", sorted(n for n, p in registry.items() if is_ours(p) and n not in ELSEWHERE))

@@ -22,6 +22,7 @@ def pair(request):
     return x, jnp.array(x, request.param), wrapped
 
 
+@pytest.mark.one_is_quick(group=lambda wrap, pair: pair)
 @pytest.mark.parametrize("wrap", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
 def test_they_are_joined_ordered_and_multiplied(pair, wrap):
     x, y, wrapped = pair
