@@ -87,3 +87,9 @@ def test_log_sums_of_prefixes_of_complex_numbers():
     z = np.array([1 + 2j, -3j, 800 + 1j, -900], np.complex64)
     want = [z[0], np.log(np.exp(z[0]) + np.exp(z[1])), z[2], z[2]]
     np.testing.assert_allclose(lax.cumlogsumexp(z), np.array(want, np.complex64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("start, extreme, want", [(-np.inf, lax.max, [3, 5, 5]), (np.inf, lax.min, [1, 1, 4])])
+def test_a_window_over_integers_may_start_from_infinity(start, extreme, want):
+    x = np.array([3, 1, 5, 4])
+    assert lax.reduce_window(x, start, extreme, (2,), (1,), "VALID").tolist() == want

@@ -7,6 +7,7 @@ Builds on the primitive core, on the arithmetic of `window_shape`, and on `scatt
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from phalanx.lax.arithmetic import add, sub
 from phalanx.lax.broadcast import add_dim, dim_names, move_dim, zeros
 from phalanx.lax.creation import full, iota
 from phalanx.lax.elementwise import max_p, min_p
+from phalanx.lax.family import kind_of
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
 from phalanx.lax.window_shape import Padding, padtype_to_pads, windowed
@@ -424,6 +426,13 @@ _MONOIDS = {
 }
 
 
+def _start(init: Any, dtype: Any) -> Any:
+    """A Python scalar in the dtype of the operand; infinities are the extremes of integers, which have none."""
+    if type(init) is float and math.isinf(init) and kind_of(dtype) in ("signed", "unsigned", "bool"):
+        init = dtypes.highest(dtype) if init > 0 else dtypes.lowest(dtype)
+    return dtype.type(init) if type(init) in (int, float, complex, bool) else init
+
+
 def _monoid(program: Any, init: Any, dtype: Any) -> Primitive | None:
     """The primitive for a program of one operation that starts from its identity."""
     if len(program.eqns) != 1 or len(program.invars) != 2 or len(program.outvars) != 1:
@@ -507,6 +516,7 @@ def reduce_window(
 
     xs, tree = tree_flatten(operand)
     inits, init_tree = tree_flatten(init_value)
+    inits = [_start(v, aval_of(x).dtype) for v, x in zip(inits, xs, strict=False)]
     avals = [aval_of(x) for x in xs]
     if tree != init_tree or any(a.shape != avals[0].shape for a in avals):
         raise ShapeError(
@@ -530,9 +540,6 @@ def reduce_window(
         )
     if len(xs) == 1 and (monoid := _monoid(program, inits[0], avals[0].dtype)) is not None:
         return tree_unflatten(tree, [monoid(xs[0], **window)])
-    inits = [
-        a.dtype.type(v) if type(v) in (int, float, complex, bool) else v for v, a in zip(inits, avals, strict=True)
-    ]
     return tree_unflatten(tree, reduce_window_p(*xs, *inits, program=program, **window))
 
 
