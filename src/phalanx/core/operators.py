@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from phalanx.engine.frames import boundary, guard_methods
+from phalanx.engine.frames import as_boundary, boundary, guard_methods, hide_frames
 
 _binary = "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
 DUNDERS = [
@@ -30,10 +30,16 @@ class Operators:
 
     def __getattr__(self, name: str) -> Any:
         # Reached only when no class has the name: either the methods are not installed yet, or there is no such one.
-        if not name.startswith("_") and not _is_taken():
-            importlib.import_module(_taken_by)
-            return getattr(self, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name.startswith("_"):  # Asked by ourselves and by `hasattr`, many times: nobody sees the frame.
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        try:
+            if not _is_taken():
+                importlib.import_module(_taken_by)
+                return getattr(self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __len__(self) -> int:
         shape = self.aval.shape
@@ -48,7 +54,8 @@ class Operators:
         raise TypeError("arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value")
 
 
-guard_methods(Operators, "__getattr__ __len__ __setitem__")
+as_boundary(Operators.__getattr__)
+guard_methods(Operators, "__len__ __setitem__")
 
 
 def install(methods: Mapping[str, Callable | property]) -> None:

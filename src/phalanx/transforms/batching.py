@@ -74,6 +74,7 @@ class BatchTracer(WrappingTracer):
         self._trace = trace
         self.batched = batched
         self.dim = dim
+        self._aval: ShapedArray | None = None  # worked out when it is asked for
         if type(batched) is Array:
             self._made = current_traceback()
 
@@ -81,11 +82,9 @@ class BatchTracer(WrappingTracer):
 
     @property
     def aval(self) -> ShapedArray:
-        try:
-            return self._aval
-        except AttributeError:
+        if self._aval is None:
             self._aval = aval_of(self.batched).without_dim(self.dim)
-            return self._aval
+        return self._aval
 
 
 class BatchTrace(Trace):
