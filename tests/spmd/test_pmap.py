@@ -194,6 +194,10 @@ def test_misfits_of_axes_name_the_argument():
         match=r"pmap of <lambda>, out_axes for result\[1\]: expected a dimension of an array of rank 2, got 2",
     ):
         pmap(lambda x: (x, x), out_axes=(0, 2))(X)
+    with pytest.raises(
+        AxisError, match="^soft_pmap of <lambda>, out_axes for result: expected a dimension of an array of"
+    ):
+        soft_pmap(lambda x: x, out_axes=2)(X)
     with pytest.raises(ArgumentTypeError, match="^pmap of share at .*, static argument x: expected a hashable value"):
         pmap(share, "i", static_broadcasted_argnums=0)(X)
     with pytest.raises(TreeError, match="pmap of share, in_axes"):

@@ -27,7 +27,7 @@ from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
-from phalanx.transforms.batching import canonical_dim, mapped_inputs, vmap
+from phalanx.transforms.batching import canonical_dim, mapped_inputs, vmap_as
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -137,8 +137,8 @@ class Rows(Jit):
                 return self._fun(*new_args, **new_kwargs)
 
             dynamic, named = call.dynamic()
-            mapped = vmap(row, self._in_axes, self._out_axes, self._axis_name, self._axis_size, spmd_axis_name)
-            return mapped(*dynamic, **named)
+            axes = (self._in_axes, self._out_axes, self._axis_name, self._axis_size, spmd_axis_name)
+            return vmap_as(self._what, row, *axes)(*dynamic, **named)
 
         return whole
 

@@ -261,24 +261,31 @@ def vmap(
       >>> phalanx.vmap(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.arange(2.0)).tolist()
       [0.0, 1.0]
     """
-    check_function("vmap, argument fun", fun)
+    return vmap_as("vmap", fun, in_axes, out_axes, axis_name, axis_size, spmd_axis_name)
+
+
+def vmap_as(
+    what: str, fun: Callable, in_axes: Any, out_axes: Any, axis_name: Any, axis_size: int | None, spmd_axis_name: Any
+) -> Callable:
+    """`vmap` for a transformation that is called `what` in messages."""
+    check_function(f"{what}, argument fun", fun)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    check_axis_name("vmap, axis_name", axis_name)
+    check_axis_name(f"{what}, axis_name", axis_name)
     spmd_axis_name = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
 
     @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
-        in_dims, size = mapped_inputs("vmap", in_axes, args, kwargs, axis_size)
+        in_dims, size = mapped_inputs(what, in_axes, args, kwargs, axis_size)
         function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
         axis = Axis(size, axis_name, spmd_axis_name, _explicit_split(leaves, in_dims) or spmd_axis_name or ())
         out, dims_out = vmap_flat(function, leaves, in_dims, axis, f"vmap of {function_name(fun)}")
         result = tree_unflatten(function.out_tree, out)
-        wanted = broadcast_prefix(out_axes, result, what="vmap, out_axes", is_leaf=lambda x: x is None)
+        wanted = broadcast_prefix(out_axes, result, what=f"{what}, out_axes", is_leaf=lambda x: x is None)
         placed = [
-            _place(x, d, want, size, lambda i=i: f"vmap, out_axes for result{leaf_path(result, i)}")
+            _place(x, d, want, size, lambda i=i: f"{what}, out_axes for result{leaf_path(result, i)}")
             for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
         ]
         return tree_unflatten(function.out_tree, placed)
