@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError
+from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.scipy import special
 
 _I = np.array([2, -3, 2, 5], np.int32)
@@ -29,6 +29,9 @@ GIVEN = {
     "jnp.linalg.matrix_rank(np.diag(np.float32([4, 2, 1])), tol=1.5)": 2,
     "jnp.linalg.matrix_rank(np.diag(np.float32([4, 2, 1])), 1.5)": 2,
     "jnp.linalg.matrix_rank(np.stack([np.diag(np.float32([4, 2]))] * 2), np.float32([2.4, 0.1]))": [1, 2],
+    "[jnp.iscomplexobj([1, 2]), jnp.iscomplexobj([1, 2j])]": [False, True],
+    "jnp.insert(I, 4, 7)": [2, -3, 2, 5, 7],
+    "jnp.take(I, *jnp.ix_(np.array([])))": [],
     "jnp.heaviside(1.0, np.float32([2, 3]))": [1, 1],
     "jnp.heaviside(0, np.float32([2, 3]))": [2, 3],
     "jnp.linalg.matrix_rank(np.zeros((0, 3)), tol=0.5)": 0,
@@ -59,6 +62,16 @@ REFUSED = {
     "jnp.add(I, 1, out=I)": (ArgumentError, "add, argument out: expected None, since arrays do not change"),
     "jnp.sin(I, where=True)": (ArgumentError, "sin, argument where: expected None, since arrays do not change"),
     "jnp.linalg.matrix_rank(I[None], rtol=1.0, tol=1.0)": (ArgumentError, "expected rtol or tol, got both"),
+    "jnp.split(I, 2.5)": (ArgumentTypeError, "split, argument indices_or_sections: expected an integer, got 2.5"),
+    "jnp.linspace(0, 1, 2.5)": (ArgumentTypeError, "linspace, argument num: expected an integer, got 2.5"),
+    "jnp.fft.fft(I, 2.5)": (ArgumentTypeError, "fft.fft, argument n: expected an integer, got 2.5"),
+    "jnp.fft.fftfreq(2.5)": (ArgumentTypeError, "fft.fftfreq, argument n: expected an integer, got 2.5"),
+    "jnp.hstack(jnp.float32(1))": (ShapeError, "hstack: expected a sequence of arrays, got a single number"),
+    "jnp.insert(I, 9, 7)": (ArgumentError, "insert, argument obj: expected positions from -4 to 4, got 9"),
+    "jnp.insert(I, [0, 9], 7)": (ArgumentError, "insert, argument obj: expected positions from -4 to 4, got 9"),
+    "jnp.delete(I, I[:2] > 0)": (ShapeError, r"delete, argument obj: expected a mask of shape \(4,\), got \(2,\)"),
+    "jnp.gradient(I, jnp.ones(5))": (ShapeError, "gradient: expected coordinates of the 4 points along axis 0"),
+    "jnp.interp(1j, I, I)": (DTypeError, "interp: expected real coordinates, got complex64"),
     "jnp.frexp(1j)": (DTypeError, "frexp: expected real numbers, got complex64"),
     "jnp.modf(1.5, I)": (ArgumentError, "modf, argument out: expected None"),
     "jnp.add(x1=I, x2=I)": (TypeError, "positional-only"),

@@ -191,3 +191,8 @@ def test_a_width_that_was_asked_for_and_is_not_given_is_warned_of(name, make):
     assert make(float).dtype == np.float32  # Python's own types mean the width in force, without a warning
     with phalanx.enable_x64(True):
         assert make("float64").dtype == np.float64
+
+
+def test_the_dtypes_of_python_are_not_warned_of_where_arrays_are_joined():
+    for join in (jnp.concatenate, jnp.stack, jnp.hstack):
+        assert join([jnp.ones(7, "int8")], dtype=float).dtype == np.float32

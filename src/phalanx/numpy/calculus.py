@@ -9,7 +9,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
-from phalanx.core.errors import ArgumentError, ShapeError
+from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import (
@@ -124,6 +124,9 @@ def _gradient_along(x: Any, h: Any, axis: int) -> Any:
         ends = [part(1, 2) - part(0, 1), part(n - 1, n) - part(n - 2, n - 1)]
         inner = (part(2, n) - part(0, n - 2)) * 0.5
         return concatenate([ends[0], inner, ends[1]], axis) / h
+    if np.shape(h) != (n,):
+        raise ShapeError("gradient", expected=f"coordinates of the {n} points along axis {axis}", got=np.shape(h),
+                         mend="give a vector of that length, or a number")  # fmt: skip
     steps = diff(operand(h, "gradient"))
     shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
     steps = steps.reshape(shape)
@@ -163,6 +166,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 @eager_program(static_argnames=("left_kind", "period_kind"))
 def _interp(x: Any, xp: Any, fp: Any, left: Any, right: Any, period: Any, left_kind: Any, period_kind: Any) -> Any:
     x, xp = promote_inexact("interp", operand(x, "interp"), operand(xp, "interp"))
+    if x.dtype.kind == "c":
+        raise DTypeError("interp", expected="real coordinates", got=str(x.dtype), mend="take the real part")
     (fp,) = promote_inexact("interp", operand(fp, "interp"))
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ShapeError(

@@ -17,10 +17,10 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import array
-from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
+from phalanx.numpy.operands import canonical_axes, cast, integer, operand, promote_inexact
 from phalanx.numpy.ranges import arange
 from phalanx.numpy.shapes import moveaxis, roll
-from phalanx.symbolic import is_symbolic, static_size
+from phalanx.symbolic import is_symbolic
 
 _static = eager_program(static_argnames=("name", "kind", "s", "axes", "norm", "n", "axis"))
 
@@ -58,7 +58,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
     moved = axes != trailing
     x = moveaxis(x, axes, trailing) if moved else x
-    lengths = [x.shape[i] for i in trailing] if s is None else [static_size(n) for n in s]
+    lengths = [x.shape[i] for i in trailing] if s is None else [integer(n, f"fft.{name}, argument s") for n in s]
     if len(lengths) != len(axes):
         raise ArgumentError(
             f"fft.{name}, argument s", expected=f"{len(axes)} lengths", got=s, mend="give one for each axis"
@@ -106,7 +106,7 @@ def _resized(x: Any, lengths: Sequence[int]) -> Any:
 def _one(name: str, kind: str, a: Any, n: Any, axis: Any, norm: str | None) -> Any:
     if isinstance(axis, tuple | list):
         raise AxisError(f"fft.{name}, argument axis", expected="one axis", got=axis, mend=f"use fft.{name}n")
-    return _transform(name, kind, a, None if n is None else (static_size(n),), (axis,), norm)
+    return _transform(name, kind, a, None if n is None else (integer(n, f"fft.{name}, argument n"),), (axis,), norm)
 
 
 _DOC = """{doc}
@@ -237,6 +237,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
       [0.0, 0.25, -0.5, -0.25]
     """
     dtype = dtypes.requested_dtype(dtype or float, "fftfreq")
+    n = integer(n, "fft.fftfreq, argument n")
     half = (n - 1) // 2 + 1
     if is_symbolic(n):
         return roll(arange(-(n // 2), half, dtype=dtype, device=device), half) / (n * d)
@@ -251,6 +252,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
       >>> jnp.fft.rfftfreq(4).tolist()
       [0.0, 0.25, 0.5]
     """
+    n = integer(n, "fft.rfftfreq, argument n")
     return arange(0, n // 2 + 1, dtype=dtypes.requested_dtype(dtype or float, "rfftfreq"), device=device) / (n * d)
 
 

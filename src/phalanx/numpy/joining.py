@@ -6,7 +6,6 @@ Built on `lax.concatenate` and slices.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
-from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, operand, promote
+from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, integer, operand, promote
 from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 from phalanx.symbolic import is_symbolic, max_dim
 
@@ -25,6 +24,8 @@ def _parts(arrays: Any, where: str) -> list:
     """The arrays of a sequence; of an array, the pieces along its first dimension."""
     if hasattr(arrays, "aval") or isinstance(arrays, np.ndarray):
         x = operand(arrays, where)
+        if not x.ndim:
+            raise ShapeError(where, expected="a sequence of arrays", got="a single number", mend="put it into a list")
         return [x[i] for i in range(x.shape[0])]
     parts = [array(x) if isinstance(x, list | tuple) else x for x in arrays]
     if not parts:
@@ -34,10 +35,11 @@ def _parts(arrays: Any, where: str) -> list:
 
 def _common(parts: list, dtype: Any, where: str) -> list:
     parts = promote(where, *parts)
-    if dtype is None:
-        return parts
-    dtype = dtypes.requested_dtype(dtype, where)
-    return [cast(x, dtype) for x in parts]
+    return parts if dtype is None else [cast(x, dtype) for x in parts]
+
+
+def _requested(dtype: Any, where: str) -> Any:
+    return None if dtype is None else dtypes.requested_dtype(dtype, where)
 
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
@@ -56,7 +58,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
       >>> jnp.concatenate([jnp.zeros(1), jnp.ones(2)]).tolist()
       [0.0, 1.0, 1.0]
     """
-    return _concatenate(_parts(arrays, "concatenate"), axis, None if dtype is None else np.dtype(dtype))
+    return _concatenate(_parts(arrays, "concatenate"), axis, _requested(dtype, "concatenate"))
 
 
 @eager_program(static_argnames=("axis", "dtype"))
@@ -102,7 +104,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> An
         from phalanx.numpy.shapes import moveaxis
 
         return moveaxis(arrays, 0, axis)
-    return _stack(_parts(arrays, "stack"), axis, None if dtype is None else np.dtype(dtype))
+    return _stack(_parts(arrays, "stack"), axis, _requested(dtype, "stack"))
 
 
 @eager_program(static_argnames=("axis", "dtype"))
@@ -275,7 +277,7 @@ def _split(where: str, ary: Any, indices_or_sections: Any, axis: int) -> list:
         cuts = [max(0, min(i + size if i < 0 else i, size)) for i in cuts]
         bounds = [0, *cuts, size]
     else:
-        n = operator.index(given)
+        n = integer(given, f"{where}, argument indices_or_sections")
         if n <= 0:
             raise ArgumentError(f"{where}, argument indices_or_sections", expected="1 or more", got=n, mend="give 1")
         each, more = size // n, size % n
@@ -327,6 +329,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     )
     values = cast(values, arr.dtype)
     where = np.arange(n)[obj] if isinstance(obj, slice) else _known_positions(obj, "insert")
+    _check_positions("insert", where, n, n)
     single = where.ndim == 0 or where.size == 1
     if single:
         at = int(where.reshape(()))
@@ -394,15 +397,21 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     keep = np.ones(n, bool)
     where = obj if isinstance(obj, slice) else _known_positions(obj, "delete")
     if not isinstance(where, slice) and where.dtype != bool:
-        bad = (where < -n) | (where >= n)
-        if np.any(bad):
-            raise ArgumentError(
-                "delete, argument obj", expected=f"positions from {-n} to {n - 1}", got=where[bad].ravel()[0].item(),
-                mend="leave it out",
-            )  # fmt: skip
+        _check_positions("delete", where, n, n - 1)
         where = where.astype(int)
+    elif not isinstance(where, slice) and where.shape != (n,):
+        raise ShapeError("delete, argument obj", expected=f"a mask of shape {(n,)}", got=where.shape, mend="give axis=")
     keep[where] = False
     return take(arr, np.flatnonzero(keep).astype(np.int32), axis, mode="clip")
+
+
+def _check_positions(name: str, where: np.ndarray, n: Any, last: Any) -> None:
+    bad = None if is_symbolic(n) or where.dtype == bool else (where < -n) | (where > last)
+    if bad is not None and np.any(bad):
+        raise ArgumentError(
+            f"{name}, argument obj", expected=f"positions from {-n} to {last}", got=where[bad].ravel()[0].item(),
+            mend="leave it out",
+        )  # fmt: skip
 
 
 def _delete_symbolic(arr: Any, obj: Any, axis: int) -> Any:

@@ -6,7 +6,6 @@ look-up. Built on `core` (dtypes, abstract values) and `lax`; every file of `num
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.source import user_level
 from phalanx.core.trace import StagedTracer, StagingTrace
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import is_symbolic, static_size
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})
 _CONVERSIONS = ("__phalanx_array__", "__jax_array__")
@@ -239,15 +238,7 @@ def canonical_axis(axis: Any, ndim: int, where: str) -> int:
     Raises:
       AxisError: there is no such dimension.
     """
-    try:
-        axis = operator.index(axis)
-    except TypeError as error:
-        if isinstance(error, TracerIntegerConversionError):
-            raise
-        raise ArgumentTypeError(
-            f"{where}, argument axis", expected="an integer", got=f"{axis!r} of type {type(axis).__name__}",
-            mend="give the axis as a Python int",
-        ) from None  # fmt: skip
+    axis = integer(axis, f"{where}, argument axis", mend="give the axis as a Python int")
     if not -ndim <= axis < ndim:
         raise AxisError(
             f"{where}, argument axis", expected=f"an axis of an array of rank {ndim}", got=axis,
@@ -284,21 +275,22 @@ def canonical_shape(shape: Any, where: str) -> tuple:
         return shape
     if not isinstance(shape, tuple | list | np.ndarray) or (isinstance(shape, np.ndarray) and not shape.ndim):
         shape = (shape,)
-    return tuple(_dim(d, where) for d in shape)
+    told = f"{where}, argument shape"
+    return tuple(integer(d, told, "integers", "give the shape as a tuple of Python ints") for d in shape)
 
 
-def _dim(d: Any, where: str) -> Any:
-    if getattr(d, "is_symbolic_dim", False):
-        return d
+def integer(x: Any, where: str, expected: str = "an integer", mend: str = "give a Python int") -> Any:
+    """A number as a Python int, or the symbolic dimension that it is.
+
+    Raises:
+      ArgumentTypeError: it is no integer.
+    """
     try:
-        return operator.index(d)
+        return static_size(x)
     except TracerIntegerConversionError:
         raise
     except TypeError:
-        raise ArgumentTypeError(
-            f"{where}, argument shape", expected="integers", got=f"{d!r} of type {type(d).__name__}",
-            mend="give the shape as a tuple of Python ints",
-        ) from None  # fmt: skip
+        raise ArgumentTypeError(where, expected=expected, got=f"{x!r} of type {type(x).__name__}", mend=mend) from None
 
 
 def concrete(x: Any) -> np.ndarray | None:

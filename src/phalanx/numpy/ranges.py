@@ -6,7 +6,6 @@ Built on `creation`; grids, padding and windows call it.
 from __future__ import annotations
 
 import math
-import operator
 from fractions import Fraction
 from typing import Any
 
@@ -25,6 +24,7 @@ from phalanx.numpy.operands import (
     canonical_axis,
     cast,
     concrete,
+    integer,
     kind_of,
     promote_inexact,
 )
@@ -156,10 +156,8 @@ def linspace(
 
 
 def _count(num: Any, where: str) -> int:
-    if is_symbolic(num):
-        return num
-    num = operator.index(num)
-    if num < 0:
+    num = integer(num, f"{where}, argument num")
+    if not is_symbolic(num) and num < 0:
         raise ArgumentError(f"{where}, argument num", expected="a number >= 0", got=num, mend="give 0 or more")
     return num
 

@@ -98,7 +98,7 @@ def iscomplexobj(x: Any) -> bool:
     """
     if x is None:
         return False
-    return dtypes.issubdtype(getattr(x, "dtype", None) or dtypes.result_type(x), np.complexfloating)
+    return dtypes.issubdtype(getattr(x, "dtype", None) or np.asarray(x).dtype, np.complexfloating)
 
 
 def isrealobj(x: Any) -> bool:

@@ -682,6 +682,6 @@ def ix_(*args: Any) -> tuple:
         x = array(a) if isinstance(a, list | tuple) else operand(a, "ix_")
         if x.ndim != 1:
             raise ShapeError(f"ix_, argument {i}", expected="a vector", got=x.shape, mend="ravel it")
-        x = nonzero(x)[0] if x.dtype == np.bool_ else x
+        x = nonzero(x)[0] if x.dtype == np.bool_ else x if x.size else x.astype(int)
         out.append(lax.reshape(x, (1,) * i + (x.shape[0],) + (1,) * (len(args) - i - 1)))
     return tuple(out)
