@@ -20,6 +20,7 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.engine.seat import Seat
 from phalanx.lax.broadcast import check_dims, dim_names, skip_batch
 from phalanx.lax.elementwise import add_p, exp_p, is_finite_p, like, log1p_p, max_p, min_p, mul_p, real_p, sub_p
+from phalanx.lax.faces import named
 from phalanx.lax.family import ANY, INEXACT, NUMBER, Kinds, check_kind, declare, kind_of
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, rev_p
@@ -165,98 +166,41 @@ cummin_p = cumulative("cummin", min_p, ANY, dtypes.highest)
 cumlogsumexp_p = cumulative("cumlogsumexp", log_add, INEXACT, lambda dtype: dtypes.lowest(dtypes.to_real_dtype(dtype)))
 
 
-def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """Sums of all prefixes along a dimension: num[*s] -> num[*s].
+_CUMULATIVE = """{words} of all prefixes along a dimension: any[*s] -> any[*s].
 
-    Args:
-      operand: integer, floating or complex array.
-      axis: the dimension.
-      reverse: start from its end.
+Args:
+  operand: array of {kinds}.
+  axis: the dimension.
+  reverse: start from its end.
 
-    Returns:
-      An array of the shape and dtype of `operand`.
+Returns:
+  An array of the shape and dtype of `operand`.
 
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `operand` is of another dtype.
+Raises:
+  AxisError: there is no such dimension.
+  DTypeError: `operand` is of another dtype.
 
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> lax.cumsum(jnp.array([1, 2, 3])).tolist()
-      [1, 3, 6]
-    """
-    return cumsum_p(operand, dim=operator.index(axis), reverse=bool(reverse))
+Examples:
+  >>> from phalanx import lax, numpy as jnp
+  >>> lax.{name}(jnp.array([2.0, 1.0, 3.0])).tolist()
+  {value}
+"""
 
 
-def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """Products of all prefixes along a dimension: num[*s] -> num[*s].
+def _over_prefixes(primitive: Any, words: str, value: str) -> Any:
+    """Make the public function of a cumulative primitive; `value` is what [2, 1, 3] gives."""
 
-    Args:
-      operand, axis, reverse: as in `cumsum`, as are the result and the errors.
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return primitive(operand, dim=operator.index(axis), reverse=bool(reverse))
 
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> lax.cumprod(jnp.array([1, 2, 3])).tolist()
-      [1, 2, 6]
-    """
-    return cumprod_p(operand, dim=operator.index(axis), reverse=bool(reverse))
+    name = primitive.name
+    return named(function, name, _CUMULATIVE.format(words=words, kinds=primitive.kinds.words, name=name, value=value))
 
 
-def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """Largest elements of all prefixes along a dimension: num[*s] -> num[*s].
-
-    Args:
-      operand: any array; complex numbers are ordered by their real, then their imaginary parts.
-      axis: the dimension.
-      reverse: start from its end.
-
-    Returns:
-      An array of the shape and dtype of `operand`.
-
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `operand` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> lax.cummax(jnp.array([2, 1, 3])).tolist()
-      [2, 2, 3]
-    """
-    return cummax_p(operand, dim=operator.index(axis), reverse=bool(reverse))
-
-
-def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """Smallest elements of all prefixes along a dimension: num[*s] -> num[*s].
-
-    Args:
-      operand, axis, reverse: as in `cummax`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> lax.cummin(jnp.array([2, 1, 3])).tolist()
-      [2, 1, 1]
-    """
-    return cummin_p(operand, dim=operator.index(axis), reverse=bool(reverse))
-
-
-def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """log(sum(exp)) of all prefixes along a dimension: num[*s] -> num[*s].
-
-    Args:
-      operand: floating or complex array.
-      axis: the dimension.
-      reverse: start from its end.
-
-    Returns:
-      An array of the shape and dtype of `operand`.
-
-    Raises:
-      AxisError: there is no such dimension.
-      DTypeError: `operand` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> lax.cumlogsumexp(jnp.array([0.0])).tolist()
-      [0.0]
-    """
-    return cumlogsumexp_p(operand, dim=operator.index(axis), reverse=bool(reverse))
+cumsum = _over_prefixes(cumsum_p, "Sums", "[2.0, 3.0, 6.0]")
+cumprod = _over_prefixes(cumprod_p, "Products", "[2.0, 2.0, 6.0]")
+cummax = _over_prefixes(cummax_p, "Largest elements, of complex ones the lexicographically largest,", "[2.0, 2.0, 3.0]")
+cummin = _over_prefixes(
+    cummin_p, "Smallest elements, of complex ones the lexicographically smallest,", "[2.0, 1.0, 1.0]"
+)
+cumlogsumexp = _over_prefixes(cumlogsumexp_p, "log(sum(exp))", "[2.0, 2.313..., 3.407...]")

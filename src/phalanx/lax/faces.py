@@ -102,10 +102,15 @@ def _named(
     gives = f"An array of the {'common shape' if count > 1 else 'shape of `x`'}, of a {result} dtype"
     if not result:
         gives = f"An array of the {'common shape and dtype' if count > 1 else 'shape and dtype of `x`'}"
-    function.__doc__ = _DOC.format(
-        words=words, types=types, takes=takes, gives=gives, raises=raises,
-        name=name, example=example, value=value,
-    )  # fmt: skip
+    doc = _DOC.format(
+        words=words, types=types, takes=takes, gives=gives, raises=raises, name=name, example=example, value=value
+    )
+    return named(function, name, doc, depth=3)
+
+
+def named(function: Callable, name: str, doc: str, depth: int = 2) -> Any:
+    """Give a function made by a table its name and documentation, and the module of the table (`depth` calls above)."""
     function.__name__ = function.__qualname__ = name
-    function.__module__ = sys._getframe(2).f_globals["__name__"]  # where doctest and readers look for it
+    function.__module__ = sys._getframe(depth).f_globals["__name__"]  # where doctest and readers look for it
+    function.__doc__ = doc
     return function

@@ -35,6 +35,7 @@ from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
 from phalanx.lax.elementwise import div_p, eq_p, like, max_p, min_p, mul_p
 from phalanx.lax.explicit import mesh_of, open_type, placed
+from phalanx.lax.faces import named
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
@@ -405,112 +406,42 @@ def _is_neutral(init: Any, neutral: Callable) -> bool:
     return bool(np.asarray(init).astype(dtype) == np.asarray(neutral(dtype)).astype(dtype))
 
 
-def reduce_prod(operand: Any, axes: Any) -> Any:
-    """Product over some dimensions: num[*kept, *reduced] -> num[*kept].
+_REDUCTION = """{words} over some dimensions: any[*kept, *reduced] -> any[*kept].
 
-    Args:
-      operand: array of numbers.
-      axes: the dimensions to reduce over.
+Args:
+  operand: array of {kinds}.
+  axes: the dimensions to reduce over.
 
-    Returns:
-      The products, in the dtype of `operand`.
+Returns:
+  The reduced array, in the dtype of `operand`.
 
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is boolean.
+Raises:
+  AxisError: an axis is out of bounds or given twice.
+  DTypeError: `operand` is of another dtype.
 
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> int(lax.reduce_prod(jnp.array([2, 3]), (0,)))
-      6
-    """
-    return reduce_prod_p(operand, dims=static_dims(axes))
+Examples:
+  >>> from phalanx import lax, numpy as jnp
+  >>> lax.{name}(jnp.array([6, 5]), (0,)).item()
+  {value}
+"""
 
 
-def reduce_max(operand: Any, axes: Any) -> Any:
-    """The largest element over some dimensions: any[*kept, *reduced] -> any[*kept].
+def _over_dims(primitive: Any, words: str, value: int) -> Any:
+    """Make the public function of a reduction; `value` is what [6, 5] gives."""
 
-    Args:
-      operand: boolean, integer or floating array.
-      axes: the dimensions to reduce over.
+    def function(operand: Any, axes: Any) -> Any:
+        return primitive(operand, dims=static_dims(axes))
 
-    Returns:
-      The reduced array, in the dtype of `operand`.
-
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> int(lax.reduce_max(jnp.array([2, 3]), (0,)))
-      3
-    """
-    return reduce_max_p(operand, dims=static_dims(axes))
+    name = primitive.name
+    return named(function, name, _REDUCTION.format(words=words, kinds=primitive.kinds.words, name=name, value=value))
 
 
-def reduce_min(operand: Any, axes: Any) -> Any:
-    """The smallest element over some dimensions: any[*kept, *reduced] -> any[*kept].
-
-    Args:
-      operand, axes: as in `reduce_max`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> int(lax.reduce_min(jnp.array([2, 3]), (0,)))
-      2
-    """
-    return reduce_min_p(operand, dims=static_dims(axes))
-
-
-def reduce_and(operand: Any, axes: Any) -> Any:
-    """Bits set in all elements over some dimensions: any[*kept, *reduced] -> any[*kept].
-
-    Args:
-      operand: boolean or integer array.
-      axes: the dimensions to reduce over.
-
-    Returns:
-      The reduced array, in the dtype of `operand`.
-
-    Raises:
-      AxisError: an axis is out of bounds or given twice.
-      DTypeError: `operand` is of another dtype.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> bool(lax.reduce_and(jnp.array([True, False]), (0,)))
-      False
-    """
-    return reduce_and_p(operand, dims=static_dims(axes))
-
-
-def reduce_or(operand: Any, axes: Any) -> Any:
-    """Bits set in any element over some dimensions: any[*kept, *reduced] -> any[*kept].
-
-    Args:
-      operand, axes: as in `reduce_and`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> bool(lax.reduce_or(jnp.array([True, False]), (0,)))
-      True
-    """
-    return reduce_or_p(operand, dims=static_dims(axes))
-
-
-def reduce_xor(operand: Any, axes: Any) -> Any:
-    """Bits set in an odd number of elements over some dimensions: any[*kept, *reduced] -> any[*kept].
-
-    Args:
-      operand, axes: as in `reduce_and`, as are the result and the errors.
-
-    Examples:
-      >>> from phalanx import lax, numpy as jnp
-      >>> int(lax.reduce_xor(jnp.array([6, 5]), (0,)))
-      3
-    """
-    return reduce_xor_p(operand, dims=static_dims(axes))
+reduce_prod = _over_dims(reduce_prod_p, "Product", 30)
+reduce_max = _over_dims(reduce_max_p, "The largest element, of complex ones the lexicographically largest,", 6)
+reduce_min = _over_dims(reduce_min_p, "The smallest element, of complex ones the lexicographically smallest,", 5)
+reduce_and = _over_dims(reduce_and_p, "Bits set in all elements", 4)
+reduce_or = _over_dims(reduce_or_p, "Bits set in any element", 7)
+reduce_xor = _over_dims(reduce_xor_p, "Bits set in an odd number of elements", 3)
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:

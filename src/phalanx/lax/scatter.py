@@ -25,6 +25,7 @@ from phalanx.lax.broadcast import add_dim, move_dim, skip_batch, zeros
 from phalanx.lax.comparison import eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full, iota
+from phalanx.lax.faces import named
 from phalanx.lax.gather import (
     CLIP,
     GatherDimensionNumbers,
@@ -415,188 +416,71 @@ def _params(numbers: Any, indices_are_sorted: bool, unique_indices: bool, mode: 
     }
 
 
-def scatter(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Replace slices of an array at the given places; which one stays where slices overlap is not defined.
+_SCATTER = """{words}
 
-    Args:
-      operand: the array that is updated.
-      scatter_indices: `int[*batch, k]`, index vectors of `k` components in the last dimension.
-      updates: the slices, of the operand's dtype.
-      dimension_numbers: a `ScatterDimensionNumbers`.
-      indices_are_sorted: the promise that index vectors increase.
-      unique_indices: the promise that no two slices overlap.
-      mode: what happens where a slice is out of bounds, as in `GatherScatterMode`; `"drop"` when left out.
+Args:
+  operand: the array that is updated.
+  scatter_indices: `int[*batch, k]`, index vectors of `k` components in the last dimension.
+  updates: the slices, of the operand's dtype.
+  dimension_numbers: a `ScatterDimensionNumbers`.
+  indices_are_sorted: the promise that index vectors increase.
+  unique_indices: the promise that no two slices overlap.
+  mode: what happens where a slice is out of bounds, as in `GatherScatterMode`; `"drop"` when left out.
 
-    Returns:
-      The updated array.
+Returns:
+  The updated array.
 
-    Raises:
-      ShapeError: the dimension numbers do not fit the operands.
-      DTypeError: the indices are no integers, or the updates' dtype is not the operand's.
+Raises:
+  ShapeError: the dimension numbers do not fit the operands.
+  DTypeError: the indices are no integers, or the updates' dtype is not the operand's.
 
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter(np.zeros(3, int), np.array([[2], [0]]), np.array([7, 8]), points).tolist()
-      [8, 0, 7]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_p(operand, scatter_indices, updates, **params)
+Examples:
+  >>> import numpy as np
+  >>> from phalanx import lax
+  >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
+  >>> lax.{name}(np.ones(3, int), np.array([[2], [2]]), np.array([7, 7]), points).tolist()
+  {value}
+"""
 
 
-def scatter_add(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Add to slices of an array at the given places.
+def _scattering(primitive: Any, words: str, value: str) -> Any:
+    """Make the public function of a scatter primitive; `value` is what updating ones with 7 and 7 gives."""
 
-    Args:
-      operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode: as in `scatter`.
+    def function(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+    ) -> Any:
+        params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
+        return primitive(operand, scatter_indices, updates, **params)
 
-    Returns:
-      The updated array; where slices overlap, all updates are added.
-
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_add(np.zeros(3, int), np.array([[2], [2]]), np.array([7, 8]), points).tolist()
-      [0, 0, 15]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_add_p(operand, scatter_indices, updates, **params)
+    name = primitive.name
+    return named(function, name, _SCATTER.format(words=words, name=name, value=value))
 
 
-def scatter_sub(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Subtract from slices of an array at the given places.
-
-    Args:
-      operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode: as in `scatter`.
-
-    Returns:
-      The updated array; where slices overlap, all updates are subtracted.
-
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_sub(np.zeros(3, int), np.array([[2], [2]]), np.array([7, 8]), points).tolist()
-      [0, 0, -15]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_sub_p(operand, scatter_indices, updates, **params)
-
-
-def scatter_mul(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Multiply slices of an array at the given places.
-
-    Args:
-      operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode: as in `scatter`.
-
-    Returns:
-      The updated array; where slices overlap, by all updates. The derivative in the updates needs `unique_indices`.
-
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_mul(np.ones(3, int), np.array([[2], [2]]), np.array([7, 8]), points).tolist()
-      [1, 1, 56]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_mul_p(operand, scatter_indices, updates, **params)
-
-
-def scatter_min(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Take the minimum with slices of an array at the given places.
-
-    Args:
-      operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode: as in `scatter`.
-
-    Returns:
-      The updated array.
-
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_min(np.ones(3, int), np.array([[2], [0]]), np.array([-7, 8]), points).tolist()
-      [1, 1, -7]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_min_p(operand, scatter_indices, updates, **params)
-
-
-def scatter_max(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """Take the maximum with slices of an array at the given places.
-
-    Args:
-      operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode: as in `scatter`.
-
-    Returns:
-      The updated array.
-
-    Examples:
-      >>> import numpy as np
-      >>> from phalanx import lax
-      >>> points = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> lax.scatter_max(np.ones(3, int), np.array([[2], [0]]), np.array([-7, 8]), points).tolist()
-      [8, 1, 1]
-    """
-    params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    return scatter_max_p(operand, scatter_indices, updates, **params)
+scatter = _scattering(
+    scatter_p,
+    "Replace slices of an array at the given places; which one stays where slices overlap is not defined.",
+    "[1, 1, 7]",
+)
+scatter_add = _scattering(
+    scatter_add_p, "Add slices to those of an array at the given places; all that overlap are added.", "[1, 1, 15]"
+)
+scatter_sub = _scattering(
+    scatter_sub_p, "Subtract slices from those of an array at the given places; all that overlap are.", "[1, 1, -13]"
+)
+scatter_mul = _scattering(
+    scatter_mul_p,
+    "Multiply slices of an array at the given places; the derivative in the updates needs `unique_indices`.",
+    "[1, 1, 49]",
+)
+scatter_min = _scattering(scatter_min_p, "Take the minimum with slices of an array at the given places.", "[1, 1, 1]")
+scatter_max = _scattering(scatter_max_p, "Take the maximum with slices of an array at the given places.", "[1, 1, 7]")
 
 
 @functools.lru_cache(512)
