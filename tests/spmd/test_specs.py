@@ -8,7 +8,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import PhalanxError
+from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.experimental.pjit import pjit
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, P, set_mesh, use_mesh
 from phalanx.testing import collectives
@@ -262,3 +262,18 @@ def test_devices_that_contradict_each_other_are_named_on_both_sides(mesh):
         "add, result: expected devices of the computation, cpu 0, 1, 2, 3, 4, 5, 6, 7, got "
         "NamedSharding(Mesh('x': 4), PartitionSpec('x')) on cpu 0, 1, 2, 3." + all_one
     )
+
+
+def test_a_declared_sharding_reaches_its_argument_or_is_refused():
+    """Arguments by keyword lay anywhere, whatever `in_shardings` or `device` said of them."""
+    mesh = auto_mesh((8,), ("x",))
+    split = NamedSharding(mesh, P("x"))
+    x = np.arange(8.0, dtype=np.float32)
+    with pytest.raises(ArgumentError) as e:
+        phalanx.jit(lambda x: x, in_shardings=split)(x=x)
+    assert str(e.value) == (
+        "<lambda>, argument x: expected it by position, since in_shardings is for the positional arguments, got it by "
+        "keyword.\n  To mend: pass it by position, or place it with device_put and leave in_shardings out."
+    )
+    assert phalanx.jit(lambda x, *, by: x * by, in_shardings=(split,))(x, by=2).sharding == split
+    assert phalanx.jit(lambda x: x * 2, device=phalanx.devices()[3])(x=x).devices() == {phalanx.devices()[3]}

@@ -16,15 +16,15 @@ from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.devices import common_devices, device_names, named_sharding
-from phalanx.core.errors import ShardingError
+from phalanx.core.errors import ArgumentError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, derivation
 from phalanx.core.lowering import physical_aval
 from phalanx.core.memories import near
 from phalanx.core.trace import Tracer
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
-from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec
-from phalanx.tree import keystr, tree_flatten_with_path, tree_map
+from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 
 
 def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
@@ -54,6 +54,28 @@ def declared_shardings(options: dict, which: str, tree: Any) -> tuple:
     return prefix_shardings(options[which], tree, options.get("spelling", {}).get(which, which))
 
 
+def declared_inputs(options: dict, call: Any, args: tuple, kwargs: dict, name: str) -> tuple:
+    """For each leaf of a call's arguments the sharding that `in_shardings` gives it, or None.
+
+    Raises:
+      ArgumentError: an argument that has a position comes by keyword, so that what is declared would not reach it.
+    """
+    given, count = options["in_shardings"], len(tree_leaves(kwargs))
+    found = declared_shardings(options, "in_shardings", args)
+    if isinstance(given, SingleDeviceSharding):  # jit(..., device=...): one for all
+        return (*found, *([given] * count))
+    if given is not UNSPECIFIED and given is not None:
+        placed = [p.name for p in call.signature.parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        if named := [key for key in placed if key in kwargs]:
+            raise ArgumentError(
+                f"{name}, argument {named[0]}",
+                expected="it by position, since in_shardings is for the positional arguments",
+                got="it by keyword",
+                mend="pass it by position, or place it with device_put and leave in_shardings out",
+            )
+    return (*found, *([None] * count))
+
+
 def declared_types(avals: Sequence[ShapedArray], call: Any, options: dict, name: str) -> tuple:
     """The types of a function's arguments, with the shardings over Explicit axes that `in_shardings` gives them.
 
@@ -62,9 +84,10 @@ def declared_types(avals: Sequence[ShapedArray], call: Any, options: dict, name:
     """
     if options["in_shardings"] is UNSPECIFIED or options["in_shardings"] is None:
         return tuple(avals)
-    shardings = declared_shardings(options, "in_shardings", tree_map(aval_of, call.dynamic()[0]))
+    args, kwargs = tree_map(aval_of, call.dynamic())
+    shardings = declared_inputs(options, call, args, kwargs, name)
     out = list(avals)
-    for i, (a, s) in enumerate(zip(avals, shardings)):  # keyword arguments follow, about which nothing is declared
+    for i, (a, s) in enumerate(zip(avals, shardings, strict=True)):
         in_type = None if s is None else s.as_type(a.ndim)
         if in_type is None:
             continue

@@ -26,8 +26,8 @@ from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
-from phalanx.spmd.resolution import declared_shardings, resolve
-from phalanx.tree import equality_errors, tree_flatten, tree_unflatten, treedef_children
+from phalanx.spmd.resolution import declared_inputs, declared_shardings, resolve
+from phalanx.tree import equality_errors, tree_unflatten, treedef_children
 from phalanx.tree.paths import leaf_path
 
 
@@ -80,9 +80,7 @@ class Traced:
         self.compiled: dict[tuple, dispatch.CompiledProgram] = {}  # what `jit` runs, by the placements of arguments
 
     def _make_options(self) -> Options:
-        args, kwargs = self._call.dynamic()
-        ins = declared_shardings(self._settings, "in_shardings", args)
-        num_named = len(tree_flatten(kwargs)[0])
+        ins = declared_inputs(self._settings, self._call, *self._call.dynamic(), self.fun_name)
         out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
         outs = declared_shardings(self._settings, "out_shardings", out)
         donated = set(self._call.donated())
@@ -90,7 +88,7 @@ class Traced:
         if donated and keeps is not None:
             donated -= keeps(self._call, self.out_tree)
         return Options(
-            ins + (None,) * num_named,
+            ins,
             outs,
             tuple(i in donated for i in range(len(self._call.leaves))),
             self._settings["inline"],
