@@ -776,3 +776,36 @@ def test_what_a_loop_does_not_write_stays_shared():
     x, scale = phalanx.jit(g)(jnp.arange(1.0, 9.0), 2.0)
     assert x.tolist() == [16.0, 16.0, 12.0, 16.0, 10.0, 12.0, 14.0, 16.0]
     assert scale == 2.0
+
+
+def test_each_device_solves_its_own_system():
+    mesh, rows = auto_mesh((4,), ("x",)), np.arange(1.0, 5.0, dtype="float32")
+    keys = random.split(random.key(0), 3)
+    systems = random.normal(keys[0], (4, 3, 3)) + 4 * np.eye(3, dtype="float32")
+    b, shared = random.normal(keys[1], (4, 3)), random.normal(keys[2], (3,))
+
+    def root(a):
+        newton = lambda g, z: lax.fori_loop(0, 20, lambda i, z: z - g(z) / (2 * z), z)
+        return lax.custom_root(lambda z: z * z - a, jnp.ones_like(a), newton, lambda g, y: y / g(jnp.ones_like(y)))
+
+    def solution(a, b):
+        solve = lambda vec, c: jnp.linalg.solve(phalanx.jacfwd(vec)(jnp.zeros_like(c)), c)
+        return lax.custom_linear_solve(lambda v: a @ v, b, solve, solve)
+
+    cases = [
+        (root, (0,), (rows,)),
+        (solution, (0, 0), (systems, b)),
+        (solution, (0, None), (systems, shared)),
+        (solution, (None, 0), (systems[0], b)),
+    ]
+    for fun, axes, args in cases:
+        one = lambda *xs: fun(*[x if a is None else x[0] for a, x in zip(axes, xs, strict=True)])[None]  # noqa: B023
+        specs = tuple([P() if a is None else P("x") for a in axes])
+        each = phalanx.shard_map(one, mesh=mesh, in_specs=specs, out_specs=P("x"))
+        of = lambda f: phalanx.value_and_grad(lambda *xs: (f(*xs) ** 3).sum(), tuple(range(len(args))))  # noqa: B023
+        for got, wanted in zip(
+            phalanx.tree.leaves(phalanx.jit(of(each))(*args)),
+            phalanx.tree.leaves(of(phalanx.vmap(fun, axes))(*args)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

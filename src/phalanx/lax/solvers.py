@@ -20,6 +20,7 @@ from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
 from phalanx.core.trace import stage
+from phalanx.core.varying import varied
 from phalanx.custom_derivatives import custom_jvp
 from phalanx.lax.barrier import stop_gradient
 from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_body
@@ -181,6 +182,9 @@ def custom_linear_solve(
     check_same_types("custom_linear_solve, the result of solve", tree, avals, solution_tree, flat_solution, "b")
     transposed, matvec_t, solve_t = None, [], []
     if symmetric or transpose_solve is not None:
+        # Each device solves its own system, also where they share the right-hand side: what they find is summed later.
+        axes = joint_varying([*avals, *leaf_avals(forward.consts), *leaf_avals(solver.consts)])
+        avals = [a.with_varying(axes) for a in avals]
         vec = matvec if symmetric else _transposed(matvec, tree, avals)
         back = solve if symmetric else transpose_solve
         body_m = stage_body(vec, in_tree, avals, "custom_linear_solve transposed matvec")
@@ -210,7 +214,7 @@ def _transposed(matvec: Callable, tree: Any, avals: Sequence[ShapedArray]) -> Ca
     """The transpose of a linear function on trees."""
 
     def transposed(ct: Any) -> Any:
-        zeros = tree_unflatten(tree, [instantiate(Zero(a)) for a in avals])
+        zeros = tree_unflatten(tree, [varied(instantiate(Zero(a)), a) for a in avals])
         _, pull = vjp(matvec, zeros)
         return pull(ct)[0]
 
