@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 from phalanx import nn
-from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
+from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 peer = pytest.importorskip("jax")
 
@@ -94,3 +94,20 @@ def test_errors_say_how_to_mend_them(case):
     with pytest.raises(kind) as caught:
         call(phalanx.random.key(0))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["in_axis", "out_axis", "batch_axis"])
+def test_an_axis_that_a_shape_lacks_is_refused(name):
+    message = f"nn.initializers.variance_scaling {name.removesuffix('_axis')} axis: expected an axis in [-2, 2), got 5."
+    with pytest.raises(AxisError) as caught:
+        nn.initializers.he_normal(**{name: 5})(phalanx.random.key(0), (3, 4))
+    assert str(caught.value).startswith(message)
+
+
+def test_a_negative_variance_is_refused():
+    with pytest.raises(ArgumentError, match=r"scale: expected a variance of at least 0, got -1.0"):
+        nn.initializers.variance_scaling(-1.0, "fan_in", "normal")
+
+
+def test_one_size_is_a_shape():
+    assert nn.initializers.zeros(None, 3).shape == nn.initializers.normal()(phalanx.random.key(0), 3).shape == (3,)

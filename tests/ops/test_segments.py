@@ -84,3 +84,12 @@ def test_updates_at_indices():
     np.testing.assert_array_equal(ops.index_mul(x, 1, 2.0), [[0, 1, 2], [6, 8, 10]])
     np.testing.assert_array_equal(ops.index_min(x, ops.index[1], 3.5), [[0, 1, 2], [3, 3.5, 3.5]])
     np.testing.assert_array_equal(ops.index_max(x, ops.index[0], 1.5), [[1.5, 1.5, 2], [3, 4, 5]])
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_the_result_lies_as_the_user_says(name):
+    mesh = phalanx.make_mesh((8,), ("x",))
+    sharding = phalanx.sharding.NamedSharding(mesh, phalanx.P("x"))
+    out = getattr(ops, f"segment_{name}")(np.ones(6, np.float32), IDS, 8, out_sharding=sharding)
+    assert out.sharding == sharding
+    assert out.tolist() == wanted(name, np.ones(6, np.float32), 8).tolist()

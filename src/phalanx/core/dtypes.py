@@ -508,7 +508,7 @@ def _extreme(dtype: Any, boolean: bool, infinity: float, name: str) -> Any:
         return getattr(iinfo(dtype), name)
     if issubdtype(dtype, np.floating) and float(dtype.type(infinity)) != infinity:
         return float(getattr(finfo(dtype), name))
-    return complex(infinity, infinity) if issubdtype(dtype, np.complexfloating) else infinity
+    return infinity
 
 
 def itemsize_bits(dtype: Any) -> int:

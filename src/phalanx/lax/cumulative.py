@@ -163,7 +163,7 @@ cumsum_p = cumulative("cumsum", add_p, NUMBER, lambda dtype: 0, jvp=LINEAR, tran
 cumprod_p = cumulative("cumprod", mul_p, NUMBER, lambda dtype: 1)
 cummax_p = cumulative("cummax", max_p, ANY, dtypes.lowest)
 cummin_p = cumulative("cummin", min_p, ANY, dtypes.highest)
-cumlogsumexp_p = cumulative("cumlogsumexp", log_add, INEXACT, lambda dtype: dtypes.lowest(dtypes.to_real_dtype(dtype)))
+cumlogsumexp_p = cumulative("cumlogsumexp", log_add, INEXACT, dtypes.lowest)
 
 
 _CUMULATIVE = """{words} of all prefixes along a dimension: any[*s] -> any[*s].

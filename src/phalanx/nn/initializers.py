@@ -20,7 +20,9 @@ from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
+from phalanx.lax.broadcast import static_shape
 from phalanx.lax.explicit import placed
+from phalanx.nn.operands import dims_of
 
 Axes = int | Sequence[int]
 
@@ -59,7 +61,7 @@ def _laid_out(init: Callable) -> Initializer:
     @boundary
     @functools.wraps(init)
     def laid(key: Any, shape: Sequence[int], dtype: Any = init.__defaults__[0], out_sharding: Any = None) -> Any:
-        return placed(init(key, tuple(shape), dtype), out_sharding, "initializer, out_sharding")
+        return placed(init(key, static_shape(shape), dtype), out_sharding, "initializer, out_sharding")
 
     return laid
 
@@ -238,10 +240,6 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
     return init
 
 
-def _axes(axes: Axes, ndim: int) -> set[int]:
-    return {a % ndim for a in ((axes,) if isinstance(axes, int) else axes)}
-
-
 def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
     """How many inputs an output has and how many outputs an input has, receptive field included."""
     if len(shape) < 2:
@@ -250,7 +248,11 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
             mend="use normal or uniform for vectors",
         )  # fmt: skip
     ndim = len(shape)
-    ins, outs, batch = (_axes(a, ndim) for a in (in_axis, out_axis, batch_axis))
+    names = ("in", "out", "batch")
+    ins, outs, batch = (
+        set(dims_of(f"nn.initializers.variance_scaling {name}", axes, ndim))
+        for name, axes in zip(names, (in_axis, out_axis, batch_axis), strict=True)
+    )
     num_in, num_out, num_batch = (math.prod(shape[a] for a in axes) for axes in (ins, outs, batch))
     # A quotient, since an embedding counts one dimension as both inputs and outputs.
     field = math.prod(shape) / (num_in * num_out * num_batch)
@@ -285,7 +287,8 @@ def variance_scaling(
       The initializer.
 
     Raises:
-      ArgumentError: there is no such mode or distribution.
+      ArgumentError: there is no such mode or distribution, or the scale is negative.
+      AxisError: an axis is out of bounds.
 
     Examples:
       >>> from phalanx import nn, random
@@ -299,6 +302,9 @@ def variance_scaling(
         if value not in known:
             raise ArgumentError(f"nn.initializers.variance_scaling {name}", expected=" or ".join(map(repr, known)),
                                 got=repr(value), mend="use one of these")  # fmt: skip
+    if scale < 0:
+        raise ArgumentError("nn.initializers.variance_scaling scale", expected="a variance of at least 0", got=scale,
+                            mend="negate the parameter itself, if that is meant")  # fmt: skip
 
     @_laid_out
     def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:

@@ -16,101 +16,76 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.core.trace import Tracer
+from phalanx.lax.explicit import laid_out
+from phalanx.lax.faces import named
 from phalanx.symbolic import static_size
 
+_DOC = """{words}.
 
-def segment_sum(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Any:
-    """Sum of the elements of each segment.
+Args:
+  data: num[*n, *rest].
+  segment_ids: int[*n], which segment each element belongs to. Elements of numbers outside of [0, num_segments) are
+    dropped, unless `mode` says otherwise.
+  num_segments: how many segments there are; by default one more than the largest number, which must be known then.
+  indices_are_sorted, unique_indices: promises that let the compiler do better.
+  bucket_size: reduce this many elements at a time and then the results, for accuracy.
+  mode: what to do with numbers outside, as in `x.at[...].add`.
+  out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
-    Args:
-      data: num[*n, *rest].
-      segment_ids: int[*n], which segment each element belongs to. Elements of numbers outside of [0, num_segments) are
-        dropped, unless `mode` says otherwise.
-      num_segments: how many segments there are; by default one more than the largest number, which must be known then.
-      indices_are_sorted, unique_indices: promises that let the compiler do better.
-      bucket_size: sum this many elements at a time and then the sums, for accuracy.
-      mode: what to do with numbers outside, as in `x.at[...].add`.
+Returns:
+  num[num_segments, *rest].
 
-    Returns:
-      num[num_segments, *rest]; 0 for a segment without elements.
+Raises:
+  ShapeError: `segment_ids` has not the leading dimensions of `data`.
+  DTypeError: the numbers are no integers.
+  ConcretizationTypeError: `num_segments` is left out and `segment_ids` is traced.
+  ArgumentError: `num_segments` is negative, or `bucket_size` is below 1.
 
-    Raises:
-      ShapeError: `segment_ids` has not the leading dimensions of `data`.
-      DTypeError: the numbers are no integers.
-      ConcretizationTypeError: `num_segments` is left out and `segment_ids` is traced.
-      ArgumentError: `num_segments` is negative, or `bucket_size` is below 1.
-
-    Examples:
-      >>> segment_sum(jnp.arange(5), jnp.array([0, 0, 1, 1, 2])).tolist()
-      [1, 5, 4]
-    """
-    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
-    return _reduce("segment_sum", "add", data, segment_ids, num_segments, bucket_size, mode, promises)
+Examples:
+  >>> {name}(jnp.array([3.0, 2.0, 5.0]), jnp.array([0, 0, 2])).tolist()
+  {value}
+"""
 
 
-def segment_prod(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Any:
-    """Product of the elements of each segment, 1 for an empty one; arguments as in `segment_sum`.
+def _over_segments(name: str, update: str, words: str, value: str) -> Any:
+    """Make a function that reduces segments by an update of `at`; `value` is what its example gives."""
 
-    Examples:
-      >>> segment_prod(jnp.arange(1, 6), jnp.array([0, 0, 1, 1, 3])).tolist()
-      [2, 12, 1, 5]
-    """
-    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
-    return _reduce("segment_prod", "multiply", data, segment_ids, num_segments, bucket_size, mode, promises)
+    def function(
+        data: Any,
+        segment_ids: Any,
+        num_segments: int | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        bucket_size: int | None = None,
+        mode: Any = None,
+        out_sharding: Any = None,
+    ) -> Any:
+        def reduce(data: Any, ids: Any) -> Any:
+            return _reduce(name, update, data, ids, num_segments, bucket_size, mode, promises)
 
+        promises = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+        data, segment_ids = jnp.asarray(data), jnp.asarray(segment_ids)
+        return laid_out(reduce, (data, segment_ids), out_sharding, f"{name}, out_sharding")
 
-def segment_max(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Any:
-    """Largest element of each segment, the least value of the dtype for an empty one; arguments as in `segment_sum`.
-
-    Examples:
-      >>> segment_max(jnp.array([3.0, 1.0, 2.0]), jnp.array([0, 0, 2])).tolist()
-      [3.0, -inf, 2.0]
-    """
-    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
-    return _reduce("segment_max", "max", data, segment_ids, num_segments, bucket_size, mode, promises)
+    return named(function, name, _DOC.format(words=words, name=name, value=value))
 
 
-def segment_min(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Any:
-    """Smallest element of each segment, the greatest value of the dtype for an empty one; as `segment_sum` otherwise.
-
-    Examples:
-      >>> segment_min(jnp.array([3.0, 1.0, 2.0]), jnp.array([0, 0, 2])).tolist()
-      [1.0, inf, 2.0]
-    """
-    promises = dict(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
-    return _reduce("segment_min", "min", data, segment_ids, num_segments, bucket_size, mode, promises)
+segment_sum = _over_segments("segment_sum", "add", "Sum of the elements of each segment", "[5.0, 0.0, 5.0]")
+segment_prod = _over_segments(
+    "segment_prod", "multiply", "Product of the elements of each segment, 1 for an empty one", "[6.0, 1.0, 5.0]"
+)
+segment_max = _over_segments(
+    "segment_max",
+    "max",
+    "Largest element of each segment, the least value of the dtype for an empty one",
+    "[3.0, -inf, 5.0]",
+)
+segment_min = _over_segments(
+    "segment_min",
+    "min",
+    "Smallest element of each segment, the greatest value of the dtype for an empty one",
+    "[2.0, inf, 5.0]",
+)
 
 
 _NEUTRAL: dict[str, Callable] = {
@@ -125,7 +100,6 @@ _JOIN = {"add": jnp.sum, "multiply": jnp.prod, "max": jnp.max, "min": jnp.min}
 def _reduce(
     where: str, update: str, data: Any, ids: Any, count: int | None, bucket_size: int | None, mode: Any, promises: dict
 ) -> Any:
-    data, ids = jnp.asarray(data), jnp.asarray(ids)
     _check(where, data, ids)
     count = _number_of(where, ids, count)
     rest = data.shape[ids.ndim :]
