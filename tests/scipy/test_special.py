@@ -43,6 +43,10 @@ def test_functions_of_complex_numbers():
     z = (U + 1j * X).astype(np.complex64)
     for name in ("softmax", "log_softmax", "logsumexp"):
         np.testing.assert_allclose(np.asarray(getattr(special, name)(z)), getattr(scipy.special, name)(z), rtol=1e-4)
+    plane = (X[:, None] + 1j * np.float32([-3, -0.5, 0, 1e-3, 2, 30])).astype(np.complex64)
+    for name in ("gamma", "loggamma"):
+        wanted = getattr(scipy.special, name)(plane.astype(np.complex128))
+        np.testing.assert_allclose(np.asarray(getattr(special, name)(plane)), wanted, rtol=3e-4, atol=1e-5)
     np.testing.assert_allclose(np.asarray(special.boxcox(z, 2.0)), (z**2 - 1) / 2, rtol=1e-4)
     np.testing.assert_allclose(np.asarray(special.boxcox1p(z, 2.0)), ((1 + z) ** 2 - 1) / 2, rtol=1e-4)
 

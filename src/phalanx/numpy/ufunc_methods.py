@@ -17,7 +17,8 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError
 from phalanx.engine.frames import boundary
 from phalanx.numpy import reductions, ufuncs
-from phalanx.numpy.operands import canonical_axis, cast, operand, refuse_out, scalar_of
+from phalanx.numpy.bodies import choose
+from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, operand, refuse_out, scalar_of
 from phalanx.numpy.shapes import moveaxis, ravel
 
 
@@ -56,25 +57,27 @@ def _reduce(
         raise ArgumentError(
             f"{ufunc.__name__}.reduce", expected="initial, since where is given", got="None", mend="give it"
         )
-    if where is not None:
-        from phalanx.numpy.mapping import where as choose
-
-        x = choose(where, x, initial if ufunc.identity is None else ufunc.identity)
     dims = x.shape
     axes = reductions.canonical_axes(axis, x.ndim, f"{ufunc.__name__}.reduce")
-    x = moveaxis(x, axes, tuple(range(len(axes))))
     n = math.prod(dims[i] for i in axes)
-    x = lax.reshape(x, (n, *x.shape[len(axes) :]))
-    if n == 0 and initial is None and ufunc.identity is None:
+
+    def rows(v: Any) -> Any:
+        v = moveaxis(v, axes, tuple(range(len(axes))))
+        return lax.reshape(v, (n, *v.shape[len(axes) :]))
+
+    x, mask = rows(x), None if where is None else rows(broadcast_to_shape(operand(where, ufunc.__name__), dims))
+    first = initial if initial is not None else ufunc.identity if n == 0 or mask is not None else None
+    if n == 0 and first is None:
         raise ArgumentError(
             f"{ufunc.__name__}.reduce", expected="at least one element", got="none", mend="give initial"
         )
-    first = initial if initial is not None else ufunc.identity if n == 0 else None
-    if first is None:
-        y, x = x[0], x[1:]
-    else:
-        y = lax.full(x.shape[1:], first, x.dtype)
-    y = lax.fori_loop(0, x.shape[0], lambda i, y: cast(ufunc(y, x[i]), y.dtype), y) if x.shape[0] else y
+
+    def step(i: Any, y: Any) -> Any:
+        z = cast(ufunc(y, x[i]), y.dtype)
+        return z if mask is None else choose(mask[i], z, y)
+
+    y = x[0] if first is None else lax.full(x.shape[1:], first, x.dtype)
+    y = lax.fori_loop(int(first is None), n, step, y) if n else y
     return reductions.with_dims(y, dims, axes) if keepdims else y
 
 
@@ -148,11 +151,18 @@ def _reduceat(ufunc: Any, a: Any, indices: Any, axis: int = 0, dtype: Any = None
     return moveaxis(lax.fori_loop(0, n, step, x[starts]), 0, axis)
 
 
-def _logical(reduction: Callable) -> Callable:
+def _logical(ufunc: Callable, reduction: Callable) -> Callable:
     def reduce(x: Any, axis: Any = None, keepdims: bool = False, where: Any = None, initial: Any = None) -> Any:
-        return reduction(x, axis, keepdims=keepdims, where=where)
+        out = reduction(x, axis, keepdims=keepdims, where=where)
+        return out if initial is None else ufunc(initial, out)
 
     return reduce
+
+
+def _parity(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+    """Whether an odd number of elements is not 0."""
+    ones = ufuncs.logical_not(ufuncs.logical_not(x))
+    return ufuncs.equal(reductions.sum(ones, axis, keepdims=keepdims, where=where) & 1, 1)
 
 
 def _cumulative(op: Callable) -> Callable:
@@ -163,9 +173,9 @@ equip(ufuncs.add, 0, reductions.sum, reductions.cumsum)
 equip(ufuncs.multiply, 1, reductions.prod, reductions.cumprod)
 equip(ufuncs.maximum, None, reductions.max, _cumulative(lax.cummax))
 equip(ufuncs.minimum, None, reductions.min, _cumulative(lax.cummin))
-equip(ufuncs.logical_and, True, _logical(reductions.all), None)
-equip(ufuncs.logical_or, False, _logical(reductions.any), None)
-equip(ufuncs.logical_xor, False, None, None)
+equip(ufuncs.logical_and, True, _logical(ufuncs.logical_and, reductions.all), None)
+equip(ufuncs.logical_or, False, _logical(ufuncs.logical_or, reductions.any), None)
+equip(ufuncs.logical_xor, False, _logical(ufuncs.logical_xor, _parity), None)
 equip(ufuncs.logaddexp, -np.inf, None, _cumulative(lax.cumlogsumexp))
 equip(ufuncs.logaddexp2, -np.inf, None, None)
 for _f, _identity in [
