@@ -39,9 +39,13 @@ def equip(ufunc: Callable, identity: Any, reduction: Callable | None, cumulative
     ufunc.reduceat = functools.partial(boundary(_reduceat), ufunc)  # type: ignore[attr-defined]
 
 
-def _typed(a: Any, dtype: Any, where: str) -> Any:
+def _typed(ufunc: Any, a: Any, dtype: Any, where: str) -> Any:
+    """The array in the dtype that was asked for, or in that in which the ufunc computes."""
     x = operand(a, where)
-    return x if dtype is None else cast(x, dtypes.requested_dtype(dtype, where))
+    if dtype is not None:
+        return cast(x, dtypes.requested_dtype(dtype, where))
+    to = ufunc.rule.choose(x.dtype)[1]
+    return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else to)
 
 
 def _reduce(
@@ -49,7 +53,7 @@ def _reduce(
     keepdims: bool = False, initial: Any = None, where: Any = None,
 ) -> Any:  # fmt: skip
     refuse_out(out, f"{ufunc.__name__}.reduce")
-    x = _typed(a, dtype, f"{ufunc.__name__}.reduce")
+    x = _typed(ufunc, a, dtype, f"{ufunc.__name__}.reduce")
     if reduction is not None:
         options = {} if initial is None else {"initial": initial}
         return reduction(x, axis=axis, keepdims=keepdims, where=where, **options)
@@ -85,7 +89,7 @@ def _accumulate(
     ufunc: Any, cumulative: Callable | None, a: Any, /, axis: int = 0, dtype: Any = None, out: None = None
 ) -> Any:
     refuse_out(out, f"{ufunc.__name__}.accumulate")
-    x = _typed(a, dtype, f"{ufunc.__name__}.accumulate")
+    x = _typed(ufunc, a, dtype, f"{ufunc.__name__}.accumulate")
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.accumulate")
     if cumulative is not None:
         return cumulative(x, axis=axis)
@@ -134,7 +138,7 @@ def _at(ufunc: Any, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = T
 
 def _reduceat(ufunc: Any, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
     refuse_out(out, f"{ufunc.__name__}.reduceat")
-    x, starts = _typed(a, dtype, f"{ufunc.__name__}.reduceat"), operand(indices, ufunc.__name__)
+    x, starts = _typed(ufunc, a, dtype, f"{ufunc.__name__}.reduceat"), operand(indices, ufunc.__name__)
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.reduceat")
     x = moveaxis(x, axis, 0)
     n = x.shape[0]
@@ -161,8 +165,7 @@ def _logical(ufunc: Callable, reduction: Callable) -> Callable:
 
 def _parity(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
     """Whether an odd number of elements is not 0."""
-    ones = ufuncs.logical_not(ufuncs.logical_not(x))
-    return ufuncs.equal(reductions.sum(ones, axis, keepdims=keepdims, where=where) & 1, 1)
+    return ufuncs.equal(reductions.sum(ufuncs.not_equal(x, 0), axis, keepdims=keepdims, where=where) & 1, 1)
 
 
 def _cumulative(op: Callable) -> Callable:
