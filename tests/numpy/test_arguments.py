@@ -96,3 +96,11 @@ def test_what_rare_arguments_are_refused(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"jnp": jnp, "I": _I})
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("function", [np.sum, np.cumsum, lambda v: v[:2]], ids=["sum", "cumsum", "cut"])
+def test_a_function_of_vectors_keeps_the_order_of_the_other_axes(function, axis):
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    ours = {np.sum: jnp.sum, np.cumsum: jnp.cumsum}.get(function, function)
+    np.testing.assert_allclose(jnp.apply_along_axis(ours, axis, x), np.apply_along_axis(function, axis, x))

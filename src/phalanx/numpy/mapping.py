@@ -170,7 +170,7 @@ def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs
         return func1d(v, *args, **kwargs)
 
     for _ in range(x.ndim - axis - 1):
-        function = vmap(function, in_axes=1, out_axes=-1)
+        function = vmap(function, in_axes=-1, out_axes=-1)
     for _ in range(axis):
         function = vmap(function, in_axes=0, out_axes=0)
     return function(x)
