@@ -1,13 +1,17 @@
 """Derivatives: forward, reverse, mixed and repeated, against formulas and numerical differences."""
 
+import math
+
 import numpy as np
 import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import lax
 from phalanx.core.errors import (
     ArgumentError,
     ArgumentTypeError,
+    ConcretizationTypeError,
     DTypeError,
     RuleError,
     ShapeError,
@@ -80,6 +84,26 @@ def test_python_control_flow_on_concrete_values_under_grad():
     assert float(phalanx.grad(g)(2.0)) == 4.0
     assert float(phalanx.grad(g)(-2.0)) == -3.0
     assert float(phalanx.grad(phalanx.grad(g))(2.0)) == 2.0
+
+
+def test_a_number_made_of_a_differentiated_value_would_lose_its_derivative():
+    with pytest.raises(ConcretizationTypeError) as error:
+        phalanx.grad(math.sin)(1.0)
+    assert str(error.value) == (
+        "conversion of a differentiated value to float: expected a value whose derivative nobody asks for, since a "
+        "Python number has none, got ~f32[] traced by sin.\n"
+        "  To mend: compute with phalanx.numpy instead of math, or take the number of lax.stop_gradient(x)."
+    )
+    with pytest.raises(ConcretizationTypeError, match="to complex"):
+        phalanx.grad(lambda x: phalanx.grad(lambda y: y * abs(complex(x)))(1.0))(2.0)
+    seen = []
+
+    def f(x, n):
+        seen.extend([float(lax.stop_gradient(x)), x.item(), f"{x:.1f}", int(x), float(n)])
+        return x * n
+
+    assert float(phalanx.grad(f)(1.5, 2.0)) == 2.0
+    assert seen == [1.5, 1.5, "1.5", 1, 2.0]
 
 
 def test_gradients_of_trees():

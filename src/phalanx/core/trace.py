@@ -111,6 +111,8 @@ class Tracer(Typed, Operators):
 
     # What the wrapped value is, where Python may look at it; staged values have none.
     concrete: Any = None
+    # Whether a number made of the value would lose a derivative.
+    has_tangent: bool = False
 
     @property
     def sharding(self) -> Any:
@@ -134,6 +136,18 @@ class Tracer(Typed, Operators):
             raise error.of(self.describe(), self.origin(), **use)
         return value
 
+    def _number(self, kind: Any) -> Any:
+        """The value as a Python number to compute with, which must have no derivative to lose."""
+        value = self._known(ConcretizationTypeError, use=kind.__name__)
+        if self.has_tangent:
+            raise ConcretizationTypeError(
+                f"conversion of a differentiated value to {kind.__name__}",
+                expected="a value whose derivative nobody asks for, since a Python number has none",
+                got=self.describe(),
+                mend="compute with phalanx.numpy instead of math, or take the number of lax.stop_gradient(x)",
+            )
+        return kind(value)
+
     def __bool__(self) -> bool:
         return bool(self._known(TracerBoolConversionError))
 
@@ -141,10 +155,10 @@ class Tracer(Typed, Operators):
         return int(self._known(ConcretizationTypeError, use="int"))
 
     def __float__(self) -> float:
-        return float(self._known(ConcretizationTypeError, use="float"))
+        return self._number(float)
 
     def __complex__(self) -> complex:
-        return complex(self._known(ConcretizationTypeError, use="complex"))
+        return self._number(complex)
 
     def __index__(self) -> int:
         return self._known(TracerIntegerConversionError).__index__()
@@ -156,11 +170,11 @@ class Tracer(Typed, Operators):
 
     def item(self, *args: int) -> Any:
         """The element of a one-element array as a Python scalar, where it is known."""
-        return self._known(ConcretizationTypeError, use="a Python scalar").item(*args)
+        return np.asarray(self._known(ConcretizationTypeError, use="a Python scalar")).item(*args)
 
     def tolist(self) -> Any:
         """The elements as nested lists, where they are known."""
-        return self._known(ConcretizationTypeError, use="a list").tolist()
+        return np.asarray(self._known(ConcretizationTypeError, use="a list")).tolist()
 
     def __format__(self, spec: str) -> str:
         return format(self._known(ConcretizationTypeError, use="text"), spec) if spec else repr(self)

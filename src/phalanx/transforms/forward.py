@@ -47,6 +47,10 @@ class JVPTracer(WrappingTracer):
         primal = self.primal
         return primal.concrete if isinstance(primal, Tracer) and type(primal) is not Zero else primal
 
+    @property
+    def has_tangent(self) -> bool:
+        return type(self.tangent) is not Zero or (isinstance(self.primal, Tracer) and self.primal.has_tangent)
+
 
 class JVPTrace(Trace):
     """Pairs every value with its tangent; tangents known to be zero are not carried."""
