@@ -376,3 +376,12 @@ def test_student_t_takes_the_shape_of_its_degrees_of_freedom():
 def test_key_data_are_wrapped_by_dtype():
     keys = random.split(random.key(0, impl="rbg"), 2)
     assert random.wrap_key_data(random.key_data(keys), dtype=keys.dtype).dtype == random.key_dtype(impl_spec="rbg")
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_signs_are_the_tosses_of_bernoulli(x64):
+    with phalanx.enable_x64(x64):
+        key = random.key(3)
+        np.testing.assert_array_equal(
+            random.rademacher(key, (64,)), 2 * np.asarray(random.bernoulli(key, 0.5, (64,))) - 1
+        )

@@ -234,6 +234,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     """
     key = key_of("rademacher", key)
     dtype = dtypes.requested_dtype(int if dtype is None else dtype, "random.rademacher")
-    coin = lax.lt(unit(key, static_shape("rademacher", shape), np.dtype("float32")), np.float32(0.5))
+    width = dtypes.canonicalize_dtype(np.float64)  # that of the coins that `bernoulli` tosses
+    coin = lax.lt(unit(key, static_shape("rademacher", shape), width), width.type(0.5))
     signs = lax.convert_element_type(coin, dtype)
     return placed(lax.sub(lax.mul(signs, dtype.type(2)), dtype.type(1)), out_sharding)
