@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from phalanx import tree_util as tree_util
     from phalanx import typing as typing
     from phalanx.ad_checkpoint import checkpoint_policies as checkpoint_policies
-    from phalanx.core.array import Array as Array
-    from phalanx.core.array import Shard as Shard
-    from phalanx.core.array import block_until_ready as block_until_ready
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
     from phalanx.core.config import checking_leaks as checking_leaks
@@ -69,8 +66,6 @@ if TYPE_CHECKING:
     from phalanx.core.config import transfer_guard_device_to_host as transfer_guard_device_to_host
     from phalanx.core.config import transfer_guard_host_to_device as transfer_guard_host_to_device
     from phalanx.core.dtypes import float0 as float0
-    from phalanx.core.runs import effects_barrier as effects_barrier
-    from phalanx.core.settings import config as config
     from phalanx.core.source import named_call as named_call
     from phalanx.core.source import named_scope as named_scope
     from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
@@ -94,6 +89,11 @@ if TYPE_CHECKING:
     from phalanx.lax.callback import pure_callback as pure_callback
     from phalanx.lax.explicit_axes import reshard as reshard
     from phalanx.lax.explicit_axes import typeof as typeof
+    from phalanx.runtime.array import Array as Array
+    from phalanx.runtime.array import Shard as Shard
+    from phalanx.runtime.array import block_until_ready as block_until_ready
+    from phalanx.runtime.runs import effects_barrier as effects_barrier
+    from phalanx.runtime.settings import config as config
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
     from phalanx.sharding import make_mesh as make_mesh
@@ -186,7 +186,7 @@ _NAMES = {
     name: f"phalanx.{module}"
     for module, names in {
         "ad_checkpoint": "checkpoint_policies",
-        "core.array": "Array Shard block_until_ready",
+        "runtime.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct",
         "core.config": (
             "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_device "
@@ -195,8 +195,8 @@ _NAMES = {
             "transfer_guard_device_to_host transfer_guard_host_to_device"
         ),
         "core.dtypes": "float0",
-        "core.runs": "effects_barrier",
-        "core.settings": "config",
+        "runtime.runs": "effects_barrier",
+        "runtime.settings": "config",
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
         "custom_derivatives": "closure_convert custom_gradient custom_jvp custom_vjp",

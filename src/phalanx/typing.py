@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from phalanx.core.array import Array
+from phalanx.runtime.array import Array
 
 
 class SupportsDType(Protocol):

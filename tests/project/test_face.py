@@ -34,7 +34,7 @@ def test_the_command_line_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "room", ["tree", "core", "sharding", "transforms", "lax", "numpy", "random", "nn", "spmd", "optim"]
+    "room", ["tree", "core", "runtime", "sharding", "transforms", "lax", "numpy", "random", "nn", "spmd", "optim"]
 )
 def test_no_room_loads_what_it_may_not_need(room):
     heavy = {"jax", "flax", "scipy", "opt_einsum", "rich", "tensorstore"}

@@ -145,7 +145,7 @@ def test_loops_stack_keys():
 
 @pytest.mark.parametrize("key", [random.key(0), random.PRNGKey(0)])
 def test_eager_split_is_one_dispatch(key, monkeypatch):
-    from phalanx.core import dispatch
+    from phalanx.runtime import dispatch
 
     made = []
     prepare = dispatch.prepare_operation

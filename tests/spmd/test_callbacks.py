@@ -6,10 +6,10 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core import runs
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.experimental import io_callback
 from phalanx.lax.callback import host_callback_p
+from phalanx.runtime import runs
 from phalanx.sharding import NamedSharding, PartitionSpec
 
 X = np.array([3.0, 1.0, 2.0], np.float32)

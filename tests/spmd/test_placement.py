@@ -10,10 +10,10 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.array import Array, ArrayType
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
 from phalanx.core.primitive import registry
 from phalanx.engine.client import devices as all_devices
+from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding
 from phalanx.spmd import reshard
 from phalanx.spmd.placement import (

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import grad, jit, lax
-from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray
 from phalanx.engine import compiler
+from phalanx.runtime.array import ArrayType
 from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, P, make_mesh
 from phalanx.sharding.route import route
 from phalanx.sharding.tiling import prime_factors

@@ -10,7 +10,6 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, random, testing
-from phalanx.core import dispatch
 from phalanx.core.checker import ProgramError, check_jaxpr
 from phalanx.core.errors import (
     ArgumentError,
@@ -21,7 +20,8 @@ from phalanx.core.errors import (
     TreeError,
     UnboundAxisError,
 )
-from phalanx.core.lowering import lower_program
+from phalanx.runtime import dispatch
+from phalanx.runtime.lowering import lower_program
 from phalanx.sharding import NamedSharding
 from phalanx.sharding import PartitionSpec as P
 from phalanx.spmd.likeness import are_alike

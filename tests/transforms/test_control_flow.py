@@ -345,7 +345,7 @@ def test_a_weak_carry_gives_way_only_to_what_holds_its_values():
 
 
 def test_an_eager_choice_compiles_once(monkeypatch):
-    from phalanx.core import dispatch
+    from phalanx.runtime import dispatch
 
     compiled = []
     compile_program = dispatch.LoweredProgram.compile

@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from phalanx.core.array import Array as Array
     from phalanx.core.aval import ShapedArray as ShapedArray
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.checker import check_jaxpr as check_jaxpr
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
     from phalanx.core.jaxpr import eval_jaxpr as eval_jaxpr
     from phalanx.core.jaxpr import jaxpr_as_fun as jaxpr_as_fun
     from phalanx.core.primitive import Primitive as Primitive
-    from phalanx.core.runs import effects_barrier as effects_barrier
     from phalanx.core.trace import Tracer as Tracer
 
 _WHERE = {
-    "Array": "array", "ClosedJaxpr": "jaxpr", "Jaxpr": "jaxpr", "Literal": "jaxpr", "Primitive": "primitive",
+    "ClosedJaxpr": "jaxpr", "Jaxpr": "jaxpr", "Literal": "jaxpr", "Primitive": "primitive",
     "ShapeDtypeStruct": "aval", "ShapedArray": "aval", "Tracer": "trace", "Var": "jaxpr", "check_jaxpr": "checker",
-    "effects_barrier": "runs", "eval_jaxpr": "jaxpr", "jaxpr_as_fun": "jaxpr",
+    "eval_jaxpr": "jaxpr", "jaxpr_as_fun": "jaxpr",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from phalanx.engine.seat import Seat
 registry: dict[str, Primitive] = {}
 
 # run(primitive, args, params): executes one operation on concrete values.
-eager = Seat(taken_by="phalanx.core.dispatch")
+eager = Seat(taken_by="phalanx.runtime.dispatch")
 
 REQUIRED = ("result", "roles", "lower", "jvp", "transpose", "batch")
 

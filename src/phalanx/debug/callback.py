@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.core.effects import debug_effect, ordered_debug_effect
@@ -22,6 +21,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.source import user_level
 from phalanx.core.trace import Tracer
 from phalanx.lax.callback import Caller, host_callback_p
+from phalanx.runtime.array import Array
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map import shard_map
 from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten

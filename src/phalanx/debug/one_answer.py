@@ -14,10 +14,10 @@ import numpy as np
 
 from phalanx import random
 from phalanx.core import dtypes
-from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, PhalanxError
 from phalanx.engine.client import devices
+from phalanx.runtime.array import Array
 from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make_mesh, use_mesh
 from phalanx.spmd.communication import Collectives, collectives_of
 from phalanx.spmd.jit import jit

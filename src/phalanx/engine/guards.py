@@ -1,8 +1,8 @@
 """Guards: what jaxlib does when data moves between the host and devices without having been asked for.
 
-Builds on jaxlib's own guards, which its transfers look at, so that they cost nothing where none is set. `core.settings`
-connects the options of that name; functions that move data because the user says so do it
-inside `with explicit():`.
+Builds on jaxlib's own guards, which its transfers look at, so that they cost nothing where none is set.
+`runtime.settings` connects the options of that name; functions that move data because the user says so do it inside
+`with explicit():`.
 """
 
 from __future__ import annotations

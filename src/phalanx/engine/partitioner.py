@@ -1,6 +1,6 @@
 """Operations that the partitioner asks us how to split: custom calls of one name, answered while XLA compiles.
 
-Builds on jaxlib's registry of such calls; `core.pieces` registers the one answer and says what each call means.
+Builds on jaxlib's registry of such calls; `runtime.pieces` registers the one answer and says what each call means.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import placement
-from phalanx.core.array import Array
-from phalanx.core.array import Shard as Shard
 from phalanx.engine.frames import guard as _guard
+from phalanx.runtime import placement
+from phalanx.runtime.array import Array
+from phalanx.runtime.array import Shard as Shard
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.placement import make_array_from_callback, make_array_from_single_device_arrays
 

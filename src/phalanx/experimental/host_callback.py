@@ -14,9 +14,9 @@ import numpy as np
 
 from phalanx.core.effects import debug_effect, io_effect, ordered_debug_effect, ordered_io_effect
 from phalanx.core.errors import ArgumentTypeError
-from phalanx.core.runs import effects_barrier
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax.callback import Caller, Tap, host_call, host_callback_p
+from phalanx.runtime.runs import effects_barrier
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from phalanx.core import dtypes, effects
-from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError
 from phalanx.core.jaxpr import Jaxpr, run_program
@@ -25,6 +24,7 @@ from phalanx.export.checks import DisabledSafetyCheck
 from phalanx.export.lowering import lower_portable, solve_inputs
 from phalanx.export.solving import Solution
 from phalanx.lax import full
+from phalanx.runtime.array import ArrayType
 from phalanx.sharding import on_devices, on_stand_ins
 from phalanx.spmd import jit
 from phalanx.spmd.resolution import resolve

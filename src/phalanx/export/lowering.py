@@ -3,7 +3,7 @@
 The body of the program is a private function that takes, in this order, the number of the platform (where there are
 several), the dimension variables, the order tokens, and the arrays. `main` is what a caller sees: it takes the platform
 number and the arrays, works the variables out of the arrays' shapes, checks them, and makes the tokens. A program that
-needs none of this is `main` itself. Builds on `core.lowering`; `exported` calls it.
+needs none of this is `main` itself. Builds on `runtime.lowering`; `exported` calls it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, dynamic, effects
+from phalanx.core import dtypes, effects
 from phalanx.core.aval import ShapedArray
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code
-from phalanx.core.lowering import (
+from phalanx.core.trace import Tracer, collector_paused, leak_error
+from phalanx.engine import mlir, stablehlo
+from phalanx.engine.mlir import func, hlo, i64, ir
+from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
+from phalanx.export.solving import Solution, solve
+from phalanx.lax.family import emit_compare
+from phalanx.random.keys import key_data
+from phalanx.runtime import dynamic
+from phalanx.runtime.lowering import (
     ORDER_TOKEN,
     PLATFORM,
     LoweringContext,
@@ -25,13 +33,6 @@ from phalanx.core.lowering import (
     emit_function,
     sharding_attributes,
 )
-from phalanx.core.trace import Tracer, collector_paused, leak_error
-from phalanx.engine import mlir, stablehlo
-from phalanx.engine.mlir import func, hlo, i64, ir
-from phalanx.export.checks import DisabledSafetyCheck, check_custom_calls
-from phalanx.export.solving import Solution, solve
-from phalanx.lax.family import emit_compare
-from phalanx.random.keys import key_data
 from phalanx.symbolic import is_symbolic
 
 BODY: Final = "_wrapped_main"

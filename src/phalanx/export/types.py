@@ -16,11 +16,11 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import PhalanxError
-from phalanx.core.lowering import physical_aval
 from phalanx.engine.runtime import HloSharding
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.random.generators import generator_of
 from phalanx.random.keys import key_dtype
+from phalanx.runtime.lowering import physical_aval
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, NamedSharding, PartitionSpec, Sharding
 from phalanx.sharding.hlo import hlo_of_tiling, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.core.aval import ShapedArray
-from phalanx.core.lowering import physical_aval
 from phalanx.engine import mlir, targets
 from phalanx.engine.isolated import Parsed, parse_isolated
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export.checks import DisabledSafetyCheck, uncallable_targets
 from phalanx.export.exported import Exported
 from phalanx.export.format import deserialize
+from phalanx.runtime.lowering import physical_aval
 from phalanx.symbolic import is_symbolic
 
 

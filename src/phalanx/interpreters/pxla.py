@@ -5,7 +5,6 @@ Builds on `sharding_spec`; every array class of old is the one `Array`.
 
 from __future__ import annotations
 
-from phalanx.core.array import Array as Array
 from phalanx.engine.frames import guard as _guard
 from phalanx.interpreters.sharding_spec import Chunked as Chunked
 from phalanx.interpreters.sharding_spec import NoSharding as NoSharding
@@ -14,6 +13,7 @@ from phalanx.interpreters.sharding_spec import ShardedAxis as ShardedAxis
 from phalanx.interpreters.sharding_spec import ShardingSpec as ShardingSpec
 from phalanx.interpreters.sharding_spec import Unstacked as Unstacked
 from phalanx.interpreters.sharding_spec import spec_to_indices as spec_to_indices
+from phalanx.runtime.array import Array as Array
 from phalanx.sharding import Mesh as Mesh
 from phalanx.sharding import NamedSharding as MeshPspecSharding  # noqa: F401
 from phalanx.sharding import PartitionSpec as PartitionSpec

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import aval_of
 from phalanx.core.effects import Effect, Effects
-from phalanx.core.placement import put
 from phalanx.core.primitive import ZERO, Identity, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names
 from phalanx.lax.family import kind_of
+from phalanx.runtime.array import Array
+from phalanx.runtime.placement import put
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 

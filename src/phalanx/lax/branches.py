@@ -19,7 +19,6 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, derivation, eliminate_dead_code, run_program
-from phalanx.core.lowering import ORDER_TOKEN
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents, vector_space
@@ -34,6 +33,7 @@ from phalanx.lax.family import kind_of
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.select import select_n
 from phalanx.lax.unrolled import runs_in_python
+from phalanx.runtime.lowering import ORDER_TOKEN
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program

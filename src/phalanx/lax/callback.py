@@ -13,15 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, placement
-from phalanx.core.array import Array, ArrayType
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.devices import common_devices
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
-from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Primitive, Roles
-from phalanx.core.runs import effects_barrier
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
@@ -30,6 +26,11 @@ from phalanx.lax.loops import map as map_one_by_one
 from phalanx.lax.replicas import by_one_of_each_group
 from phalanx.lax.shape import concatenate, expand_dims, index_in_dim
 from phalanx.lax.tiny import wide
+from phalanx.runtime import placement
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.devices import common_devices
+from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
+from phalanx.runtime.runs import effects_barrier
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
 from phalanx.transforms.batching import Axis, to_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten

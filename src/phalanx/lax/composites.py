@@ -12,10 +12,10 @@ import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.lowering import attribute, emit_function
 from phalanx.core.trace import stage
 from phalanx.engine.mlir import i32, ir
 from phalanx.lax.bodies import leaf_avals
+from phalanx.runtime.lowering import attribute, emit_function
 from phalanx.transforms.calls import DerivedCall
 from phalanx.tree import tree_flatten, tree_unflatten
 

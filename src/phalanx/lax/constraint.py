@@ -10,16 +10,16 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from phalanx.core import placement
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
-from phalanx.core.lowering import physical_aval
-from phalanx.core.memories import far_kind, place_in_memory
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.engine.mlir import ir
 from phalanx.engine.seat import Seat
+from phalanx.runtime import placement
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.memories import far_kind, place_in_memory
 from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, bring, to_sharding
 from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, dynamic
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
@@ -34,6 +34,7 @@ from phalanx.lax.window_shape import (
     transposed_pads,
     windowed,
 )
+from phalanx.runtime import dynamic
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
-from phalanx.core.placement import put
 from phalanx.core.primitive import LINEAR, ZERO, Primitive, Roles
 from phalanx.core.tangent import Zero
 from phalanx.core.trace import Tracer
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import ELEMENTWISE, dim_names, move_dim
 from phalanx.lax.family import FLOATING, check_kind, emit_compare, kind_of
+from phalanx.runtime.array import Array
+from phalanx.runtime.placement import put
 from phalanx.symbolic import Dim, arrays, is_constant_shape
 
 

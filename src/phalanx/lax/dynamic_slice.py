@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import instantiate, is_linear
@@ -27,6 +26,7 @@ from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.select import select
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice as static_slice
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import static_size
 
 

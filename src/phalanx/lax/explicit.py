@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
-from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import physical_aval
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.context import over_mesh
 from phalanx.sharding.shardy import bring_near

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core import placement
 from phalanx.core.aval import ShapedArray
 from phalanx.core.effects import Effects, debug_effect
 from phalanx.core.errors import RuleError
-from phalanx.core.lowering import Inspection, physical_aval
-from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.engine.callbacks import emit_sharding_inspection
+from phalanx.runtime import placement
+from phalanx.runtime.lowering import Inspection, physical_aval
+from phalanx.runtime.placement import scalar_array
 
 
 class InspectSharding(Primitive, name="inspect_sharding", multiple=True):

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, dynamic
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names, move_dim
 from phalanx.lax.explicit import placed
+from phalanx.runtime import dynamic
 
 
 class RandomAlgorithm(enum.IntEnum):

@@ -12,13 +12,13 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
 from phalanx.lax.arithmetic import mul
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.dot import DotDimensionNumbers, dot_general
 from phalanx.lax.shape import reshape
+from phalanx.runtime.dispatch import eager_program
 
 
 @eager_program(static_argnames=("dimension_numbers", "preferred_element_type"))

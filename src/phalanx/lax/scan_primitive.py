@@ -19,8 +19,6 @@ from phalanx.core.effects import Effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code, run_program
-from phalanx.core.lowering import physical_aval
-from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, join_tangents, vector_space
@@ -29,6 +27,8 @@ from phalanx.core.varying import settled_loop, varies
 from phalanx.engine.mlir import hlo
 from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
 from phalanx.lax.while_primitive import emit_while
+from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.memories import result_memories
 from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import Axis, batch_program, front_dims, to_dim
 from phalanx.transforms.forward import jvp_program

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError, ShardingError
 from phalanx.core.explicit import with_axes
@@ -37,6 +36,7 @@ from phalanx.lax.explicit import laid_out
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.slicing import one_dim, slice_in_dim, slice_p
 from phalanx.lax.tiny import narrowed, widened
+from phalanx.runtime.array import Array
 from phalanx.symbolic import static_size
 
 

@@ -15,8 +15,6 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, derivation, eliminate_dead_code, named_axes, run_program
-from phalanx.core.lowering import ORDER_TOKEN
-from phalanx.core.pieces import is_told_by_text
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, instantiate, join_tangents, split_tangents
@@ -28,6 +26,8 @@ from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or
 from phalanx.lax.select import select_n
+from phalanx.runtime.lowering import ORDER_TOKEN
+from phalanx.runtime.pieces import is_told_by_text
 from phalanx.transforms.batching import Axis, batch_program, front_dims, vmap_flat
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, dynamic
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
-from phalanx.core.lowering import LoweringContext, emit_function
 from phalanx.core.primitive import LINEAR, Primitive, Roles, Undefined
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.core.trace import stage
@@ -30,6 +29,8 @@ from phalanx.lax.family import kind_of
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
 from phalanx.lax.window_shape import Padding, padtype_to_pads, windowed
+from phalanx.runtime import dynamic
+from phalanx.runtime.lowering import LoweringContext, emit_function
 from phalanx.symbolic import dilate, is_constant_shape, static_size
 
 BOOL = np.dtype(bool)

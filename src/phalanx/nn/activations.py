@@ -13,10 +13,10 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
 from phalanx.custom_derivatives import custom_jvp
 from phalanx.nn.operands import dim_of, inexact
+from phalanx.runtime.dispatch import eager_program
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:

@@ -13,9 +13,9 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.nn.softmax import logsumexp, softmax
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic
 
 

@@ -16,13 +16,13 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax.broadcast import static_shape
 from phalanx.lax.explicit import placed
 from phalanx.nn.operands import dims_of
+from phalanx.runtime.dispatch import eager_program
 
 Axes = int | Sequence[int]
 

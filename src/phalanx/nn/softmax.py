@@ -14,11 +14,11 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.custom_derivatives import custom_jvp
 from phalanx.lax.named_axes import apart
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, static_size
 
 

@@ -13,10 +13,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import dispatch
-from phalanx.core.array import Array
 from phalanx.core.config import state
-from phalanx.core.dispatch import brought, concrete_type, explain_failure
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graphs import joint_graph, read
@@ -27,6 +24,9 @@ from phalanx.nnx.prefixes import InputPrefix, output_specs
 from phalanx.nnx.stages import Traced
 from phalanx.nnx.states import State, open_state
 from phalanx.nnx.variable import Static, Variable, _set_value
+from phalanx.runtime import dispatch
+from phalanx.runtime.array import Array
+from phalanx.runtime.dispatch import brought, concrete_type, explain_failure
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.arguments import Signature
 from phalanx.tree import tree_flatten

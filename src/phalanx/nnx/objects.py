@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from phalanx.core import source
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.engine.frames import boundaries
 from phalanx.nnx.levels import check_level, clock
 from phalanx.nnx.variable import MISSING, Static, Variable
+from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, GetAttrKey, SequenceKey, register_pytree_node, tree_leaves
 
 T = TypeVar("T")

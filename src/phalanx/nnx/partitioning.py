@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.trace import Tracer
@@ -20,6 +19,7 @@ from phalanx.nnx.mapping import PARTITION_NAME as PARTITION_NAME
 from phalanx.nnx.objects import Object
 from phalanx.nnx.placing import spec_of, using_eager_sharding
 from phalanx.nnx.variable import HOOKS, MISSING, Variable, VariableMetadata
+from phalanx.runtime.array import Array
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd import jit
 from phalanx.tree import tree_map

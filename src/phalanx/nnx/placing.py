@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
 from phalanx.core.errors import ShardingError
 from phalanx.lax.explicit import placed as lying
+from phalanx.runtime.array import Array
 from phalanx.sharding import NamedSharding, PartitionSpec
 
 _rules: list[dict[str, Any]] = [{}]

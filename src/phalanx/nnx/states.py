@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.errors import ArgumentError, ShapeError, TreeError
 from phalanx.nnx.filters import Filter, first_match, predicates_of
 from phalanx.nnx.levels import clock
 from phalanx.nnx.variable import Variable
+from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, register_pytree_node, tree_structure
 
 Path = tuple[Any, ...]

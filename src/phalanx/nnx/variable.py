@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.core import source
-from phalanx.core.array import Array
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError
 from phalanx.core.trace import Tracer
 from phalanx.engine.frames import boundary
 from phalanx.nnx.levels import check_level, clock, dead_error
 from phalanx.nnx.placing import placed
+from phalanx.runtime.array import Array
 from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves, tree_map
 
 MISSING: Any = object()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from phalanx.core.array import Array as ndarray  # noqa: F401
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy import operators as _operators  # noqa: F401
 from phalanx.numpy import ufunc_methods as _ufunc_methods  # noqa: F401
@@ -347,6 +346,7 @@ from phalanx.numpy.ufuncs import tan as tan
 from phalanx.numpy.ufuncs import tanh as tanh
 from phalanx.numpy.ufuncs import true_divide as true_divide
 from phalanx.numpy.ufuncs import trunc as trunc
+from phalanx.runtime.array import Array as ndarray  # noqa: F401
 
 _LAZY_ROOMS = ("fft", "linalg")
 # Where a name that is loaded at its first use lives.

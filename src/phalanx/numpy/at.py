@@ -15,7 +15,6 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
 from phalanx.core.source import user_level
 from phalanx.engine.frames import boundaries, boundary
@@ -31,6 +30,7 @@ from phalanx.numpy.operands import (
     operand,
     unwrapped,
 )
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import bounds, is_symbolic
 
 INT32 = np.dtype(np.int32)

@@ -8,11 +8,11 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.operands import canonical_axis, cast, operand
 from phalanx.numpy.shapes import moveaxis, ravel
+from phalanx.runtime.dispatch import eager_program
 
 _UINT8 = np.dtype(np.uint8)
 

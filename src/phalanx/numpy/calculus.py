@@ -8,7 +8,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
@@ -24,6 +23,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.reductions import sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import max_dim
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.numpy import ufuncs
 from phalanx.numpy.bodies import isinf, isnan
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import as_array, broadcast_operands, operand, promote
+from phalanx.runtime.dispatch import eager_program
 
 
 @eager_program

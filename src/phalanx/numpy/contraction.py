@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import laid_out
 from phalanx.numpy.operands import (
@@ -25,6 +24,7 @@ from phalanx.numpy.operands import (
     operand,
     promote,
 )
+from phalanx.runtime.dispatch import eager_program
 
 _static = eager_program(static_argnames=("precision", "preferred_element_type", "axes", "axis", "out_sharding"))
 

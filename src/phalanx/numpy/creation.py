@@ -14,10 +14,10 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import host_scalar
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.numpy import placing
 from phalanx.numpy.operands import SCALAR_KINDS, as_array, broadcast_to_shape, canonical_shape, cast, operand, unwrapped
+from phalanx.runtime.dispatch import eager_program
 
 
 def array(

@@ -13,10 +13,10 @@ from typing import Any
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import laid_out
 from phalanx.numpy.operands import as_array, cast, operand, result_dtype
+from phalanx.runtime.dispatch import eager_program
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

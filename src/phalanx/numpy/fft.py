@@ -13,13 +13,13 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, AxisError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import canonical_axes, cast, integer, operand, promote_inexact
 from phalanx.numpy.ranges import arange
 from phalanx.numpy.shapes import moveaxis, roll
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic
 
 _static = eager_program(static_argnames=("name", "kind", "s", "axes", "norm", "n", "axis"))

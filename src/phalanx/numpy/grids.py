@@ -12,12 +12,12 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate, stack
 from phalanx.numpy.operands import canonical_shape, operand
 from phalanx.numpy.ranges import arange, linspace
+from phalanx.runtime.dispatch import eager_program
 from phalanx.transforms import vmap
 
 s_ = np.s_

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.array import Array, ArrayType
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.numpy.index_expression import IndexingError, Integers, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import broadcast_shapes
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim, min_dim
 
 INT32 = np.dtype(np.int32)

@@ -12,11 +12,11 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, integer, operand, promote
 from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim
 
 

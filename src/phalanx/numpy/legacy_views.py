@@ -9,8 +9,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.errors import ShardingError
+from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax import linalg as decompositions
@@ -40,6 +39,7 @@ from phalanx.numpy.square_matrices import matrix_power as matrix_power
 from phalanx.numpy.square_matrices import solve as solve
 from phalanx.numpy.square_matrices import tensorinv as tensorinv
 from phalanx.numpy.square_matrices import tensorsolve as tensorsolve
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import max_dim
 
 _static = eager_program(

@@ -14,9 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.core.placement import scalar_array
 from phalanx.engine.frames import boundary
 from phalanx.numpy.bodies import to_bool
 from phalanx.numpy.creation import array
@@ -28,6 +26,8 @@ from phalanx.numpy.operands import (
     operand,
     promote,
 )
+from phalanx.runtime.dispatch import eager_program
+from phalanx.runtime.placement import scalar_array
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:

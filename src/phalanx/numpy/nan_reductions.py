@@ -11,10 +11,10 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.numpy import reductions
 from phalanx.numpy.bodies import choose, isnan
 from phalanx.numpy.operands import canonical_axes, cast, operand, refuse_out, scalar_of
+from phalanx.runtime.dispatch import eager_program
 
 _static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "ddof"))
 

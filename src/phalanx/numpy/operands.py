@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, placement
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
 from phalanx.core.source import user_level
 from phalanx.core.trace import StagedTracer, StagingTrace
+from phalanx.runtime import placement
 from phalanx.symbolic import is_symbolic, static_size
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})

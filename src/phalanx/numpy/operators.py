@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.config import state
 from phalanx.core.operators import install
 from phalanx.engine.frames import as_boundary, hide_frames
@@ -13,6 +12,7 @@ from phalanx.numpy import legacy_views as legacy_views
 from phalanx.numpy.at import At
 from phalanx.numpy.operands import canonical_shape, unwrapped
 from phalanx.numpy.ufunc import at_once, is_operand, operators_of
+from phalanx.runtime.array import Array
 
 
 def _guarded(function: Any) -> tuple[Any, Any]:

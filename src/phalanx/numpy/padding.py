@@ -9,7 +9,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy import reductions
 from phalanx.numpy.creation import array
@@ -18,6 +17,7 @@ from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, operand
 from phalanx.numpy.ranges import arange, linspace
 from phalanx.numpy.shapes import moveaxis
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_constant_shape, is_symbolic, max_dim, min_dim
 from phalanx.tree import tree_leaves
 

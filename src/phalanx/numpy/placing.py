@@ -1,6 +1,6 @@
 """Where values become arrays: constants of the program being traced, or buffers on a device.
 
-Built on `core.placement`; `creation.py` calls it.
+Built on `runtime.placement`; `creation.py` calls it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import dtypes, placement
+from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.lax.explicit import placed
 from phalanx.numpy.operands import as_array, cast
+from phalanx.runtime import placement
+from phalanx.runtime.dispatch import eager_program
 from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.contraction import convolve
 from phalanx.numpy.creation import array
@@ -20,6 +19,7 @@ from phalanx.numpy.ranges import arange
 from phalanx.numpy.reductions import argmax, sum
 from phalanx.numpy.shapes import atleast_1d, diag, roll
 from phalanx.numpy.sorting import argsort
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic
 
 

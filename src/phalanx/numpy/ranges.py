@@ -14,7 +14,6 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.numpy import placing
 from phalanx.numpy.creation import array
@@ -28,6 +27,7 @@ from phalanx.numpy.operands import (
     kind_of,
     promote_inexact,
 )
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim, non_negative
 
 

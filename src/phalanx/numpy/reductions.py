@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.lax.named_axes import apart
 from phalanx.numpy.bodies import to_bool
@@ -28,6 +27,7 @@ from phalanx.numpy.operands import (
     refuse_out,
     scalar_of,
 )
+from phalanx.runtime.dispatch import eager_program
 
 _static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "promote_integers", "ddof", "correction"))
 _FLOAT32 = np.dtype(np.float32)

@@ -9,12 +9,12 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy.bodies import choose, isnan
 from phalanx.numpy.bodies import rint as _rint
 from phalanx.numpy.operands import as_array, cast, operand, refuse_out, scalar_of
 from phalanx.numpy.ufuncs import maximum, minimum
+from phalanx.runtime.dispatch import eager_program
 
 
 @eager_program(static_argnames=("decimals", "out"))

@@ -13,7 +13,6 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ConcretizationTypeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
@@ -31,6 +30,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import argsort, sort
 from phalanx.numpy.taking import nonzero
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, min_dim
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax.explicit import laid_out
 from phalanx.numpy.creation import array, band_mask
@@ -31,6 +30,7 @@ from phalanx.numpy.operands import (
     host_operand,
     operand,
 )
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
 
 

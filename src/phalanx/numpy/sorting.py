@@ -12,9 +12,9 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.operands import as_array, canonical_axis, cast, operand, promote
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic
 
 INT32 = np.dtype(np.int32)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.custom_derivatives import custom_jvp
 from phalanx.engine.frames import guard as _guard
@@ -24,6 +23,7 @@ from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, o
 from phalanx.numpy.reductions import prod, sum
 from phalanx.numpy.shapes import diagonal, matrix_transpose, moveaxis, reshape, trace, tril
 from phalanx.numpy.taking import take_along_axis
+from phalanx.runtime.dispatch import eager_program
 
 
 def matrix(a: Any, name: str, square: bool = False) -> Any:

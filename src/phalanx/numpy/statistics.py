@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
@@ -34,6 +33,7 @@ from phalanx.numpy.reductions import any as any_of
 from phalanx.numpy.reductions import max, mean, min, sum
 from phalanx.numpy.shapes import moveaxis, ravel
 from phalanx.numpy.sorting import searchsorted, sort
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import static_size
 
 # Where the quantile q of n elements lies between them, counted from 0: n q + alpha + q (1 - alpha - beta) - 1 with a

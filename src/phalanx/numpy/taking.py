@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.numpy.bodies import choose as _choose
 from phalanx.numpy.bodies import to_bool
@@ -29,6 +28,7 @@ from phalanx.numpy.operands import (
     host_operand,
     operand,
 )
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
 
 _MODES = (None, "fill", "clip", "wrap", "drop", "promise_in_bounds")

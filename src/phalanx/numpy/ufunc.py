@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.array import Array
 from phalanx.core.config import state
-from phalanx.core.dispatch import Call, eager_program, explain_failure, prepare
 from phalanx.core.errors import ArgumentError, DTypeError
-from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive
 from phalanx.core.trace import stage
 from phalanx.engine.frames import as_boundary, hide_frames
@@ -34,6 +31,9 @@ from phalanx.numpy.operands import (
     scalar_of,
     unwrapped,
 )
+from phalanx.runtime.array import Array
+from phalanx.runtime.dispatch import Call, eager_program, explain_failure, prepare
+from phalanx.runtime.placement import scalar_array
 
 CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex", "x": "random key"}
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import DTypeError
 from phalanx.numpy import bodies
 from phalanx.numpy.operands import cast, operand, promote_inexact, refuse_out
 from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, class_of, elementwise, inexact, same
+from phalanx.runtime.dispatch import eager_program
 
 # As in JAX; it decides what these give together with a narrower array.
 _STRONG = {"log2", "log10", "spacing"}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.numpy.creation import array
 from phalanx.numpy.operands import cast
 from phalanx.numpy.ranges import arange
 from phalanx.numpy.ufuncs import cos, i0, sqrt
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim
 
 

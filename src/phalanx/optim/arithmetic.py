@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.array import Array
 from phalanx.optim.protocol import at_once
+from phalanx.runtime.array import Array
 from phalanx.spmd import jit
 from phalanx.tree import tree_leaves, tree_map
 

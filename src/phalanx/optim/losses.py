@@ -9,8 +9,8 @@ from typing import Any
 
 from phalanx import lax, nn
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import DTypeError
+from phalanx.runtime.dispatch import eager_program
 
 
 @eager_program

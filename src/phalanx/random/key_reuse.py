@@ -1,7 +1,7 @@
 """Reused random keys: with the option `debug_key_reuse`, a typed key that is drawn from or split twice is an error.
 
 A program tells which of its inputs it uses up; the uses inside it are checked once, and what calls of programs use up
-is remembered of the arrays themselves. Takes its seat in `core.dispatch`, which calls it where programs run.
+is remembered of the arrays themselves. Takes its seat in `runtime.dispatch`, which calls it where programs run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core import source
-from phalanx.core.array import Array
-from phalanx.core.dispatch import keys as seat
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import KeyReuseError
 from phalanx.core.jaxpr import Eqn, Jaxpr, derivation, subprograms
 from phalanx.lax.branches import cond_p
 from phalanx.lax.scan_primitive import scan_p
 from phalanx.lax.while_primitive import while_each_p, while_p
+from phalanx.runtime.array import Array
+from phalanx.runtime.dispatch import keys as seat
 
 # By identity: the keys that have been used up and are still held, and what did it.
 _used: dict[int, tuple[weakref.ref, str]] = {}

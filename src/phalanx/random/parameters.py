@@ -16,11 +16,11 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import placed as placed
 from phalanx.random.keys import single_key, static_shape
 from phalanx.random.primitives import random_split_p
+from phalanx.runtime.dispatch import eager_program
 
 
 def float_dtype(where: str, dtype: Any, *, allow_complex: bool = False) -> Any:

@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, placement
-from phalanx.core.array import Array, ArrayType
+from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dispatch import prepare_operation
 from phalanx.core.dtypes import KeyDtype
 from phalanx.core.errors import ArgumentTypeError, DTypeError, ShapeError
-from phalanx.core.lowering import physical_aval
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.core.trace import stage
 from phalanx.lax.broadcast import dim_names, move_dim
+from phalanx.runtime import placement
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.dispatch import prepare_operation
+from phalanx.runtime.lowering import physical_aval
 from phalanx.transforms import vmap
 from phalanx.transforms.batching import to_dim
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.lax.named_axes import apart
 from phalanx.numpy import ufuncs
@@ -31,6 +30,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import sum as _sum
 from phalanx.numpy.ufunc import Rule, elementwise, inexact
+from phalanx.runtime.dispatch import eager_program
 
 # As in the peer; it decides what these give together with a narrower array.
 _STRONG = {"beta", "gamma", "gammasgn", "kl_div", "log_ndtr", "ndtr", "ndtri", "rel_entr"}

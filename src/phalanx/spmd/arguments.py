@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.aval import aval_at, aval_of
-from phalanx.core.dispatch import Static
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.core.source import code_position
+from phalanx.runtime.dispatch import Static
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 

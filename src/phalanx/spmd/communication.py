@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dispatch
 from phalanx.core.config import state
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.engine import compiler, hlo_text
+from phalanx.runtime import dispatch
 from phalanx.sharding import Mesh, NamedSharding
 
 

@@ -15,12 +15,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import dynamic
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ShardingError, TreeError, check_function
 from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.lowering import lower_program
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
 from phalanx.engine import partitioner
@@ -29,6 +27,8 @@ from phalanx.engine.mlir import i32, ir
 from phalanx.engine.runtime import HloSharding
 from phalanx.lax.bodies import groups_of
 from phalanx.lax.replicas import Manual
+from phalanx.runtime import dynamic
+from phalanx.runtime.lowering import lower_program
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
 from phalanx.sharding.shardings import from_hlo_sharding
 from phalanx.spmd.jit import jit

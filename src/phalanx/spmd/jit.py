@@ -15,10 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from phalanx.core import dispatch, placement
-from phalanx.core.array import Array, ArrayType, without_values
 from phalanx.core.config import disable_jit, state
-from phalanx.core.dispatch import brought, concrete_type, explain_failure, leaf_type
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.jaxpr import run_program
 from phalanx.core.source import code_position
@@ -26,6 +23,9 @@ from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
+from phalanx.runtime import dispatch, placement
+from phalanx.runtime.array import Array, ArrayType, without_values
+from phalanx.runtime.dispatch import brought, concrete_type, explain_failure, leaf_type
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import explain_miss, logged

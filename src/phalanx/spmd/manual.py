@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dispatch
 from phalanx.core import effects as fx
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state, state_extra
@@ -22,7 +21,6 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.explicit import with_axes
 from phalanx.core.flags import chosen, filled, merged, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_program
-from phalanx.core.lowering import ORDER_TOKEN, physical_aval
 from phalanx.core.primitive import Roles
 from phalanx.core.roles import per_device_roles
 from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
@@ -35,6 +33,8 @@ from phalanx.lax.collectives import psum
 from phalanx.lax.constraint import sharding_constraint_p
 from phalanx.lax.replicas import Manual
 from phalanx.lax.shape import reshape_p
+from phalanx.runtime import dispatch
+from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec, sdy_sharding
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall

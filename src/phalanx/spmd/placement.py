@@ -1,7 +1,7 @@
 """Placement: trees of values onto devices, and arrays put together from pieces.
 
-Builds on `core.placement` for host data, on `reshard` for arrays that are on devices already, and on `constraint` for
-`device_put` inside programs.
+Builds on `runtime.placement` for host data, on `reshard` for arrays that are on devices already, and on `constraint`
+for `device_put` inside programs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core import placement as core_placement
-from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError
-from phalanx.core.lowering import physical_aval
-from phalanx.core.memories import far_kind, near
 from phalanx.engine import buffers, client
 from phalanx.engine.guards import explicit
 from phalanx.lax import constraint
 from phalanx.lax.constraint import check_kept, device_put_p, sharding_prefix
+from phalanx.runtime import placement as core_placement
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.memories import far_kind, near
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.reshard import reshard
 from phalanx.transforms.offload import Space, to_memory_p

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.array import ArrayType
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, check_axis_name, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis
+from phalanx.runtime.array import ArrayType
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import dispatch
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.tangent import conform_all
 from phalanx.lax.constraint import constrain
+from phalanx.runtime import dispatch
 from phalanx.spmd.resolution import resolve_inner
 from phalanx.transforms.batching import Axis
 from phalanx.transforms.calls import DivisibleCall

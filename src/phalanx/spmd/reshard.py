@@ -4,7 +4,7 @@ Four roads, the first that fits: the buffers are right as they are; the same pie
 pieces are put together anew by the host, where the devices differ or where their memory is the host's; one compiled
 program moves what must move between the devices that hold the array, along the route that `sharding.route` plans. A
 device needs memory for its parts of the source and of the target, and for one part more. `placement` and, by its seat,
-`core.placement` call `reshard`.
+`runtime.placement` call `reshard`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dispatch
-from phalanx.core import placement as core_placement
-from phalanx.core.array import Array, ArrayType, deleted_error
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ShardingError
-from phalanx.core.lowering import physical_aval
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import follow
+from phalanx.runtime import dispatch
+from phalanx.runtime import placement as core_placement
+from phalanx.runtime.array import Array, ArrayType, deleted_error
+from phalanx.runtime.lowering import physical_aval
 from phalanx.sharding import Sharding
 from phalanx.sharding.route import Route, route
 from phalanx.sharding.tiling import Index
@@ -338,7 +338,7 @@ def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def move(x: Array, wanted: ArrayType) -> Array:
-    """One array brought to a type that differs from its own in the sharding, for `core.placement`."""
+    """One array brought to a type that differs from its own in the sharding, for `runtime.placement`."""
     moved = reshard([x], [wanted.sharding], [False])[0]
     return moved if moved._type is wanted else Array(moved._buffer, wanted)
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import placement
-from phalanx.core.array import ArrayType
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.devices import common_devices, device_names, named_sharding
 from phalanx.core.errors import ArgumentError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, derivation
-from phalanx.core.lowering import physical_aval
-from phalanx.core.memories import near
 from phalanx.core.trace import Tracer
 from phalanx.lax import reshard_p
 from phalanx.lax.constraint import sharding_prefix
+from phalanx.runtime import placement
+from phalanx.runtime.array import ArrayType
+from phalanx.runtime.devices import common_devices, device_names, named_sharding
+from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.memories import near
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 

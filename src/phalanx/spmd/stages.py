@@ -10,17 +10,17 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import dispatch, placement
-from phalanx.core.array import Array, ArrayType
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
 from phalanx.core.config import state
-from phalanx.core.devices import named_sharding
-from phalanx.core.dispatch import concrete_type, explain_failure
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import client, compiler, stablehlo
 from phalanx.engine.frames import boundaries
+from phalanx.runtime import dispatch, placement
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.devices import named_sharding
+from phalanx.runtime.dispatch import concrete_type, explain_failure
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, is_abstract, on_devices, on_stand_ins
 from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature

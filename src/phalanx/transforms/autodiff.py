@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError, check_function
@@ -25,6 +24,7 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import Tracer, check_leaks, stage
 from phalanx.engine.frames import boundary
+from phalanx.runtime.array import Array
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import batching
 from phalanx.transforms.forward import JVPTrace, JVPTracer, jvp_flat

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state, state_extra
 from phalanx.core.errors import (
@@ -33,6 +32,7 @@ from phalanx.core.source import current_traceback
 from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
+from phalanx.runtime.array import Array
 from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.paths import leaf_path

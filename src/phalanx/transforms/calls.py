@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from phalanx.core.effects import Effects
 from phalanx.core.flags import chosen, filled, merged, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var, eliminate_dead_code, run_program
-from phalanx.core.memories import result_memories
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.roles import program_roles
 from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
 from phalanx.core.varying import retyped, varies
+from phalanx.runtime.memories import result_memories
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.forward import jvp_program
 from phalanx.transforms.linear import LinearTrace, transpose_program

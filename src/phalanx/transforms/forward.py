@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.array import Array
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
@@ -20,6 +19,7 @@ from phalanx.core.primitive import Primitive
 from phalanx.core.source import current_traceback
 from phalanx.core.tangent import Zero, instantiate, join_tangents
 from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
+from phalanx.runtime.array import Array
 from phalanx.transforms.linear import LinearTrace
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
 from phalanx.core.jaxpr import Eqn
-from phalanx.core.lowering import batching, physical_aval
 from phalanx.core.trace import stage
+from phalanx.runtime.lowering import batching, physical_aval
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 
 

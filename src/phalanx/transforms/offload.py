@@ -12,10 +12,10 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import placement
-from phalanx.core.array import Array
-from phalanx.core.memories import place_in_memory
 from phalanx.core.primitive import Identity
+from phalanx.runtime import placement
+from phalanx.runtime.array import Array
+from phalanx.runtime.memories import place_in_memory
 
 
 class Space(enum.Enum):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.lax.arithmetic import add, div, mul, sub
@@ -33,6 +32,7 @@ from phalanx.lax.linalg.matrices import (
     symmetrized,
 )
 from phalanx.lax.parts import real
+from phalanx.runtime.dispatch import eager_program
 
 
 class EighImplementation(enum.Enum):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import RuleError, ShapeError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, is_linear
@@ -39,6 +38,7 @@ from phalanx.lax.linalg.triangular import triangular_solve
 from phalanx.lax.parts import conj, real
 from phalanx.lax.shape import concatenate
 from phalanx.lax.slicing import slice_in_dim
+from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import min_dim
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.aval import aval_of
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ShapeError
 from phalanx.core.primitive import Primitive, Undefined
 from phalanx.core.tangent import Zero, add_tangents, is_linear
@@ -37,6 +36,7 @@ from phalanx.lax.linalg.matrices import (
 )
 from phalanx.lax.parts import conj
 from phalanx.lax.shape import reshape
+from phalanx.runtime.dispatch import eager_program
 
 
 class TriangularSolve(Primitive, name="triangular_solve"):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.nn import initializers
 from phalanx.nnx.layers.linear import Linear, checked_features
 from phalanx.nnx.layers.parameters import NO_METADATA, parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.variable import LoRAParam, Variable
+from phalanx.runtime.dispatch import eager_program
 
 he_uniform = initializers.he_uniform()
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.layers.parameters import NO_METADATA, promote_dtype
 from phalanx.nnx.module import Module
 from phalanx.nnx.variable import Param
+from phalanx.runtime.dispatch import eager_program
 
 
 class Sequential(Module):

@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.layers.linear import checked_features
 from phalanx.nnx.layers.parameters import (
@@ -28,6 +27,7 @@ from phalanx.nnx.layers.parameters import (
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.variable import Param
+from phalanx.runtime.dispatch import eager_program
 
 # Paddings that are made before the convolution, with the mode of `jnp.pad` that makes them.
 _PADDED_BEFORE = {"CIRCULAR": "wrap", "REFLECT": "reflect", "CAUSAL": "constant"}

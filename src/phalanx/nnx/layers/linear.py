@@ -14,7 +14,6 @@ import numpy as np
 from phalanx import lax
 from phalanx import numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.lax.explicit import placed
 from phalanx.nn import initializers
@@ -31,6 +30,7 @@ from phalanx.nnx.layers.parameters import (
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.variable import Param
+from phalanx.runtime.dispatch import eager_program
 
 default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 

@@ -13,13 +13,13 @@ import numpy as np
 from phalanx import lax
 from phalanx import numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.nnx.layers.linear import checked_features
 from phalanx.nnx.layers.parameters import NO_METADATA, held, ones_init, parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.variable import BatchStat, Param
+from phalanx.runtime.dispatch import eager_program
 
 Axes = int | Sequence[int]
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from phalanx import lax
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.layers.convolution import canonical_padding
+from phalanx.runtime.dispatch import eager_program
 
 
 def pool(

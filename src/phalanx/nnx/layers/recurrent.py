@@ -13,7 +13,6 @@ import numpy as np
 from phalanx import lax, nn
 from phalanx import numpy as jnp
 from phalanx.core.config import state
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn import initializers
 from phalanx.nnx import functional
@@ -23,6 +22,7 @@ from phalanx.nnx.layers.stochastic import stream_of
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.variable import Param
+from phalanx.runtime.dispatch import eager_program
 from phalanx.spmd import jit
 from phalanx.tree import tree_map
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from phalanx import lax
 from phalanx import numpy as jnp
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError
 from phalanx.nn import initializers
 from phalanx.nnx import functional
@@ -23,6 +22,7 @@ from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.states import path_text, to_flat_state
 from phalanx.nnx.variable import BatchStat, Param, Variable
+from phalanx.runtime.dispatch import eager_program
 
 _normal = initializers.normal()
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from phalanx import numpy as jnp
 from phalanx import random
-from phalanx.core.dispatch import eager_program
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.nnx.levels import described
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
+from phalanx.runtime.dispatch import eager_program
 
 
 @eager_program(static_argnames=("rate", "broadcast_dims"))

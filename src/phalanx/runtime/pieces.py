@@ -3,7 +3,7 @@
 XLA splits most operations along the dimensions that they treat as parallel, and gathers the operands of some: of
 Fourier transforms, of the largest elements, of loops until all have converged. A primitive of those says `by_pieces`;
 it is emitted as a call with a rule for Shardy, made of its dimension roles, and when the partitioner comes to it, the
-operation is lowered anew for the pieces. Called by `core.lowering`.
+operation is lowered anew for the pieces. Called by `runtime.lowering`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dynamic
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.dtypes import KeyDtype
@@ -25,6 +24,7 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Var
 from phalanx.core.primitive import Roles, results_of
 from phalanx.engine import partitioner
 from phalanx.engine.mlir import i32, ir, sdy
+from phalanx.runtime import dynamic
 from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
 
@@ -48,7 +48,7 @@ class _Operation:
     @property
     def tensors(self) -> list[tuple[ShapedArray, Sequence]]:
         """Types and names of the dimensions of all operands, then of all results, as XLA has them."""
-        from phalanx.core.lowering import physical_aval
+        from phalanx.runtime.lowering import physical_aval
 
         found: list[tuple[ShapedArray, Sequence]] = []
         logical = [*zip(self.avals, self.roles.operands), *zip(self.results, self.roles.results)]
@@ -134,7 +134,7 @@ class _Cut(NamedTuple):
 
 def split(text: str, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
     """Say how a call is split, by the operation's program and by how its operands and results lie for XLA."""
-    from phalanx.core.lowering import lower_program
+    from phalanx.runtime.lowering import lower_program
 
     operation = _operations[text]
     given = [*operands, *results]

@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, dynamic, effects, pieces
+from phalanx.core import dtypes, effects
 from phalanx.core.aval import ShapedArray, host_scalar
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
-from phalanx.core.memories import annotate, place_in_memory
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, i32, i64, ir, sdy
 from phalanx.engine.seat import Seat
+from phalanx.runtime import dynamic, pieces
+from phalanx.runtime.memories import annotate, place_in_memory
 from phalanx.sharding.shardy import bring_near, sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.array import ArrayType
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
+from phalanx.runtime.array import ArrayType
 from phalanx.sharding import NamedSharding, is_abstract
 
 

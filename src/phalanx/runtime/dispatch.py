@@ -15,18 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import effects, placement, runs
-from phalanx.core import settings as settings
-from phalanx.core.array import Array, ArrayType, deleted_error, donated_twice_error
+from phalanx.core import effects
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.devices import common_devices, named_sharding
 from phalanx.core.errors import ArgumentTypeError, DeletedArrayError, ShardingError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, eliminate_dead_code, subprograms
-from phalanx.core.lowering import Inspection, lower_program, physical_aval
-from phalanx.core.memories import far_kind, near, result_memories
-from phalanx.core.placement import scalar_array
 from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
@@ -35,6 +29,13 @@ from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
 from phalanx.engine.runtime import XlaRuntimeError, user_error
 from phalanx.engine.seat import Seat
+from phalanx.runtime import placement, runs
+from phalanx.runtime import settings as settings
+from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error
+from phalanx.runtime.devices import common_devices, named_sharding
+from phalanx.runtime.lowering import Inspection, lower_program, physical_aval
+from phalanx.runtime.memories import far_kind, near, result_memories
+from phalanx.runtime.placement import scalar_array
 from phalanx.sharding import AxisType, Mesh, NamedSharding, StandIn, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 

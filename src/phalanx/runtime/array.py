@@ -25,7 +25,7 @@ from phalanx.engine.seat import Seat
 from phalanx.tree import tree_leaves
 
 # put(value, type) and friends: how values are placed (see `placement`).
-placement = Seat(taken_by="phalanx.core.placement")
+placement = Seat(taken_by="phalanx.runtime.placement")
 
 _types: dict[tuple, ArrayType] = {}
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.array import Array, ArrayType, deleted_error
-from phalanx.core.array import placement as seat
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import state
-from phalanx.core.lowering import physical_aval
-from phalanx.core.memories import near
 from phalanx.engine import buffers, client
 from phalanx.engine.seat import Seat
+from phalanx.runtime.array import Array, ArrayType, deleted_error
+from phalanx.runtime.array import placement as seat
+from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.memories import near
 from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from phalanx.sharding.layout import Format, Layout
 
