@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core.primitive import registry
 from phalanx.custom_batching import custom_vmap
 from phalanx.custom_derivatives import linear_call
+from phalanx.experimental.custom_partitioning import custom_partitioning
 from phalanx.sharding import P
 
 
@@ -71,6 +72,9 @@ def halved_below(x, y):
 X, W, XS, INDEX = numbers(4, 6), numbers(6, 8), numbers(3, 4, 6), np.int32(1)
 
 # One call of each primitive that holds a program, its arguments, and what its roles print as.
+MATMUL = custom_partitioning(lambda x, w: x @ w)
+MATMUL.def_partition(lambda *_: None, sharding_rule="i j, j k -> i k")
+
 CALLS = {
     "jit": (phalanx.jit(lambda x, w: jnp.tanh(x @ w)), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "jit of a sum": (
@@ -89,6 +93,7 @@ CALLS = {
         phalanx.jit(lambda x, w: phalanx.jit(jnp.dot)(x, w) * 2), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"
     ),
     "checkpoint": (phalanx.checkpoint(lambda x, w: x @ w), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
+    "custom_partitioning": (MATMUL, (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
     "custom_jvp_call": (with_rule(phalanx.custom_jvp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vjp_call": (with_rule(phalanx.custom_vjp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vmap_call": (with_rule(custom_vmap), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
