@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 from phalanx import lax
@@ -93,3 +94,14 @@ def test_log_sums_of_prefixes_of_complex_numbers():
 def test_a_window_over_integers_may_start_from_infinity(start, extreme, want):
     x = np.array([3, 1, 5, 4])
     assert lax.reduce_window(x, start, extreme, (2,), (1,), "VALID").tolist() == want
+
+
+def test_extremes_of_complex_numbers_are_the_same_on_every_mesh():
+    values = np.random.default_rng(0).integers(-2, 3, size=(8, 3, 2)).astype(np.float32)
+    x = (values[..., 0] + 1j * values[..., 1]).astype(np.complex64)
+    x[2, 1], x[3, 2], x[:, 0] = complex(np.nan, 1), complex(0, np.nan), complex(-np.inf, -1)
+    split = phalanx.device_put(x, phalanx.NamedSharding(auto_mesh((4, 2), ("x", "y")), phalanx.P(("x", "y"))))
+    for reduce in (lax.reduce_max, lax.reduce_min):
+        for axes in ((0,), (0, 1)):
+            whole, parts = (np.asarray(phalanx.jit(lambda v: reduce(v, axes))(v)) for v in (x, split))
+            np.testing.assert_array_equal(parts, whole)

@@ -33,10 +33,11 @@ from phalanx.lax.broadcast import (
 )
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
-from phalanx.lax.elementwise import div_p, eq_p, like, max_p, min_p, mul_p
+from phalanx.lax.elementwise import complex_p, div_p, eq_p, imag_p, like, max_p, min_p, mul_p, ne_p, or_p, real_p
 from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.faces import named
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
+from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
 from phalanx.lax.tiny import widened
@@ -70,10 +71,21 @@ class Reduction(Primitive):
         initial = self.initial(ctx.aval_out.dtype)
         if not (self.of_complex and kind_of(ctx.aval_out.dtype) == "complex"):
             return ctx.reduce(self.operation, x, init=initial, dims=dims)
+        if ctx.module.num_partitions > 1:  # XLA joins what devices have by operations of real numbers only.
+            return ctx.inline(self._by_parts, x, dims=dims)[0]
         pair = [ShapedArray((), ctx.aval_out.dtype)] * 2
         op = hlo.ReduceOp([ctx.type(ctx.aval_out)], [x], [ctx.constant(initial, pair[0])], list(dims))
         ctx.region(pair, op, lambda *values: ctx.inline(self.of_complex, *values, avals=pair))
         return op.results[0]
+
+    def _by_parts(self, x: Any, *, dims: tuple) -> Any:
+        """The extreme of complex numbers: that of the real parts, and of the imaginary parts that go with it."""
+        real, imag = real_p(x), imag_p(x)
+        kept, first = keep(range(real.ndim), dims), like(real, self.initial(real.dtype))
+        y = self(real, dims=dims)
+        hit = or_p(eq_p(real, broadcast_in_dim_p(y, shape=real.shape, dims=kept)), ne_p(real, real))
+        z = self(select_n_p(hit, broadcast_in_dim_p(first, shape=real.shape, dims=()), imag), dims=dims)
+        return complex_p(y, select_n_p(eq_p(y, first), z, self.of_complex(z, like(z, 0))))
 
     def batch(self, x: Any, b: int, *, dims: tuple) -> tuple:
         dims = skip_batch(dims, b)

@@ -44,6 +44,8 @@ def _typed(ufunc: Any, a: Any, dtype: Any, where: str) -> Any:
     x = operand(a, where)
     if dtype is not None:
         return cast(x, dtypes.requested_dtype(dtype, where))
+    if not hasattr(ufunc, "rule"):  # one that `frompyfunc` made takes any
+        return x
     to = ufunc.rule.choose(x.dtype)[1]
     return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else to)
 
