@@ -32,6 +32,12 @@ def test_empty_arrays_show_their_shape():
     assert repr(jnp.ones((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
 
 
+def test_zeros_of_both_signs_are_told_apart_in_complex_numbers():
+    """Equal numbers are one scalar to Python, and so were one array."""
+    for angle in (jnp.angle, phalanx.jit(jnp.angle), lambda z: jnp.angle(jnp.full(1, z))[0]):
+        assert [float(angle(complex(-1, zero))) > 0 for zero in (0.0, -0.0, 0.0)] == [True, False, True]
+
+
 def test_a_deleted_array_is_a_value_and_a_runtime_error():
     x = jnp.arange(3.0)
     x.delete()

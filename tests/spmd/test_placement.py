@@ -195,6 +195,17 @@ def test_donated_arrays_are_given_up(mesh):
             device_put(held, target)
 
 
+def test_host_data_is_placed_in_buffers_of_its_own(mesh):
+    """Equal scalars shared one array, so that all went with the first that was donated or deleted."""
+    for target in (None, cpu()[1], NamedSharding(mesh, P())):
+        x, y = device_put(3.5, target), device_put(3.5, target)
+        x.delete()
+        assert float(y) == 3.5
+    add = phalanx.jit(lambda s: {name: v + 1 for name, v in s.items()}, donate_argnums=0)
+    assert add(device_put({"step": 0, "epoch": 0})) == {"step": 1, "epoch": 1}
+    assert add({"step": 0, "epoch": 0}) == {"step": 1, "epoch": 1}
+
+
 def test_donate_takes_a_prefix_of_the_tree(mesh):
     tree = device_put({"a": values(8), "b": values(8)}, cpu()[0])
     moved = device_put(tree, NamedSharding(mesh, P("x")), donate={"a": True, "b": False})

@@ -263,8 +263,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a number may be part of a key: equal to itself, and to no other such as -0.0 to 0.0."""
-    return value == value and (value != 0 or str(value)[0] != "-")
+    """Whether a number may be part of a key: equal to itself, and to no other such as -0.0 to 0.0, or 1-0j to 1+0j."""
+    return value == value and not isinstance(value, complex) and (value != 0 or str(value)[0] != "-")
 
 
 @eager_program(static_argnames=("shape", "dtype"))

@@ -331,7 +331,7 @@ class Call:
 
     Args:
       compiled: the program.
-      moves: for each such argument its number and the type it must be brought to.
+      moves: for each such argument its number, the type it must be brought to, and how.
     """
 
     __slots__ = ("compiled", "handlers", "is_direct", "is_plain", "moves", "out_types", "run", "watches_keys")
@@ -361,9 +361,12 @@ class Call:
 
 
 def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
-    """The arguments that are not where a program wants them: the number of each, and the type to bring it to."""
+    """The arguments that are not where a program wants them: the number of each, the type to bring it to, and how.
+
+    What the program reuses is put in a buffer of its own, what it only reads may be lent.
+    """
     return [
-        (i, ArrayType(t.aval, s, True))
+        (i, ArrayType(t.aval, s, True), placement.put_as if i in lowered.donated else placement.lend_as)
         for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True))
         if t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical)
     ]
@@ -372,8 +375,8 @@ def moves(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
 def brought(args: Sequence[Any], moves: list) -> list[Array]:
     """The arguments of a call with some of them moved."""
     args = list(args)
-    for i, type in moves:
-        args[i] = placement.put_as(args[i], type)
+    for i, type, place in moves:
+        args[i] = place(args[i], type)
     return args
 
 

@@ -77,12 +77,15 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
 
 
 def put_as(x: Any, type: ArrayType) -> Array:
-    """Place a value whose type is known already."""
+    """Place a value whose type is known already; host data in a buffer of its own, which may be given up."""
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed)
-    if x.__class__ in HOST_SCALARS or (not isinstance(x, np.ndarray) and np.ndim(x) == 0):
-        return scalar_array(x, type)
-    return from_numpy(np.asarray(x), type)
+    return from_numpy(host_scalar(x, type.aval.dtype) if _is_scalar(x) else np.asarray(x), type)
+
+
+def lend_as(x: Any, type: ArrayType) -> Array:
+    """As `put_as`, for a call that only reads it: a scalar may be the array that it became before."""
+    return scalar_array(x, type) if _is_scalar(x) else put_as(x, type)
 
 
 def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
@@ -102,18 +105,25 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
 HOST_SCALARS = frozenset(
     {int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64}
 )
+_COMPLEX = (complex, np.complexfloating)
 _scalars: dict[tuple, Array] = {}
 _MAX_SCALARS = 4096
+
+
+def _is_scalar(x: Any) -> bool:
+    return x.__class__ in HOST_SCALARS or (not isinstance(x, (np.ndarray, Array)) and np.ndim(x) == 0)
 
 
 def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     """A scalar as the array that it became before, since programs use the same few again and again.
 
-    Without a type it is of its own, on the default device; what is no scalar is then given back as it is.
+    Without a type it is of its own, on the default device; what is no scalar is then given back as it is. Nobody may
+    give up or hold what this gives, for it is not theirs.
     """
     if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
         return x
-    key = (x.__class__, x or repr(x), type or state.context)  # 0.0 equals -0.0; their texts differ
+    # Zeros of both signs are equal, in complex numbers too; their texts differ.
+    key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or state.context)
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
         if len(_scalars) >= _MAX_SCALARS:
