@@ -89,6 +89,16 @@ def test_what_is_not_mapped_is_repeated_or_of_size_one():
     assert "(tensor<5x3xf32>, tensor<1x2xf32>) -> tensor<5x3xf32>" in text("expand_dims")
 
 
+def test_axes_that_map_different_operands_meet_in_the_result():
+    """The result was taken to have the batch dimensions of one operand."""
+    f = phalanx.ffi.ffi_call("my.kernel", phalanx.ShapeDtypeStruct((2,), np.float32), vmap_method="expand_dims")
+    both = phalanx.vmap(phalanx.vmap(f, in_axes=(0, None)), in_axes=(None, 0))
+    traced = phalanx.jit(both).trace(jnp.ones((3, 2)), jnp.ones((4, 2)))
+    assert traced.out_info.shape == (4, 3, 2)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert "(tensor<1x3x2xf32>, tensor<4x1x2xf32>) -> tensor<4x3x2xf32>" in text
+
+
 def test_examples_stay_on_their_devices():
     mesh = auto_mesh((8,), ("x",))
     x = phalanx.device_put(positive(16), phalanx.NamedSharding(mesh, phalanx.P("x")))
@@ -143,6 +153,7 @@ def test_what_cannot_be_is_refused():
     assert message(ArgumentError, lambda: cholesky(x, vmap_method="some")).startswith(
         "ffi_call 'lapack_spotrf_ffi', argument vmap_method: expected one of None, 'sequential', 'sequential_unrolled',"
     )
+    assert "got 'legacy_vectorized'" in message(ArgumentError, lambda: cholesky(x, vmap_method="legacy_vectorized"))
     assert message(ArgumentError, lambda: cholesky(x, input_layouts=[])) == (
         "ffi_call 'lapack_spotrf_ffi', argument input_layouts: expected 1 layouts, got 0.\n"
         "  To mend: give one for each array; None stands for row-major."

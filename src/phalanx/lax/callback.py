@@ -238,16 +238,16 @@ def batched_by(method: str, axis: Axis, args: Sequence[Any], dims: Sequence[Any]
     return call(*moved, is_batch=True)
 
 
-def check_vmap_method(where: str, method: str | None) -> None:
+def check_vmap_method(where: str, method: str | None, methods: Sequence[str] = VMAP_METHODS) -> None:
     """Refuse an unknown way to batch a foreign function.
 
     Raises:
       ArgumentError: it is none of the `VMAP_METHODS`.
     """
-    if method is not None and method not in VMAP_METHODS:
+    if method is not None and method not in methods:
         raise ArgumentError(
             f"{where}, argument vmap_method",
-            expected=f"one of {', '.join(map(repr, (None, *VMAP_METHODS)))}",
+            expected=f"one of {', '.join(map(repr, (None, *methods)))}",
             got=repr(method),
             mend="choose one of these",
         )

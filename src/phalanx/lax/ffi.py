@@ -13,11 +13,14 @@ from phalanx.core.aval import ShapedArray
 from phalanx.core.effects import Effects, io_effect, no_effects
 from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
-from phalanx.lax.callback import batched_by, check_vmap_method, result_aval
+from phalanx.lax.callback import LEGACY, VMAP_METHODS, batched_by, check_vmap_method, result_aval
 from phalanx.lax.composites import described_attribute, frozen_attributes
 from phalanx.sharding.layout import Layout
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_flatten, tree_unflatten
+
+# A kernel is told by the shapes how many leading dimensions are batch, so that each operand must have them.
+METHODS = tuple([method for method in VMAP_METHODS if method != LEGACY])
 
 
 class FfiCall(Primitive, name="ffi_call", multiple=True):
@@ -28,7 +31,8 @@ class FfiCall(Primitive, name="ffi_call", multiple=True):
     batch = None
 
     def result(self, *xs: Any, results: tuple, num_batch: int, **_: Any) -> list:
-        batch = max((x.shape[:num_batch] for x in xs), default=())  # 1 stands where an operand is not mapped
+        # 1 stands where an operand is not mapped.
+        batch = [next((x.shape[d] for x in xs if x.shape[d] != 1), 1) for d in range(num_batch)]
         return [r.with_shape((*batch, *r.shape)) for r in results]
 
     def effects(self, *_: Any, has_side_effect: bool, **__: Any) -> Effects:
@@ -145,7 +149,7 @@ def ffi_call(
       ([[2.0, 0.0], [0.0, 2.0]], 0)
     """
     where = f"ffi_call {target_name!r}"
-    check_vmap_method(where, vmap_method)
+    check_vmap_method(where, vmap_method, METHODS)
     leaves, tree = tree_flatten(result_shape_dtypes)
     results = tuple(map(result_aval, leaves))
     if isinstance(output_layouts, Layout) or (output_layouts is not None and len(leaves) == 1 and tree.num_nodes == 1):
