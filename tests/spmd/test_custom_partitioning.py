@@ -188,6 +188,47 @@ def test_names_that_stand_nowhere_are_refused():
     )
 
 
+def times(factor):
+    """A `partition` by which each device multiplies its piece."""
+    return lambda mesh, args, result: (mesh, lambda x: x * factor, args[0].sharding, (args[0].sharding,))
+
+
+def test_programs_are_not_taken_for_those_of_other_partitions(tmp_path):
+    """A stored program knew the call by a number, which another process gives to another function."""
+    x = placed(np.ones((4, 8), np.float32), "x")
+    phalanx.config.update("compilation_cache_dir", str(tmp_path))
+    phalanx.config.update("persistent_cache_min_compile_time_secs", 0.0)
+    try:
+        np.testing.assert_array_equal(np.asarray(doubled(times(3))(x)), 3)
+        assert not list(tmp_path.iterdir())
+    finally:
+        phalanx.config.update("compilation_cache_dir", None)
+        phalanx.config.update("persistent_cache_min_compile_time_secs", 1.0)
+
+
+def test_the_last_definition_holds():
+    f = custom_partitioning(lambda x: x * 2)
+    x = placed(np.ones((4, 8), np.float32), "x")
+    for factor in (3, 4):
+        f.def_partition(times(factor), sharding_rule="i j -> i j")
+        np.testing.assert_array_equal(np.asarray(f(x)), factor)
+
+
+def test_an_exported_program_runs_the_function_as_it_is():
+    x = placed(np.ones((4, 8), np.float32), "x")
+    exported = phalanx.export.export(doubled(times(3)))(x)
+    assert "custom_partitioning" not in exported.mlir_module()
+    np.testing.assert_array_equal(np.asarray(exported.call(x)), 2)
+
+
+def test_an_argument_without_a_position_is_refused():
+    f = custom_partitioning(lambda x, *, by=2: x * by)
+    f.def_partition(times(3), sharding_rule="i -> i")
+    with pytest.raises(ArgumentError, match="argument by: expected arguments that have a position, got one by keyword"):
+        f(jnp.ones(3), by=5)
+    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
+
+
 def doubled(partition, rule="i j -> i j"):
     f = custom_partitioning(lambda x: x * 2)
     f.def_partition(partition, sharding_rule=rule)

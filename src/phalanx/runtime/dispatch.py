@@ -94,7 +94,7 @@ class LoweredProgram:
             propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
             host_callbacks=module.host_callbacks,
             options=options or {},
-            is_cacheable=not module.inspections,
+            is_cacheable=module.is_self_contained and not module.inspections,
         )
         for inspection in module.inspections:
             self._answer(inspection)

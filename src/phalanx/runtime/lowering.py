@@ -102,6 +102,7 @@ class ModuleContext:
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []
+        self.is_self_contained = True  # whether the text says all that it does, to another process too
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = None
         self.memories: Sequence[str | None] = ()  # where the results of `main` are left, if not where programs compute

@@ -51,7 +51,7 @@ class CustomPartitioning(DerivedCall, name="custom_partitioning"):
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, rule: _Rule, num_consts: int) -> list:
         module = ctx.module
         is_one_device = module.num_partitions == 1 or (module.manual is not None and module.manual.is_whole)
-        if is_one_device or module.leading:
+        if is_one_device or module.leading or module.is_portable:
             return ctx.call(jaxpr, operands, rule.name)
         operation = _Operation(rule, jaxpr, num_consts, module)
         with _lock:
@@ -60,6 +60,7 @@ class CustomPartitioning(DerivedCall, name="custom_partitioning"):
                 partitioner.register(TARGET, module.platform, _split)
                 _registered.add(module.platform)
         module.keep_alive.append(operation)
+        module.is_self_contained = False  # What devices run is Python of this process.
         constants, shapes = groups_of([v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts])
         results = list(map(ctx.type, jaxpr.out_avals))
         spread = rule.spread(operation.mesh, [x.type for x in operands[num_consts:]], results)
@@ -226,7 +227,8 @@ class custom_partitioning:
     """A function that says itself how it is split over devices, where the partitioner would not know.
 
     Args:
-      fun: the function of whole arrays; a program on one device, or inside a `shard_map`, runs it as it is.
+      fun: the function of whole arrays; a program on one device, inside a `shard_map`, or in an exported file, where
+        no Python is asked, runs it as it is.
       static_argnums: parameters whose (hashable) values are given to `partition` as they are.
 
     Raises:
@@ -306,6 +308,7 @@ class custom_partitioning:
             )
         self.partition, self.decode_shardings = partition, decode_shardings
         self.sharding_rule, self.rule_options = sharding_rule, options
+        self._compiled.clear_cache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.partition is None:
@@ -317,6 +320,13 @@ class custom_partitioning:
             )
         bound = inspect.signature(self.fun).bind(*args, **kwargs)
         bound.apply_defaults()
+        if lost := [name for name in bound.kwargs if name in kwargs]:
+            raise ArgumentError(
+                f"call of {code_position(self.fun)}, argument {lost[0]}",
+                expected="arguments that have a position",
+                got="one by keyword only",
+                mend="let the function take it by position, or bind it before with functools.partial",
+            )
         return self._compiled(*bound.args) if state.trace is None else self._call(*bound.args)
 
     def _call(self, *every: Any) -> Any:
