@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import ops
+from phalanx import lax, ops
 from phalanx.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 
 IDS = np.array([0, 0, 3, 1, -1, 7])
@@ -45,6 +45,16 @@ def test_the_peer_agrees():
                     continue
                 ours, theirs = (getattr(m, f"segment_{name}")(data, IDS, **options) for m in (ops, jax.ops))
                 np.testing.assert_array_equal(ours, np.asarray(theirs), f"{data.dtype} {name} {options}")
+
+
+@pytest.mark.parametrize("mode", [None, "drop", lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP])
+def test_negative_numbers_are_outside(mode):
+    """They counted from the end where `mode` was given, and were 44 in eight bits where there were 300 segments."""
+    ids = np.array([-1, 2, 100], np.int8)
+    for count in (3, 300):
+        out = np.asarray(ops.segment_sum(np.ones(3, np.float32), ids, count, mode=mode))
+        clipped = mode is lax.GatherScatterMode.CLIP
+        assert out.nonzero()[0].tolist() == [0] * clipped + [2] + [100] * (count > 100)
 
 
 def test_several_leading_dimensions_may_be_numbered():

@@ -16,6 +16,7 @@ from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.core.trace import Tracer
+from phalanx.lax import GatherScatterMode
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.faces import named
 from phalanx.symbolic import static_size
@@ -29,7 +30,7 @@ Args:
   num_segments: how many segments there are; by default one more than the largest number, which must be known then.
   indices_are_sorted, unique_indices: promises that let the compiler do better.
   bucket_size: reduce this many elements at a time and then the results, for accuracy.
-  mode: what to do with numbers outside, as in `x.at[...].add`.
+  mode: what to do with numbers outside, as in `x.at[...].add`, where negative ones count as outside too.
   out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
 Returns:
@@ -39,7 +40,7 @@ Raises:
   ShapeError: `segment_ids` has not the leading dimensions of `data`.
   DTypeError: the numbers are no integers.
   ConcretizationTypeError: `num_segments` is left out and `segment_ids` is traced.
-  ArgumentError: `num_segments` is negative, or `bucket_size` is below 1.
+  ArgumentError: `num_segments` is negative, `bucket_size` is below 1, or there is no such `mode`.
 
 Examples:
   >>> {name}(jnp.array([3.0, 2.0, 5.0]), jnp.array([0, 0, 2])).tolist()
@@ -105,21 +106,24 @@ def _reduce(
     rest = data.shape[ids.ndim :]
     size = math.prod(ids.shape)
     data, ids = data.reshape(size, *rest), ids.reshape(size)
-    if mode is None:  # In an index, negative numbers would count from the end.
-        mode, ids = "drop", jnp.where(ids < 0, count, ids)
-    elif mode == "clip":
+    if ids.dtype.itemsize < 4:  # It may not hold `count`.
+        ids = ids.astype(np.int32)
+    how = GatherScatterMode.from_any(mode)
+    if how is GatherScatterMode.CLIP:
         ids = jnp.clip(ids, 0)
+    elif how is GatherScatterMode.FILL_OR_DROP:  # In an index, negative numbers would count from the end.
+        ids = jnp.where(ids < 0, count, ids)
     neutral = _NEUTRAL[update](data.dtype)
     if bucket_size is None:
         start = jnp.full((count, *rest), neutral, data.dtype)
-        return getattr(start.at[ids], update)(data, mode=mode, **promises)
+        return getattr(start.at[ids], update)(data, mode=how, **promises)
     if bucket_size < 1:
         raise ArgumentError(
             f"{where}, bucket_size", expected="at least 1", got=bucket_size, mend="leave it out for one bucket"
         )
     buckets = jnp.arange(size) // bucket_size
     start = jnp.full((-(-size // bucket_size), count, *rest), neutral, data.dtype)
-    parts = getattr(start.at[buckets, ids], update)(data, mode=mode, **promises)
+    parts = getattr(start.at[buckets, ids], update)(data, mode=how, **promises)
     return _JOIN[update](parts, axis=0).astype(data.dtype)
 
 
