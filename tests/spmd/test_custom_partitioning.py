@@ -1,5 +1,7 @@
 """Functions that say themselves how they are split: rules, what the partitioner is told, what devices run."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from tests.meshes import auto_mesh
@@ -258,6 +260,18 @@ def test_what_does_not_fit_is_said_where_it_was_called():
     assert "a custom_partitioning function that says how it is split, got one that does not" in str(error.value)
     with pytest.raises(KeyError, match="the user's own"):
         doubled(lambda *_: {}["the user's own"])(x)
+
+
+def test_programs_that_fail_side_by_side_fail_for_their_own_reasons():
+    x = placed(np.ones((4, 8), np.float32), "x")
+
+    def failure(number):
+        with pytest.raises(KeyError) as error:
+            doubled(lambda *_: {}[number])(x)
+        return error.value.args[0]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(failure, range(8))) == list(range(8))
 
 
 def test_a_mesh_is_found_or_asked_for():

@@ -1,6 +1,6 @@
 """Compiling: an MLIR module in, an executable on devices out.
 
-Builds on `client`, `mlir` and `compilation_cache`; the dispatch in `core` and the stages in `spmd` call it.
+Builds on `client`, `mlir` and `compilation_cache`; the dispatch in `runtime` and the stages in `spmd` call it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _compile(
             return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
         return devices[0].client.compile_and_load(*arguments)
     except runtime.XlaRuntimeError as error:
-        partitioner.raise_failure()
+        partitioner.raise_failure(error)
         _raise_if_option_error(error, options)
         raise
 

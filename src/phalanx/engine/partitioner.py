@@ -1,10 +1,12 @@
 """Operations that the partitioner asks us how to split: custom calls of one name, answered while XLA compiles.
 
-Builds on jaxlib's registry of such calls; `runtime.pieces` registers the one answer and says what each call means.
+Builds on jaxlib's registry of such calls; `runtime.pieces` and `spmd.custom_partitioning` register the answers and say
+what each call means; `compiler` asks for the errors that answers ended with.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -46,8 +48,9 @@ def register(
         try:
             answer = split(config.decode(), list(operands), asked)
         except Exception as error:
-            _failures.append(error)
-            raise
+            mark = f"answer {next(_numbers)} to the partitioner failed"
+            _failures[mark] = error
+            raise RuntimeError(mark) from error
         given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
         return answer.module.encode(), list(answer.operands), given
 
@@ -58,13 +61,17 @@ def register(
     _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
 
 
-_failures: list[Exception] = []
+# The errors of answers, by what XLA's report of a failed compilation says of them: threads compile side by side.
+_failures: dict[str, Exception] = {}
+_numbers = itertools.count()
 
 
-def raise_failure() -> None:
-    """Raise the error for which the last compilation failed, if it was one of the answers' own."""
-    if _failures:
-        raise _failures.pop() from None
+def raise_failure(report: Exception) -> None:
+    """Raise the error that made a compilation fail, if XLA's report is about one of the answers' own."""
+    text = str(report)
+    mark = next((mark for mark in list(_failures) if mark in text), None)
+    if mark is not None:
+        raise _failures.pop(mark) from None
 
 
 def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:
