@@ -1,6 +1,6 @@
 """Data on devices: from the host, to the host, between devices, and arrays put together from per-device pieces.
 
-Builds on jaxlib's array type, called *buffer* here: one per logical array, over all its devices. `core` wraps it in
+Builds on jaxlib's array type, called *buffer* here: one per logical array, over all its devices. `runtime` wraps it in
 `Array`; `sharding` derives its classes from `ShardingBase`. An `aval_like` has `shape`, `dtype`, `weak_type`, `ndim`
 and `size`, a sharding the few attributes that jaxlib's C++ reads.
 """

@@ -1,7 +1,7 @@
 """Platforms and their devices: one PJRT client per platform, started when its devices are first asked for.
 
-Builds on `jaxlib`; `sharding`, `core` and `spmd` call it. The CPU is always there; a GPU is there when the package with
-its PJRT plugin is installed. `configure` must come before the first client starts.
+Builds on `jaxlib`; `sharding`, `runtime` and `spmd` call it. The CPU is always there; a GPU is there when the package
+with its PJRT plugin is installed. `configure` must come before the first client starts.
 """
 
 from __future__ import annotations

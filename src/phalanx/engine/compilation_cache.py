@@ -1,7 +1,7 @@
 """The compilation cache on disk: what was compiled once is loaded again, also by other processes.
 
-Builds on jaxlib's serialized executables; `compiler` calls it. `core` takes the seat `settings`
-with what the user configured. An entry is one file, written under another name and renamed when it is whole, with a
+Builds on jaxlib's serialized executables; `compiler` calls it. `runtime.settings` says by `take_settings` what the user
+configured. An entry is one file, written under another name and renamed when it is whole, with a
 digest in front: a crash half-way, an altered file and two writers at once all end in a working cache. The folder must
 be one that only trusted users write to, for an executable is machine code.
 """

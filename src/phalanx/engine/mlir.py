@@ -1,8 +1,8 @@
 """Building MLIR: the dialects, contexts, element types, constants and source locations.
 
-Builds on jaxlib's MLIR bindings; the lowering in `core` and the `lower` rules in `lax` call it. One context serves one
-lowering: it costs a quarter of a millisecond, its types, attributes and locations are freed with it, and two threads
-never share one, so that it needs no locks.
+Builds on jaxlib's MLIR bindings; the lowering in `runtime` and the `lower` rules in `lax` call it. One context serves
+one lowering: it costs a quarter of a millisecond, its types, attributes and locations are freed with it, and two
+threads never share one, so that it needs no locks.
 """
 
 from __future__ import annotations
