@@ -269,11 +269,17 @@ def test_a_declared_sharding_reaches_its_argument_or_is_refused():
     mesh = auto_mesh((8,), ("x",))
     split = NamedSharding(mesh, P("x"))
     x = np.arange(8.0, dtype=np.float32)
-    with pytest.raises(ArgumentError) as e:
-        phalanx.jit(lambda x: x, in_shardings=split)(x=x)
-    assert str(e.value) == (
-        "<lambda>, argument x: expected it by position, since in_shardings is for the positional arguments, got it by "
-        "keyword.\n  To mend: pass it by position, or place it with device_put and leave in_shardings out."
-    )
+    for declared, call in (
+        (split, lambda f: f(x=x, y=x)),
+        (split, lambda f: f(x, y=x)),
+        ((split, None), lambda f: f(x, y=x)),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            call(phalanx.jit(lambda x, y: x, in_shardings=declared))
+        name = str(e.value).removeprefix("<lambda>, argument ")[0]
+        assert str(e.value) == (
+            f"<lambda>, argument {name}: expected it by position, since in_shardings is for the positional arguments, "
+            "got it by keyword.\n  To mend: pass it by position, or place it with device_put and leave in_shardings out."
+        )
     assert phalanx.jit(lambda x, *, by: x * by, in_shardings=(split,))(x, by=2).sharding == split
     assert phalanx.jit(lambda x: x * 2, device=phalanx.devices()[3])(x=x).devices() == {phalanx.devices()[3]}

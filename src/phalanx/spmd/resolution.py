@@ -61,10 +61,8 @@ def declared_inputs(options: dict, call: Any, args: tuple, kwargs: dict, name: s
       ArgumentError: an argument that has a position comes by keyword, so that what is declared would not reach it.
     """
     given, count = options["in_shardings"], len(tree_leaves(kwargs))
-    found = declared_shardings(options, "in_shardings", args)
-    if isinstance(given, SingleDeviceSharding):  # jit(..., device=...): one for all
-        return (*found, *([given] * count))
-    if given is not UNSPECIFIED and given is not None:
+    is_for_all = isinstance(given, SingleDeviceSharding)  # jit(..., device=...)
+    if given is not UNSPECIFIED and given is not None and not is_for_all:
         placed = [p.name for p in call.signature.parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if named := [key for key in placed if key in kwargs]:
             raise ArgumentError(
@@ -73,7 +71,8 @@ def declared_inputs(options: dict, call: Any, args: tuple, kwargs: dict, name: s
                 got="it by keyword",
                 mend="pass it by position, or place it with device_put and leave in_shardings out",
             )
-    return (*found, *([None] * count))
+    found = declared_shardings(options, "in_shardings", args)
+    return (*found, *([given if is_for_all else None] * count))
 
 
 def declared_types(avals: Sequence[ShapedArray], call: Any, options: dict, name: str) -> tuple:
