@@ -139,13 +139,13 @@ class _Splitter:
         for v in unknown_outvars:
             self.make_available(v)
         unknown = self._unknown_part(unknown_outvars)
-        residuals = [v for v in self.residuals if v in set(unknown.invars)]
+        read = set(unknown.invars)
+        residuals = [v for v in self.residuals if v in read]
         known_outputs = [not u for u in out_unknown]
         known_in, known_out = others(program.invars, self.unknown_in), chosen(program.outvars, known_outputs)
         known = Jaxpr(known_in, self.known_eqns, [*known_out, *residuals], debug_name=program.debug_name)
         known, _ = eliminate_dead_code(known, [True] * len(known.outvars), instantiate=True)
-        read = set(unknown.invars) - set(residuals)
-        takes = [v in read for v in program.invars]
+        takes = [v in read and v not in self.residuals for v in program.invars]
         unknown.invars = [*residuals, *chosen(program.invars, takes)]
         return Split(known, unknown, out_instantiated, known_outputs, takes, [v.aval for v in residuals])
 
