@@ -29,6 +29,19 @@ def _order(bitorder: str, name: str) -> np.ndarray:
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     """Booleans along an axis packed into bytes.
 
+    Args:
+      a: integers or booleans; what is not 0 is a set bit.
+      axis: the axis to pack, in groups of eight filled up with zeros; None to ravel first.
+      bitorder: `"big"` makes the first of eight the highest bit, `"little"` the lowest.
+
+    Returns:
+      uint8 of the shape of `a`, with ceil(n / 8) bytes for n elements along the axis.
+
+    Raises:
+      ArgumentError: there is no such `bitorder`.
+      AxisError: there is no such axis.
+      DTypeError: `a` is of floating-point or complex numbers.
+
     Examples:
       >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1], dtype=bool)).tolist()
       [5]
@@ -53,6 +66,20 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
 @eager_program(static_argnames=("axis", "count", "bitorder"))
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
     """Bytes along an axis unpacked into bits.
+
+    Args:
+      a: uint8.
+      axis: the axis to unpack; None to ravel first.
+      count: how many bits to keep along the axis, zeros filling up; a negative one drops as many at the end.
+      bitorder: `"big"` for the highest bit first, `"little"` for the lowest.
+
+    Returns:
+      Zeros and ones as uint8, along the axis eight for each byte, or `count`.
+
+    Raises:
+      ArgumentError: there is no such `bitorder`.
+      AxisError: there is no such axis.
+      DTypeError: `a` is not of uint8.
 
     Examples:
       >>> jnp.unpackbits(jnp.array([5], dtype="uint8")).tolist()

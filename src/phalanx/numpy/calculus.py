@@ -32,14 +32,17 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     """The differences of neighbours along an axis, taken n times.
 
     Args:
-      a: the array.
-      n: how often.
-      axis: the axis.
-      prepend: values to put before it first.
-      append: values to put after it first.
+      a: of rank 1 or more; of booleans, each difference says whether two differ.
+      n: how often to take differences, 0 or more.
+      axis: along which neighbours stand.
+      prepend, append: scalars or arrays joined before the first element and after the last.
+
+    Returns:
+      An array of the shape of `a`, extended as asked, with n elements fewer along the axis.
 
     Raises:
-      ArgumentError: `n` is negative.
+      ArgumentError: `n` is negative, or `a` is a scalar.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.diff(jnp.array([1, 4, 9])).tolist()
@@ -70,6 +73,13 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """The differences of neighbours of the raveled array, with values before and after.
 
+    Args:
+      ary: of any shape, raveled.
+      to_end, to_begin: values to put after and before the differences, converted to their dtype.
+
+    Returns:
+      A vector of the values of `to_begin`, one difference fewer than `ary` has elements, and those of `to_end`.
+
     Examples:
       >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_begin=0).tolist()
       [0, 3, 5]
@@ -85,14 +95,17 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """The derivative along axes by central differences, one-sided at the ends.
 
     Args:
-      f: the values.
-      varargs: the distance of points, or one for each axis; vectors of coordinates too.
-      axis: the axes, all by default.
+      f: numbers, two or more along each of the axes.
+      varargs: the distance of points, or one for each axis; a vector of coordinates may stand for a distance.
+      axis: an axis or several, all by default.
       edge_order: must be 1, or None.
+
+    Returns:
+      An array of the shape of `f`, in floating point; for several axes the list of one for each.
 
     Raises:
       ArgumentError: `edge_order` is 2, or the number of distances is wrong.
-      ShapeError: an axis has fewer than two points.
+      ShapeError: an axis has fewer than two points, or coordinates are not as many as points.
 
     Examples:
       >>> jnp.gradient(jnp.array([1.0, 4.0, 9.0])).tolist()
@@ -148,6 +161,15 @@ def _gradient_along(x: Any, h: Any, axis: int) -> Any:
 @eager_program(static_argnames=("axis",))
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral along an axis by the trapezoidal rule.
+
+    Args:
+      y: the values of the function.
+      x: the coordinates: a vector, or an array that broadcasts with `y`; None for even spacing.
+      dx: the distance of points, where `x` is not given.
+      axis: the axis of `y` to integrate along.
+
+    Returns:
+      Floating-point numbers of the shape of `y` without the axis.
 
     Examples:
       >>> jnp.trapezoid(jnp.array([1.0, 2.0, 3.0])).item()
@@ -205,7 +227,11 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
       right: the value after the last point.
       period: the period of the coordinates.
 
+    Returns:
+      Floating-point numbers of the shape of `x`.
+
     Raises:
+      DTypeError: coordinates are complex.
       ShapeError: `xp` and `fp` are no vectors of one size.
 
     Examples:
@@ -222,6 +248,18 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 @eager_program(static_argnames=("axis",))
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Any:
     """Angles along an axis with jumps of more than half a period taken out.
+
+    Args:
+      p: angles.
+      discont: smaller jumps stay; half a period by default.
+      axis: along which jumps are sought.
+      period: what is added or taken away, as often as needed; in the unit of `p`.
+
+    Returns:
+      The angles in the shape of `p`, the first along the axis unchanged.
+
+    Raises:
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.unwrap(jnp.array([0.0, 4.0]), period=4).tolist()

@@ -25,6 +25,12 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
       atol: absolute tolerance.
       equal_nan: whether NaN equals NaN.
 
+    Returns:
+      Booleans in the broadcast shape.
+
+    Raises:
+      ShapeError: the shapes do not broadcast.
+
     Examples:
       >>> jnp.isclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.1])).tolist()
       [True, False]
@@ -45,7 +51,16 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 @eager_program
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether all elements are equal up to a tolerance; arguments as in `isclose`.
+    """Whether all elements are equal up to a tolerance.
+
+    Args:
+      a, b, rtol, atol, equal_nan: as in `isclose`.
+
+    Returns:
+      bool[], an array.
+
+    Raises:
+      ShapeError: the shapes do not broadcast.
 
     Examples:
       >>> jnp.allclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.0])).item()
@@ -57,6 +72,13 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """Whether two arrays have the same shape and elements.
+
+    Args:
+      a1, a2: arrays, scalars or nested lists of numbers.
+      equal_nan: whether NaN equals NaN.
+
+    Returns:
+      bool[], an array; False where the shapes differ or an operand is no array.
 
     Examples:
       >>> jnp.array_equal(jnp.arange(3), jnp.arange(3)).item()
@@ -81,6 +103,12 @@ def _all_equal(x: Any, y: Any, equal_nan: bool) -> Any:
 
 def array_equiv(a1: Any, a2: Any) -> Any:
     """Whether two arrays broadcast to the same elements.
+
+    Args:
+      a1, a2: arrays, scalars or nested lists of numbers.
+
+    Returns:
+      bool[], an array; False where the shapes do not broadcast.
 
     Examples:
       >>> jnp.array_equiv(jnp.ones(3), 1.0).item()

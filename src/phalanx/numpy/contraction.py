@@ -58,6 +58,9 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
       preferred_element_type: the dtype to accumulate in and give.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
+    Returns:
+      An array with the dimensions of `a` but its last, then those of `b` but the one summed over.
+
     Raises:
       ShapeError: the sizes of these dimensions differ.
 
@@ -86,6 +89,9 @@ def matmul(
       precision: of the computation, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      An array with the broadcast leading dimensions and those of a matrix product, without the one of a vector.
 
     Raises:
       ShapeError: an operand is a scalar, or shapes disagree.
@@ -149,6 +155,16 @@ def _named(x: Any, lead: tuple, rank: int, shared: list, kept: str) -> tuple[Any
 def matvec(x1: Any, x2: Any, /) -> Any:
     """The product of matrices and vectors, the leading dimensions broadcasting.
 
+    Args:
+      x1: matrices, num[*batch, m, n].
+      x2: vectors, num[*batch, n].
+
+    Returns:
+      num[*batch, m], of broadcast leading dimensions.
+
+    Raises:
+      ShapeError: sizes disagree.
+
     Examples:
       >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1])).tolist()
       [3, 7]
@@ -160,6 +176,16 @@ def matvec(x1: Any, x2: Any, /) -> Any:
 
 def vecmat(x1: Any, x2: Any, /) -> Any:
     """The product of conjugated vectors and matrices, the leading dimensions broadcasting.
+
+    Args:
+      x1: vectors, num[*batch, n].
+      x2: matrices, num[*batch, n, m].
+
+    Returns:
+      num[*batch, m], of broadcast leading dimensions.
+
+    Raises:
+      ShapeError: sizes disagree.
 
     Examples:
       >>> jnp.vecmat(jnp.array([1, 1]), jnp.array([[1, 2], [3, 4]])).tolist()
@@ -173,6 +199,17 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
 
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The sum of products of all elements, those of `a` conjugated.
+
+    Args:
+      a, b: with as many elements; both are raveled.
+      precision: of the computation, as in `lax.dot`.
+      preferred_element_type: the dtype to accumulate in and give.
+
+    Returns:
+      num[], an array.
+
+    Raises:
+      ShapeError: the numbers of elements differ.
 
     Examples:
       >>> jnp.vdot(jnp.array([1, 2]), jnp.array([3, 4])).item()
@@ -192,6 +229,15 @@ def _vdot(a: Any, b: Any, *, precision: Any, preferred_element_type: Any) -> Any
 @_static
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The sums of products along an axis, those of `x1` conjugated, the other dimensions broadcasting.
+
+    Args:
+      x1, x2: with n elements each along the axis.
+      axis: along which to sum, in both.
+      precision: of the computation, as in `lax.dot`.
+      preferred_element_type: the dtype to accumulate in and give.
+
+    Returns:
+      An array of the broadcast shape of the other dimensions.
 
     Raises:
       ShapeError: the sizes along the axis differ.
@@ -219,15 +265,18 @@ def tensordot(
     """The product over given dimensions of two arrays.
 
     Args:
-      a, b: arrays.
+      a, b: of the ranks that `axes` asks for.
       axes: how many of the last of `a` and first of `b`; or a pair of axes, or of sequences of them.
       precision: of the computation, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
+    Returns:
+      An array with the dimensions of `a` not summed over, then those of `b`.
+
     Raises:
-      ArgumentError: `axes` is none of these.
-      ShapeError: sizes differ.
+      ArgumentError: `axes` is none of these, or names more of one array than of the other.
+      ShapeError: sizes differ, or an array has fewer dimensions than `axes` asks for.
 
     Examples:
       >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
@@ -267,6 +316,17 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred_element_type
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The product over the last dimension of both.
 
+    Args:
+      a, b: with last dimensions of one size; a scalar multiplies.
+      precision: of the computation, as in `lax.dot`.
+      preferred_element_type: the dtype to accumulate in and give.
+
+    Returns:
+      An array with the dimensions of `a` but its last, then those of `b` but its last.
+
+    Raises:
+      ShapeError: the sizes of the last dimensions differ.
+
     Examples:
       >>> jnp.inner(jnp.array([1, 2]), jnp.array([3, 4])).item()
       11
@@ -280,6 +340,13 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 @eager_program
 def outer(a: Any, b: Any, out: None = None) -> Any:
     """All products of an element of `a` and one of `b`, both raveled.
+
+    Args:
+      a, b: of m and n elements.
+      out: without effect.
+
+    Returns:
+      num[m, n].
 
     Examples:
       >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()
@@ -295,6 +362,12 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
 @eager_program
 def kron(a: Any, b: Any) -> Any:
     """The Kronecker product.
+
+    Args:
+      a, b: of any ranks; the lower one is given leading dimensions of size 1.
+
+    Returns:
+      An array whose every dimension has the product of the sizes of both: blocks of `b`, each times an element of `a`.
 
     Examples:
       >>> jnp.kron(jnp.array([1, 2]), jnp.array([1, 1])).tolist()
@@ -313,8 +386,17 @@ def kron(a: Any, b: Any) -> Any:
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
     """The cross product of vectors of 3 (or 2) elements.
 
+    Args:
+      a, b: vectors along `axisa` and `axisb`, the other dimensions broadcasting; two elements stand for a third of 0.
+      axisa, axisb: along which the vectors of `a` and `b` lie.
+      axisc: where those of the result go.
+      axis: stands for all three.
+
+    Returns:
+      Vectors of 3 elements; of operands with 2 elements each, the third component alone.
+
     Raises:
-      ShapeError: the vectors have another size.
+      ShapeError: the vectors have another size, or the other dimensions do not broadcast.
 
     Examples:
       >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0])).tolist()
@@ -351,6 +433,10 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
       precision: of the computation, as in `lax.conv`.
       preferred_element_type: the dtype to accumulate in and give.
 
+    Returns:
+      A vector: of m + n - 1 elements (`"full"`), as many as the longer one (`"same"`), or those for which the shorter
+      one lies within the longer (`"valid"`). Of integers it is in floating point.
+
     Raises:
       ArgumentError: there is no such mode.
       ShapeError: an operand is no vector, or empty.
@@ -363,7 +449,17 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 
 
 def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """The correlation of two vectors, the second conjugated; arguments as in `convolve`.
+    """The correlation of two vectors, the second conjugated.
+
+    Args:
+      a, v, mode, precision, preferred_element_type: as in `convolve`.
+
+    Returns:
+      A vector, of the length and dtype that `convolve` gives.
+
+    Raises:
+      ArgumentError: there is no such mode.
+      ShapeError: an operand is no vector, or empty.
 
     Examples:
       >>> jnp.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0])).tolist()

@@ -170,6 +170,13 @@ def asarray(
 def copy(a: Any, order: str | None = None) -> Any:
     """A copy of an array.
 
+    Args:
+      a: an array or a scalar.
+      order: without effect.
+
+    Returns:
+      An array of the elements of `a` that shares no memory with it.
+
     Examples:
       >>> jnp.copy(jnp.arange(3)).tolist()
       [0, 1, 2]
@@ -182,10 +189,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     """The array with its elements converted.
 
     Args:
-      x: an array.
+      x: an array or a scalar.
       dtype: the new dtype; None for the default floating-point one.
       copy: copy also where the dtype is the same.
-      device: where to place the result.
+      device: a device or sharding to place the result on.
+
+    Returns:
+      An array of that dtype; `x` itself where there is nothing to change and `copy` is False.
 
     Examples:
       >>> jnp.astype(jnp.array([1.7, -1.7]), "int32").tolist()
@@ -207,10 +217,16 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     """An array of zeros.
 
     Args:
-      shape: an int or a tuple.
-      dtype: the dtype, float by default.
-      device: a device or sharding to place it on.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      shape: an int or a tuple of them.
+      dtype: of the elements, the default floating-point one if None.
+      device: a device or sharding to place the array on.
+      out_sharding: another way to say it, a sharding or a spec.
+
+    Returns:
+      dtype[*shape].
+
+    Raises:
+      ArgumentTypeError: an entry of `shape` is no integer.
 
     Examples:
       >>> jnp.zeros((2, 2)).tolist()
@@ -221,7 +237,16 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """An array of ones; arguments as in `zeros`.
+    """An array of ones.
+
+    Args:
+      shape, dtype, device, out_sharding: as in `zeros`.
+
+    Returns:
+      dtype[*shape].
+
+    Raises:
+      ArgumentTypeError: an entry of `shape` is no integer.
 
     Examples:
       >>> jnp.ones(2, "int32").tolist()
@@ -243,6 +268,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
       dtype: the dtype, else that of the value.
       device: a device or sharding to place it on.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      dtype[*shape].
+
+    Raises:
+      ArgumentTypeError: an entry of `shape` is no integer, or `fill_value` holds what is no number.
 
     Examples:
       >>> jnp.full((2,), 7).tolist()
@@ -279,12 +310,15 @@ def full_like(
     """An array with one value everywhere, of the shape and dtype of another.
 
     Args:
-      a: the array to be like, or anything with a shape and a dtype.
-      fill_value: the value.
-      dtype: another dtype.
-      shape: another shape.
-      device: where to place it.
+      a: an array, or anything with a shape and a dtype.
+      fill_value: a scalar, or an array that broadcasts to the shape.
+      dtype: of the elements, that of `a` if None.
+      shape: an int or a tuple of them, the shape of `a` if None.
+      device: a device or sharding to place the result on.
       out_sharding: how the result lies, a sharding or a spec; like `a` over Explicit axes if not given.
+
+    Returns:
+      dtype[*shape].
 
     Examples:
       >>> jnp.full_like(jnp.arange(3), 9).tolist()
@@ -311,7 +345,13 @@ def full_like(
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """Zeros of the shape and dtype of another array; arguments as in `full_like`.
+    """Zeros of the shape and dtype of another array.
+
+    Args:
+      a, dtype, shape, device, out_sharding: as in `full_like`.
+
+    Returns:
+      dtype[*shape].
 
     Examples:
       >>> jnp.zeros_like(jnp.arange(3)).tolist()
@@ -321,7 +361,13 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """Ones of the shape and dtype of another array; arguments as in `full_like`.
+    """Ones of the shape and dtype of another array.
+
+    Args:
+      a, dtype, shape, device, out_sharding: as in `full_like`.
+
+    Returns:
+      dtype[*shape].
 
     Examples:
       >>> jnp.ones_like(jnp.arange(3)).tolist()
@@ -334,6 +380,13 @@ def empty_like(
     prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Any:
     """Zeros of the shape and dtype of another array, since there are no arrays without values.
+
+    Args:
+      prototype: an array, or anything with a shape and a dtype.
+      dtype, shape, device, out_sharding: as in `full_like`.
+
+    Returns:
+      dtype[*shape].
 
     Examples:
       >>> jnp.empty_like(jnp.arange(3)).tolist()
@@ -350,7 +403,13 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
       M: the number of columns, N by default.
       k: which diagonal: 0 the main one, above it positive.
       dtype: the dtype, float by default.
-      device: where to place it.
+      device: a device or sharding to place the array on.
+
+    Returns:
+      dtype[N, M].
+
+    Raises:
+      ArgumentTypeError: `N` or `M` is no integer.
 
     Examples:
       >>> jnp.eye(2).tolist()
@@ -364,6 +423,16 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
 def identity(n: int, dtype: Any = None) -> Any:
     """The identity matrix.
 
+    Args:
+      n: the number of rows and of columns.
+      dtype: of the elements, the default floating-point one if None.
+
+    Returns:
+      dtype[n, n].
+
+    Raises:
+      ArgumentTypeError: `n` is no integer.
+
     Examples:
       >>> jnp.identity(2, "int32").tolist()
       [[1, 0], [0, 1]]
@@ -373,6 +442,18 @@ def identity(n: int, dtype: Any = None) -> Any:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones at and below a diagonal, zeros above.
+
+    Args:
+      N: the number of rows.
+      M: the number of columns, N by default.
+      k: the last diagonal of ones: 0 the main one, above it positive.
+      dtype: of the elements, the default floating-point one if None.
+
+    Returns:
+      dtype[N, M].
+
+    Raises:
+      ArgumentTypeError: `N` or `M` is no integer.
 
     Examples:
       >>> jnp.tri(2).tolist()
@@ -402,6 +483,17 @@ def band_mask(shape: tuple, k: int, how: str) -> Any:
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
     """An array of an object that speaks DLPack, without a copy where possible.
+
+    Args:
+      x: an object with `__dlpack__` and `__dlpack_device__`.
+      device: a device or sharding to place the array on.
+      copy: True for a copy also of what is an array of ours already.
+
+    Returns:
+      An array of the elements of `x`.
+
+    Raises:
+      ArgumentTypeError: `x` has no `__dlpack__`.
 
     Examples:
       >>> import numpy as np

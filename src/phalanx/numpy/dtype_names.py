@@ -57,7 +57,8 @@ class ScalarType(type):
 
 
 def _named(name: str, type_: Any) -> Any:
-    doc = f"The dtype {name}: calling it makes an array of that dtype.\n\n    Examples:\n"
+    doc = f"The dtype {name}: calling it makes an array of that dtype.\n\n"
+    doc += "    Args:\n      x: a scalar, an array or nested lists of numbers, to convert.\n\n    Examples:\n"
     doc += f"      >>> jnp.{name}.dtype.name\n      '{np.dtype(type_).name}'\n    "
     return ScalarType(name, (), {"dtype": np.dtype(type_), "__doc__": doc, "__module__": "phalanx.numpy"})
 
@@ -89,6 +90,12 @@ single, double, csingle, cdouble = float32, float64, complex64, complex128
 def result_type(*args: Any) -> Any:
     """The dtype that arguments promote to.
 
+    Args:
+      args: arrays, scalars, dtypes or their names; Python scalars give way to the others.
+
+    Returns:
+      A NumPy dtype.
+
     Examples:
       >>> jnp.result_type(jnp.int32(1), 2.0).name
       'float32'
@@ -98,6 +105,12 @@ def result_type(*args: Any) -> Any:
 
 def promote_types(a: Any, b: Any) -> Any:
     """The dtype that two dtypes promote to.
+
+    Args:
+      a, b: dtypes or their names.
+
+    Returns:
+      A NumPy dtype.
 
     Examples:
       >>> jnp.promote_types("int32", "bfloat16").name
@@ -109,6 +122,14 @@ def promote_types(a: Any, b: Any) -> Any:
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
     """Whether NumPy allows a conversion under a casting rule.
 
+    Args:
+      from_: a dtype or its name, or an array that has it.
+      to: a dtype or its name.
+      casting: `"no"`, `"equiv"`, `"safe"`, `"same_kind"` or `"unsafe"`.
+
+    Returns:
+      True or False.
+
     Examples:
       >>> jnp.can_cast("int32", "float32")
       False
@@ -117,7 +138,15 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
 
 
 def isdtype(dtype: Any, kind: Any) -> Any:
-    """Whether a dtype is of a kind: a dtype, a name such as `"real floating"`, or a tuple of them.
+    """Whether a dtype is of a kind.
+
+    Args:
+      dtype: a dtype or its name.
+      kind: a dtype, `"bool"`, `"signed integer"`, `"unsigned integer"`, `"integral"`, `"real floating"`, `"complex
+        floating"` or `"numeric"`; of a tuple of them, one is enough.
+
+    Returns:
+      True or False.
 
     Raises:
       ArgumentError: `kind` is no known name.

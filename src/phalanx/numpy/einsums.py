@@ -29,12 +29,15 @@ def einsum(
 
     Args:
       subscripts: such as `"ij,jk->ik"`; or the first operand, followed by a list of axis names and so on.
-      operands: the arrays.
+      operands: an array or a scalar for each term.
       out: must be None.
       optimize: how the order of products is found: `"auto"`, another strategy of opt_einsum, or a path.
       precision: of the products, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      An array with the axes named after `->`; without an arrow, with those named once, in alphabetical order.
 
     Raises:
       ArgumentError: the subscripts are malformed, or do not fit the operands.
@@ -75,6 +78,14 @@ def _run(arrays: list, plan: Any) -> Any:
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
     """The order of products that `einsum` would take, and its description.
+
+    Args:
+      subscripts: such as `"ij,jk->ik"`.
+      operands: arrays, of which the shapes count.
+      optimize: a strategy of opt_einsum; True is `"optimal"`, False `"greedy"`.
+
+    Returns:
+      The list of positions that meet in turn, and opt_einsum's description, which can be printed.
 
     Examples:
       >>> jnp.einsum_path("ij,jk->ik", jnp.ones((2, 2)), jnp.ones((2, 2)))[0]

@@ -115,8 +115,12 @@ _DOC = """{doc}
       {args}
       norm: `"backward"`, `"ortho"` or `"forward"`: where the factors 1/n go.
 
+    Returns:
+      {gives}
+
     Raises:
       ArgumentError: an argument has a value that is not taken.
+      {absent}: there is no such axis.
 
     Examples:
       >>> {example}
@@ -124,13 +128,32 @@ _DOC = """{doc}
     """
 
 
+# What transforms between complex numbers give, those of real ones, and those to real ones.
+_GIVES = {
+    "": "Complex numbers in the shape of `a`, but for the lengths that are given.",
+    "r": "Complex numbers: along the last of the axes the n // 2 + 1 whose frequencies are not negative.",
+    "ir": "Real numbers: along the last of the axes as many as is said, or 2 (m - 1) for the m of `a`.",
+}
+
+
 def _documented(function: Any, many: bool, example: str, result: str) -> None:
-    args = (
-        "a: the array.\n      s: the length along each axis, to cut or fill with zeros to.\n      axes: the axes."
-        if many
-        else "a: the array.\n      n: the length, to cut or fill with zeros to.\n      axis: the axis."
+    is_of_real = function.__name__ in ("rfft", "ihfft", "rfftn", "rfft2")
+    is_to_real = function.__name__ in ("irfft", "hfft", "irfftn", "irfft2")
+    cut = (
+        " of the result, for which `a` is cut or filled with zeros" if is_to_real else ", to cut or fill with zeros to"
     )
-    function.__doc__ = _DOC.format(doc=function.__doc__, args=args, example=example, result=result)
+    args = [
+        f"a: {'real numbers' if is_of_real else 'numbers'}.",
+        f"{'s: the length along each axis' if many else 'n: the length'}{cut}.",
+        "axes: along which to transform; if None the last ones, as many as lengths, or all."
+        if many
+        else "axis: along which to transform.",
+    ]
+    function.__doc__ = _DOC.format(
+        doc=function.__doc__, args="\n      ".join(args), example=example, result=result,
+        gives=_GIVES["ir" if is_to_real else "r" if is_of_real else ""],
+        absent="IndexError" if function.__name__ == "hfft" else "AxisError",
+    )  # fmt: skip
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
@@ -232,6 +255,18 @@ _documented(irfft2, True, "jnp.fft.irfft2(jnp.ones((2, 2))).shape", "(2, 2)")
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `fft`, for samples at distance `d`.
 
+    Args:
+      n: the number of samples.
+      d: their distance.
+      dtype: of the result, the default floating-point one if None.
+      device: a device or sharding to place it on.
+
+    Returns:
+      float[n] in cycles per unit of `d`: from 0 up, then the negative ones, also upwards.
+
+    Raises:
+      ArgumentTypeError: `n` is no integer.
+
     Examples:
       >>> jnp.fft.fftfreq(4).tolist()
       [0.0, 0.25, -0.5, -0.25]
@@ -248,6 +283,18 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `rfft`, for samples at distance `d`.
 
+    Args:
+      n: the number of samples.
+      d: their distance.
+      dtype: of the result, the default floating-point one if None.
+      device: a device or sharding to place it on.
+
+    Returns:
+      float[n // 2 + 1] in cycles per unit of `d`, from 0 up.
+
+    Raises:
+      ArgumentTypeError: `n` is no integer.
+
     Examples:
       >>> jnp.fft.rfftfreq(4).tolist()
       [0.0, 0.25, 0.5]
@@ -258,6 +305,16 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 
 def fftshift(x: Any, axes: Any = None) -> Any:
     """The zero frequency moved to the middle.
+
+    Args:
+      x: frequencies or what belongs to them, in the order that `fft` gives.
+      axes: an axis or several, all by default.
+
+    Returns:
+      An array of the shape of `x`.
+
+    Raises:
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.fft.fftshift(jnp.array([0, 1, 2, 3])).tolist()
@@ -270,6 +327,16 @@ def fftshift(x: Any, axes: Any = None) -> Any:
 
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """The inverse of `fftshift`.
+
+    Args:
+      x: frequencies or what belongs to them, with 0 in the middle.
+      axes: an axis or several, all by default.
+
+    Returns:
+      An array of the shape of `x`.
+
+    Raises:
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.fft.ifftshift(jnp.array([2, 3, 0, 1])).tolist()

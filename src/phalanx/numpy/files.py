@@ -16,6 +16,15 @@ from phalanx.numpy.creation import array
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
     """An array of the bytes of a buffer.
 
+    Args:
+      buffer: an object with the buffer protocol, such as bytes.
+      dtype: how to read it.
+      count: how many elements to read, -1 for all.
+      offset: where to begin, in bytes.
+
+    Returns:
+      A vector.
+
     Examples:
       >>> jnp.frombuffer(b"ab", "uint8").tolist()
       [97, 98]
@@ -25,6 +34,12 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 
 def fromfile(*args: Any, **kwargs: Any) -> Any:
     """Refused: read the file with NumPy and convert it.
+
+    Args:
+      args, kwargs: not looked at.
+
+    Returns:
+      Nothing: it always raises.
 
     Raises:
       ArgumentError: always, since the result would depend on the file's content.
@@ -42,6 +57,12 @@ def fromfile(*args: Any, **kwargs: Any) -> Any:
 def fromiter(*args: Any, **kwargs: Any) -> Any:
     """Refused: make a NumPy array of the iterator and convert it.
 
+    Args:
+      args, kwargs: not looked at.
+
+    Returns:
+      Nothing: it always raises.
+
     Raises:
       ArgumentError: always, since iterators have side effects.
 
@@ -57,6 +78,15 @@ def fromiter(*args: Any, **kwargs: Any) -> Any:
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Any:
     """An array of the numbers written in a text.
 
+    Args:
+      string: numbers with a separator between them.
+      dtype: of the numbers.
+      count: how many to read, -1 for all.
+      sep: the separator.
+
+    Returns:
+      A vector.
+
     Examples:
       >>> jnp.fromstring("1 2 3", "int32", sep=" ").tolist()
       [1, 2, 3]
@@ -66,6 +96,12 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 def load(*args: Any, **kwargs: Any) -> Any:
     """Read an array from a `.npy` or `.npz` file; pickled objects are refused.
+
+    Args:
+      args, kwargs: what `numpy.load` takes: the name of a file, or a binary file, first.
+
+    Returns:
+      The array; of a `.npz` file, NumPy's mapping of names to NumPy arrays.
 
     Raises:
       ArgumentError: `allow_pickle` is given.
@@ -90,6 +126,14 @@ def load(*args: Any, **kwargs: Any) -> Any:
 def save(file: Any, arr: Any, allow_pickle: bool = False) -> None:
     """Write an array to a `.npy` file.
 
+    Args:
+      file: the name of a file, or a binary file.
+      arr: an array.
+      allow_pickle: without effect; nothing is pickled.
+
+    Returns:
+      None.
+
     Examples:
       >>> import io
       >>> jnp.save(io.BytesIO(), jnp.arange(2))
@@ -99,6 +143,14 @@ def save(file: Any, arr: Any, allow_pickle: bool = False) -> None:
 
 def savez(file: Any, *args: Any, **kwargs: Any) -> None:
     """Write several arrays to a `.npz` file.
+
+    Args:
+      file: the name of a file, or a binary file.
+      args: arrays, to be named arr_0, arr_1 and so on.
+      kwargs: arrays under the names of their arguments.
+
+    Returns:
+      None.
 
     Examples:
       >>> import io

@@ -33,8 +33,12 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
       sparse: leave each with size 1 along the dimensions of the others.
       indexing: `"xy"` for Cartesian order, `"ij"` for that of matrices.
 
+    Returns:
+      A list of one array for each vector, with as many dimensions as there are vectors: its coordinates vary along its
+      own, the others repeating them (or of size 1, where `sparse`).
+
     Raises:
-      ArgumentError: an argument has another value.
+      ArgumentError: `indexing` or `copy` has another value, or an array has rank 2 or more.
 
     Examples:
       >>> [a.tolist() for a in jnp.meshgrid(jnp.arange(2), jnp.arange(2))]
@@ -75,10 +79,16 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     """An array whose elements are a function of their indices.
 
     Args:
-      function: takes one scalar for each dimension.
-      shape: the shape.
+      function: takes one integer or number for each dimension, all scalars.
+      shape: an int or a tuple of them.
       dtype: the dtype of the indices.
       kwargs: passed to the function.
+
+    Returns:
+      What the function gives, with the dimensions `shape` in front.
+
+    Raises:
+      ArgumentTypeError: an entry of `shape` is no integer.
 
     Examples:
       >>> jnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int).tolist()
@@ -176,6 +186,15 @@ def array_repr(
 ) -> str:
     """The array as text that names its type.
 
+    Args:
+      arr: an array.
+      max_line_width: in characters; what NumPy's print options say if None, as for the others.
+      precision: digits after the point.
+      suppress_small: write numbers close to 0 without exponents.
+
+    Returns:
+      The text.
+
     Examples:
       >>> jnp.array_repr(jnp.arange(2))
       'Array([0, 1], dtype=int32)'
@@ -188,6 +207,13 @@ def array_str(
     a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """The elements of the array as text.
+
+    Args:
+      a: an array.
+      max_line_width, precision, suppress_small: as in `array_repr`.
+
+    Returns:
+      The text.
 
     Examples:
       >>> jnp.array_str(jnp.arange(2))

@@ -50,9 +50,13 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
       axis: the dimension; None to ravel them first.
       dtype: the dtype, else the common one.
 
+    Returns:
+      An array that holds them one after the other, as long along the dimension as all together.
+
     Raises:
-      ShapeError: other dimensions, or ranks, differ.
       ArgumentError: there are no arrays.
+      AxisError: there is no such axis.
+      ShapeError: other dimensions, or ranks, differ.
 
     Examples:
       >>> jnp.concatenate([jnp.zeros(1), jnp.ones(2)]).tolist()
@@ -81,7 +85,18 @@ def _concatenate(parts: list, axis: int | None, dtype: Any) -> Any:
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
-    """Arrays joined along a dimension, as `concatenate`.
+    """Arrays joined along a dimension: the array API's name of `concatenate`.
+
+    Args:
+      arrays, axis: as in `concatenate`.
+
+    Returns:
+      An array that holds them one after the other.
+
+    Raises:
+      ArgumentError: there are no arrays.
+      AxisError: there is no such axis.
+      ShapeError: other dimensions, or ranks, differ.
 
     Examples:
       >>> jnp.concat([jnp.zeros(1), jnp.ones(1)]).tolist()
@@ -93,7 +108,18 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:
     """Arrays of one shape joined along a new dimension.
 
+    Args:
+      arrays: a sequence of arrays of one shape, or an array, whose first dimension is then moved.
+      axis: where the new dimension stands in the result.
+      out: without effect.
+      dtype: the dtype, else the common one.
+
+    Returns:
+      An array of one rank more.
+
     Raises:
+      ArgumentError: there are no arrays.
+      AxisError: there is no such place.
       ShapeError: shapes differ.
 
     Examples:
@@ -125,6 +151,16 @@ def _stack(parts: list, axis: int, dtype: Any) -> Any:
 def unstack(x: Any, /, *, axis: int = 0) -> tuple:
     """The pieces along a dimension.
 
+    Args:
+      x: of rank 1 or more.
+      axis: the dimension to take apart.
+
+    Returns:
+      A tuple of arrays without that dimension.
+
+    Raises:
+      AxisError: there is no such axis.
+
     Examples:
       >>> [a.tolist() for a in jnp.unstack(jnp.array([[1, 2], [3, 4]]))]
       [[1, 2], [3, 4]]
@@ -141,6 +177,17 @@ def _unstack(x: Any, axis: int) -> list:
 def vstack(tup: Any, dtype: Any = None) -> Any:
     """Rows joined: along the first dimension, vectors becoming rows.
 
+    Args:
+      tup: a sequence of arrays, whose dimensions but the first agree.
+      dtype: the dtype, else the common one.
+
+    Returns:
+      An array of rank 2 or more.
+
+    Raises:
+      ArgumentError: there are no arrays.
+      ShapeError: shapes disagree.
+
     Examples:
       >>> jnp.vstack([jnp.zeros(2), jnp.ones(2)]).shape
       (2, 2)
@@ -150,6 +197,17 @@ def vstack(tup: Any, dtype: Any = None) -> Any:
 
 def hstack(tup: Any, dtype: Any = None) -> Any:
     """Columns joined: along the second dimension, vectors along their only one.
+
+    Args:
+      tup: a sequence of arrays, whose dimensions but the second (of vectors, the first) agree.
+      dtype: the dtype, else the common one.
+
+    Returns:
+      An array of rank 1 or more.
+
+    Raises:
+      ArgumentError: there are no arrays.
+      ShapeError: shapes disagree.
 
     Examples:
       >>> jnp.hstack([jnp.zeros(2), jnp.ones(1)]).tolist()
@@ -162,6 +220,17 @@ def hstack(tup: Any, dtype: Any = None) -> Any:
 def dstack(tup: Any, dtype: Any = None) -> Any:
     """Arrays joined along the third dimension.
 
+    Args:
+      tup: a sequence of arrays; vectors of n become [1, n, 1], matrices [m, n, 1].
+      dtype: the dtype, else the common one.
+
+    Returns:
+      An array of rank 3 or more.
+
+    Raises:
+      ArgumentError: there are no arrays.
+      ShapeError: shapes disagree.
+
     Examples:
       >>> jnp.dstack([jnp.zeros(2), jnp.ones(2)]).shape
       (1, 2, 2)
@@ -171,6 +240,16 @@ def dstack(tup: Any, dtype: Any = None) -> Any:
 
 def column_stack(tup: Any) -> Any:
     """Vectors as the columns of a matrix.
+
+    Args:
+      tup: a sequence of vectors or matrices with as many rows.
+
+    Returns:
+      A matrix.
+
+    Raises:
+      ArgumentError: there are no arrays.
+      ShapeError: shapes disagree.
 
     Examples:
       >>> jnp.column_stack([jnp.zeros(2), jnp.ones(2)]).tolist()
@@ -187,6 +266,16 @@ def _each(grow: Any, tup: Any, where: str) -> list:
 
 def block(arrays: Any) -> Any:
     """Nested lists of arrays joined: the innermost along the last dimension.
+
+    Args:
+      arrays: an array, or lists of them nested equally deep.
+
+    Returns:
+      An array; a list of depth d, the innermost being of depth 1, is joined along axis -d.
+
+    Raises:
+      ArgumentError: a list is empty.
+      ShapeError: shapes disagree.
 
     Examples:
       >>> jnp.block([[jnp.ones((1, 1)), jnp.zeros((1, 1))]]).tolist()
@@ -216,6 +305,18 @@ def _block(x: Any, rank: int, depth: int) -> Any:
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list:
     """Pieces along a dimension, of nearly equal size or cut at given places.
 
+    Args:
+      ary: of rank 1 or more.
+      indices_or_sections: the number of pieces, or the positions to cut before.
+      axis: the dimension.
+
+    Returns:
+      A list of arrays; where the size is no multiple of the number, the first ones have one element more.
+
+    Raises:
+      ArgumentError: the number of pieces is below 1.
+      AxisError: there is no such axis.
+
     Examples:
       >>> [a.tolist() for a in jnp.array_split(jnp.arange(5), 2)]
       [[0, 1, 2], [3, 4]]
@@ -226,8 +327,17 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list:
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list:
     """Pieces along a dimension, of equal size or cut at given places.
 
+    Args:
+      ary: of rank 1 or more.
+      indices_or_sections: the number of pieces, or the positions to cut before.
+      axis: the dimension.
+
+    Returns:
+      A list of arrays.
+
     Raises:
-      ArgumentError: the size is no multiple of the number of pieces.
+      ArgumentError: the size is no multiple of the number of pieces, or that is below 1.
+      AxisError: there is no such axis.
 
     Examples:
       >>> [a.tolist() for a in jnp.split(jnp.arange(4), 2)]
@@ -239,6 +349,16 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list:
 def vsplit(ary: Any, indices_or_sections: Any) -> list:
     """Pieces along the first dimension.
 
+    Args:
+      ary: of rank 1 or more.
+      indices_or_sections: the number of pieces, or the positions to cut before.
+
+    Returns:
+      A list of arrays.
+
+    Raises:
+      ArgumentError: the size is no multiple of the number of pieces, or that is below 1.
+
     Examples:
       >>> len(jnp.vsplit(jnp.zeros((4, 2)), 2))
       2
@@ -248,6 +368,16 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list:
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list:
     """Pieces along the second dimension, or the only one.
+
+    Args:
+      ary: of rank 1 or more.
+      indices_or_sections: the number of pieces, or the positions to cut before.
+
+    Returns:
+      A list of arrays.
+
+    Raises:
+      ArgumentError: the size is no multiple of the number of pieces, or that is below 1.
 
     Examples:
       >>> len(jnp.hsplit(jnp.zeros((2, 4)), 2))
@@ -259,6 +389,17 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list:
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list:
     """Pieces along the third dimension.
+
+    Args:
+      ary: of rank 3 or more.
+      indices_or_sections: the number of pieces, or the positions to cut before.
+
+    Returns:
+      A list of arrays.
+
+    Raises:
+      ArgumentError: the size is no multiple of the number of pieces, or that is below 1.
+      AxisError: the rank is below 3.
 
     Examples:
       >>> len(jnp.dsplit(jnp.zeros((1, 2, 4)), 2))
@@ -301,6 +442,17 @@ def _cut(x: Any, bounds: tuple, axis: int) -> list:
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """Values joined at the end; raveled first where no axis is given.
 
+    Args:
+      arr, values: arrays or nested lists of numbers; along an axis, with other dimensions that agree.
+      axis: the dimension; None to ravel both first.
+
+    Returns:
+      An array of the dtype that both promote to.
+
+    Raises:
+      AxisError: there is no such axis.
+      ShapeError: other dimensions, or ranks, differ.
+
     Examples:
       >>> jnp.append(jnp.arange(2), 9).tolist()
       [0, 1, 9]
@@ -313,6 +465,20 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """Values inserted before given positions, which must be known.
+
+    Args:
+      arr: an array or nested lists of numbers.
+      obj: an integer, a slice, or integers, counted before anything is inserted.
+      values: what to insert, converted to the dtype of `arr`; broadcasts to the slices at these positions.
+      axis: the dimension; None to ravel first.
+
+    Returns:
+      An array, longer along the axis by the number of what is inserted.
+
+    Raises:
+      ArgumentError: a position is out of bounds.
+      AxisError: there is no such axis.
+      ConcretizationTypeError: `obj` is traced.
 
     Examples:
       >>> jnp.insert(jnp.array([1, 3]), 1, 2).tolist()
@@ -373,10 +539,19 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     """The array without given positions, which must be known unless they are unique.
 
     Args:
-      arr: the array.
+      arr: an array or nested lists of numbers.
       obj: an integer, a slice, integers, or a mask.
       axis: the dimension; None to ravel first.
       assume_unique_indices: the integers differ and are in bounds, so they may be traced.
+
+    Returns:
+      An array, shorter along the axis by the number of what is left out.
+
+    Raises:
+      ArgumentError: a position is out of bounds.
+      AxisError: there is no such axis.
+      ConcretizationTypeError: `obj` is traced, is not one integer, and nothing is promised of it.
+      ShapeError: a mask is not as long as the axis.
 
     Examples:
       >>> jnp.delete(jnp.arange(4), 1).tolist()

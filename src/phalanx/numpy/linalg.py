@@ -91,9 +91,12 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     """The Cholesky factor of positive definite matrices.
 
     Args:
-      a: the matrices.
+      a: positive definite matrices, num[*batch, n, n].
       upper: give the upper triangular factor.
       symmetrize_input: take the Hermitian part of `a` first.
+
+    Returns:
+      Lower triangular L with L L^H = a, or upper triangular U with U^H U = a; NaN where there is none.
 
     Raises:
       ShapeError: a matrix is not square.
@@ -116,11 +119,17 @@ def svd(
     """The singular value decomposition, a = U diag(S) Vh.
 
     Args:
-      a: the matrices.
+      a: matrices, num[*batch, m, n].
       full_matrices: make U and Vh square.
       compute_uv: give U and Vh too.
       hermitian: `a` is Hermitian, which allows a cheaper way.
-      subset_by_index: which singular values to give.
+      subset_by_index: from which singular value, counted from the largest, to which to give.
+
+    Returns:
+      An SVDResult (U, S, Vh), where S holds the singular values in descending order; or S alone.
+
+    Raises:
+      ShapeError: the rank is below 2.
 
     Examples:
       >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
@@ -160,6 +169,12 @@ def _only(x: Any) -> Any:
 def svdvals(x: Any, /) -> Any:
     """The singular values.
 
+    Args:
+      x: matrices, num[*batch, m, n].
+
+    Returns:
+      float[*batch, min(m, n)], descending.
+
     Examples:
       >>> jnp.linalg.svdvals(jnp.array([[3.0, 0.0], [0.0, 4.0]])).tolist()
       [4.0, 3.0]
@@ -171,12 +186,16 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """The QR decomposition.
 
     Args:
-      a: the matrices.
-      mode: `"reduced"` (also called `"full"`), `"complete"`, `"r"` for R alone, or `"raw"` for the Householder vectors
-        below R, transposed, and their factors.
+      a: matrices, num[*batch, m, n].
+      mode: `"reduced"` (or `"full"`), `"complete"`, `"r"` for R alone, `"raw"` for Householder vectors and their
+        factors.
+
+    Returns:
+      A QRResult (Q, R) with orthonormal columns in Q and upper triangular R: a = Q R; or what the mode says.
 
     Raises:
       ArgumentError: there is no such mode.
+      ShapeError: the rank is below 2.
 
     Examples:
       >>> abs(jnp.linalg.qr(jnp.array([[3.0], [4.0]])).R[0, 0]).item()
@@ -202,9 +221,16 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     """The eigenvalues, ascending, and eigenvectors of Hermitian matrices.
 
     Args:
-      a: the matrices.
+      a: Hermitian matrices, num[*batch, n, n].
       UPLO: which triangle to read, `"L"` or `"U"`.
       symmetrize_input: take the Hermitian part of `a` first.
+
+    Returns:
+      An EighResult (eigenvalues[*batch, n], eigenvectors[*batch, n, n]), the eigenvectors being columns.
+
+    Raises:
+      ArgumentError: there is no such `UPLO`.
+      ShapeError: a matrix is not square.
 
     Examples:
       >>> jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
@@ -225,6 +251,12 @@ def _eigh(a: Any, UPLO: str | None, symmetrize_input: bool) -> tuple:
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Any:
     """The eigenvalues of Hermitian matrices, ascending.
 
+    Args:
+      a, UPLO, symmetrize_input: as in `eigh`.
+
+    Returns:
+      float[*batch, n].
+
     Examples:
       >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 0.0], [0.0, 1.0]])).tolist()
       [1.0, 2.0]
@@ -234,6 +266,15 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 
 def eig(a: Any) -> EigResult:
     """The eigenvalues and right eigenvectors of square matrices.
+
+    Args:
+      a: num[*batch, n, n].
+
+    Returns:
+      An EigResult (eigenvalues[*batch, n], eigenvectors[*batch, n, n]) of complex numbers, the vectors being columns.
+
+    Raises:
+      ShapeError: a matrix is not square.
 
     Examples:
       >>> jnp.linalg.eig(jnp.array([[2.0]])).eigenvalues.tolist()
@@ -251,6 +292,15 @@ def _eig(a: Any) -> tuple:
 def eigvals(a: Any) -> Any:
     """The eigenvalues of square matrices.
 
+    Args:
+      a: num[*batch, n, n].
+
+    Returns:
+      complex[*batch, n], in no particular order.
+
+    Raises:
+      ShapeError: a matrix is not square.
+
     Examples:
       >>> jnp.linalg.eigvals(jnp.array([[2.0]])).tolist()
       [(2+0j)]
@@ -263,11 +313,15 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign and the logarithm of the magnitude of determinants.
 
     Args:
-      a: the matrices.
+      a: num[*batch, n, n].
       method: the decomposition to read them from, `"lu"` (the default) or `"qr"`.
+
+    Returns:
+      A SlogdetResult (sign[*batch], logabsdet[*batch]), det = sign exp(logabsdet); 0 and -inf where it is 0.
 
     Raises:
       ArgumentError: there is no such method.
+      ShapeError: a matrix is not square.
 
     Examples:
       >>> jnp.linalg.slogdet(jnp.array([[1.0]])).logabsdet.item()
@@ -285,13 +339,17 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """The norm of vectors or matrices.
 
     Args:
-      x: the array.
-      ord: which norm; the 2-norm of vectors and the Frobenius norm of matrices by default.
+      x: an array or a scalar.
+      ord: a number or ±inf; of matrices ±1, ±2, ±inf, `"fro"` or `"nuc"`; None for the root of the sum of squares.
       axis: the axis of vectors, or two axes of matrices; None for all.
       keepdims: keep the reduced dimensions, of size 1.
 
+    Returns:
+      Real numbers of the shape of `x` without the axes.
+
     Raises:
-      ArgumentError: there is no such norm.
+      ArgumentError: there is no such norm, or it is asked for along more than two axes.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.linalg.norm(jnp.array([3.0, 4.0])).item()
@@ -360,6 +418,13 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of the matrices along the last two axes.
 
+    Args:
+      x: matrices, num[*batch, m, n].
+      keepdims, ord: as in `norm`.
+
+    Returns:
+      float[*batch].
+
     Examples:
       >>> jnp.linalg.matrix_norm(jnp.array([[3.0, 4.0]])).item()
       5.0
@@ -370,6 +435,14 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 @_static
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """The norm of the vectors along axes, of all elements by default.
+
+    Args:
+      x: an array or a scalar.
+      axis: an axis, a tuple of them, or None for all.
+      keepdims, ord: as in `norm` of vectors.
+
+    Returns:
+      Real numbers of the shape of `x` without the axes.
 
     Examples:
       >>> jnp.linalg.vector_norm(jnp.array([3.0, 4.0])).item()
@@ -382,6 +455,16 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 @_static
 def cond(x: Any, p: Any = None) -> Any:
     """The condition number of matrices.
+
+    Args:
+      x: matrices, num[*batch, m, n].
+      p: 2 (or None) or -2 for the ratio of singular values, else a norm of matrices as in `norm`.
+
+    Returns:
+      float[*batch].
+
+    Raises:
+      ShapeError: the rank is below 2, or for other norms a matrix is not square.
 
     Examples:
       >>> jnp.linalg.cond(jnp.array([[4.0, 0.0], [0.0, 2.0]])).item()
@@ -413,11 +496,13 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     """The number of singular values above a tolerance.
 
     Args:
-      M: the matrices.
-      rtol: the tolerance itself, in spite of its name, as in the peer; by default the largest singular value times the
-        larger dimension and the distance between floats at 1.
+      M: matrices num[*batch, m, n]; of a vector or a number, whether one is not 0.
+      rtol: the tolerance, not relative; by default the largest singular value times max(m, n) and the spacing at 1.
       hermitian: `M` is Hermitian, so that eigenvalues do.
       tol: NumPy's name of the same.
+
+    Returns:
+      int[*batch].
 
     Raises:
       ArgumentError: both tolerances are given.
@@ -436,10 +521,16 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     """The pseudo-inverse.
 
     Args:
-      a: the matrices.
-      rtol: singular values below this times the largest count as 0.
-      hermitian: `a` is Hermitian.
-      rcond: older name of `rtol`.
+      a: num[*batch, m, n].
+      rtol, rcond: newer and older name of the part of the largest singular value below which others count as 0.
+      hermitian: `a` is Hermitian, which allows a cheaper way.
+
+    Returns:
+      num[*batch, n, m].
+
+    Raises:
+      ArgumentError: both `rtol` and `rcond` are given.
+      ShapeError: the rank is below 2.
 
     Examples:
       >>> jnp.linalg.pinv(jnp.array([[2.0]])).tolist()
@@ -485,10 +576,16 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
     """The least-squares solution, residuals, rank and singular values.
 
     Args:
-      a: a matrix.
-      b: a vector or a matrix of right-hand sides.
+      a: num[m, n].
+      b: right-hand sides, num[m] or num[m, k].
       rcond: singular values below this times the largest count as 0.
       numpy_resid: give no residuals where NumPy gives none.
+
+    Returns:
+      The solution [n] or [n, k], the sums of squared residuals [k], the rank, and the singular values, descending.
+
+    Raises:
+      ShapeError: `a` is no matrix, or `b` has another number of rows.
 
     Examples:
       >>> round(jnp.linalg.lstsq(jnp.array([[1.0], [1.0]]), jnp.array([1.0, 3.0]))[0].item(), 5)
@@ -524,6 +621,13 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> tuple:
 def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Any:
     """The product of several matrices, in the cheapest order.
 
+    Args:
+      arrays: matrices; the first and the last may be vectors, a row and a column.
+      precision: of the computation, as in `lax.dot`.
+
+    Returns:
+      The product: a matrix, or a vector or number where vectors are at the ends.
+
     Raises:
       ArgumentError: there are fewer than two arrays.
 
@@ -547,6 +651,16 @@ def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Any:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The cross product of vectors of 3 elements.
 
+    Args:
+      x1, x2: vectors of 3 along the axis, the other dimensions broadcasting.
+      axis: along which the vectors lie, also in the result.
+
+    Returns:
+      Vectors of 3, in the broadcast shape.
+
+    Raises:
+      ShapeError: the vectors have another size, or shapes do not broadcast.
+
     Examples:
       >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0])).tolist()
       [0, 0, 1]
@@ -562,6 +676,15 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 def outer(x1: Any, x2: Any, /) -> Any:
     """All products of an element of one vector and one of another.
 
+    Args:
+      x1, x2: num[m] and num[n].
+
+    Returns:
+      num[m, n].
+
+    Raises:
+      ShapeError: an operand is no vector.
+
     Examples:
       >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()
       [[3, 4], [6, 8]]
@@ -573,7 +696,13 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
 
 def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """The product of matrices, as `phalanx.numpy.matmul`.
+    """The product of matrices.
+
+    Args:
+      x1, x2, precision, preferred_element_type: as for `phalanx.numpy.matmul`, of which this is another name.
+
+    Returns:
+      The products, as there.
 
     Examples:
       >>> jnp.linalg.matmul(jnp.eye(2), jnp.ones(2)).tolist()
@@ -586,7 +715,13 @@ def tensordot(
     x1: Any, x2: Any, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:  # fmt: skip
-    """The product over given dimensions, as `phalanx.numpy.tensordot`.
+    """The product over given dimensions.
+
+    Args:
+      x1, x2, axes, precision, preferred_element_type, out_sharding: as for `phalanx.numpy.tensordot`.
+
+    Returns:
+      The product, as there.
 
     Examples:
       >>> jnp.linalg.tensordot(jnp.eye(2), jnp.ones(2), axes=1).tolist()
@@ -597,7 +732,13 @@ def tensordot(
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """The sums of products along an axis, as `phalanx.numpy.vecdot`.
+    """The sums of products along an axis.
+
+    Args:
+      x1, x2, axis, precision, preferred_element_type: as for `phalanx.numpy.vecdot`, of which this is another name.
+
+    Returns:
+      The sums, as there.
 
     Examples:
       >>> jnp.linalg.vecdot(jnp.ones(2), jnp.ones(2)).item()
@@ -609,6 +750,12 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
 def matrix_transpose(x: Any, /) -> Any:
     """The last two dimensions exchanged.
 
+    Args:
+      x: num[*batch, m, n].
+
+    Returns:
+      num[*batch, n, m].
+
     Examples:
       >>> jnp.linalg.matrix_transpose(jnp.ones((2, 3))).shape
       (3, 2)
@@ -619,6 +766,13 @@ def matrix_transpose(x: Any, /) -> Any:
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     """The diagonals of the matrices along the last two axes.
 
+    Args:
+      x: num[*batch, m, n].
+      offset: which diagonal: 0 the main one, above it positive.
+
+    Returns:
+      num[*batch, k] with the k elements of the diagonal.
+
     Examples:
       >>> jnp.linalg.diagonal(jnp.eye(2)).tolist()
       [1.0, 1.0]
@@ -628,6 +782,13 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """The sums of the diagonals of the matrices along the last two axes.
+
+    Args:
+      x, offset: as in `diagonal`.
+      dtype: of the sums, as in `phalanx.numpy.sum`.
+
+    Returns:
+      num[*batch].
 
     Examples:
       >>> jnp.linalg.trace(jnp.eye(2)).item()

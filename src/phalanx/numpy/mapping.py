@@ -86,9 +86,12 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """For each place, the choice of the first condition that holds there.
 
     Args:
-      condlist: conditions.
-      choicelist: as many choices.
-      default: where none holds.
+      condlist: arrays of booleans.
+      choicelist: as many arrays or scalars, which broadcast with the conditions.
+      default: what to take where no condition holds.
+
+    Returns:
+      An array of the shape they broadcast to, in the dtype that the choices and `default` promote to.
 
     Raises:
       ArgumentError: the two have different lengths, or none.
@@ -117,10 +120,13 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     """For each element, the function of the last condition that holds for it.
 
     Args:
-      x: the array.
-      condlist: conditions, or one of them.
-      funclist: functions or values, one for each condition and perhaps one more for where none holds.
-      args, kw: passed to the functions.
+      x: an array or a scalar.
+      condlist: conditions of the shape of `x`, or one of them.
+      funclist: functions or values, one for each condition and perhaps one more for where none holds, else 0.
+      args, kw: passed to the functions, which get all of `x`.
+
+    Returns:
+      An array of the shape and dtype of `x`.
 
     Raises:
       ArgumentError: the number of functions is wrong.
@@ -157,6 +163,18 @@ def _applied(function: Any, x: Any, args: tuple, kw: dict) -> Any:
 def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of vectors applied to those along an axis.
 
+    Args:
+      func1d: takes a vector, `args` and `kwargs`.
+      axis: along which the vectors lie.
+      arr: of rank 1 or more.
+      args, kwargs: passed to the function.
+
+    Returns:
+      An array with the dimensions of the function's result in place of the axis.
+
+    Raises:
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.apply_along_axis(jnp.sum, 0, jnp.array([[1, 2], [3, 4]])).tolist()
       [4, 6]
@@ -178,6 +196,18 @@ def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs
 
 def apply_over_axes(func: Callable, a: Any, axes: Any) -> Any:
     """A reduction applied over axes one after the other, which stay with size 1.
+
+    Args:
+      func: takes an array and `axis=`, as `sum` does.
+      a: an array.
+      axes: an axis or several, in the order of application.
+
+    Returns:
+      An array of the rank of `a`.
+
+    Raises:
+      AxisError: there is no such axis.
+      ShapeError: a result has not the rank of `a`, or one less.
 
     Examples:
       >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 2)), [0, 1]).tolist()
@@ -331,10 +361,13 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: Any = None) 
     """A ufunc of a function of scalars: it broadcasts, and has reduce, accumulate, outer and at.
 
     Args:
-      func: the function.
+      func: takes scalars, and can be traced.
       nin: its number of arguments.
       nout: its number of results.
       identity: its neutral element, if it has one.
+
+    Returns:
+      A function of arrays; with two arguments it has the methods of binary ufuncs.
 
     Examples:
       >>> double = jnp.frompyfunc(lambda x: 2 * x, 1, 1)

@@ -46,7 +46,18 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
 def nanmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The largest element that is not NaN; arguments as in `max`.
+    """The largest element that is not NaN.
+
+    Args:
+      a, axis, out, keepdims, initial, where: as in `max`; `where` needs no `initial`.
+
+    Returns:
+      The largest elements, without the axes; NaN where all are and neither `initial` nor `where` is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements and neither `initial` nor `where`.
 
     Examples:
       >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -59,7 +70,18 @@ def nanmax(
 def nanmin(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The smallest element that is not NaN; arguments as in `min`.
+    """The smallest element that is not NaN.
+
+    Args:
+      a, axis, out, keepdims, initial, where: as in `min`; `where` needs no `initial`.
+
+    Returns:
+      The smallest elements, without the axes; NaN where all are and neither `initial` nor `where` is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements and neither `initial` nor `where`.
 
     Examples:
       >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -73,7 +95,17 @@ def nansum(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None,
 ) -> Any:  # fmt: skip
-    """The sum, with NaN as 0; arguments as in `sum`.
+    """The sum, with NaN as 0.
+
+    Args:
+      a, axis, dtype, out, keepdims, initial, where: as in `sum`.
+
+    Returns:
+      The sums, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -88,7 +120,17 @@ def nanprod(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None,
 ) -> Any:  # fmt: skip
-    """The product, with NaN as 1; arguments as in `prod`.
+    """The product, with NaN as 1.
+
+    Args:
+      a, axis, dtype, out, keepdims, initial, where: as in `prod`.
+
+    Returns:
+      The products, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0])).item()
@@ -107,7 +149,17 @@ def _present(nan: Any, where: Any) -> Any:
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Any:
-    """The mean of the elements that are not NaN; arguments as in `mean`.
+    """The mean of the elements that are not NaN.
+
+    Args:
+      a, axis, dtype, out, keepdims, where: as in `mean`.
+
+    Returns:
+      The means, without the axes; NaN where all are.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -124,7 +176,17 @@ def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None,
 ) -> Any:  # fmt: skip
-    """The variance of the elements that are not NaN; arguments as in `var`.
+    """The variance of the elements that are not NaN.
+
+    Args:
+      a, axis, dtype, out, ddof, keepdims, where, mean: as in `var`.
+
+    Returns:
+      The variances, without the axes; NaN where there are no more numbers than `ddof`.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -146,7 +208,17 @@ def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None,
 ) -> Any:  # fmt: skip
-    """The standard deviation of the elements that are not NaN; arguments as in `var`.
+    """The standard deviation of the elements that are not NaN.
+
+    Args:
+      a, axis, dtype, out, ddof, keepdims, where, mean: as in `var`.
+
+    Returns:
+      The standard deviations, without the axes; NaN where there are no more numbers than `ddof`.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0])).item()
@@ -159,6 +231,16 @@ def nanstd(
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     """The cumulative sum, with NaN as 0.
 
+    Args:
+      a, axis, dtype, out: as in `cumsum`.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0])).tolist()
       [1.0, 1.0, 4.0]
@@ -170,6 +252,16 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
 @_static
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     """The cumulative product, with NaN as 1.
+
+    Args:
+      a, axis, dtype, out: as in `cumprod`.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0])).tolist()
@@ -194,6 +286,17 @@ def _arg(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None) -
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
     """The position of the largest element that is not NaN, -1 where all are.
 
+    Args:
+      a, axis, out, keepdims: as in `argmax`.
+
+    Returns:
+      Positions in the default integer dtype, without the axis.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
+
     Examples:
       >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0])).item()
       2
@@ -204,6 +307,17 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
 @_static
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
     """The position of the smallest element that is not NaN, -1 where all are.
+
+    Args:
+      a, axis, out, keepdims: as in `argmin`.
+
+    Returns:
+      Positions in the default integer dtype, without the axis.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
 
     Examples:
       >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0, 3.0])).item()

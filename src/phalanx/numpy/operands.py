@@ -160,6 +160,7 @@ def broadcast_shapes(*shapes: Sequence[Any], where: str = "broadcast_shapes") ->
 
     Args:
       shapes: tuples of dimensions, or single dimensions.
+      where: the function that an error names.
 
     Returns:
       The common shape.

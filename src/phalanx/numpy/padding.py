@@ -32,14 +32,17 @@ def pad(array: Any, pad_width: Any, mode: str | Callable = "constant", **kwargs:
     """The array with a border.
 
     Args:
-      array: the array.
+      array: an array or a scalar.
       pad_width: how much before and after: a number, a pair, a pair for each dimension, or a dict from axes to these.
       mode: `"constant"`, `"edge"`, `"linear_ramp"`, `"maximum"`, `"mean"`, `"median"`, `"minimum"`, `"reflect"`,
         `"symmetric"`, `"wrap"`, `"empty"`, or a function of a padded vector as NumPy takes it.
       kwargs: `constant_values`, `end_values`, `stat_length` or `reflect_type`, as the mode needs.
 
+    Returns:
+      An array of the dtype of `array`, each dimension longer by both widths.
+
     Raises:
-      ArgumentError: there is no such mode, or it takes no such argument, or a width is negative.
+      ArgumentError: there is no such mode, or it takes no such argument, or a width is negative or no integer.
 
     Examples:
       >>> jnp.pad(jnp.array([1, 2]), 1).tolist()

@@ -46,9 +46,12 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
     """The value of a polynomial.
 
     Args:
-      p: its coefficients.
+      p: coefficients along the first dimension; further ones broadcast with `x`.
       x: where.
-      unroll: how many steps to unroll.
+      unroll: how many steps to unroll; twice as many coefficients need no loop.
+
+    Returns:
+      The value for each element of `x`.
 
     Examples:
       >>> jnp.polyval(jnp.array([1, 2, 3]), 2).item()
@@ -61,6 +64,15 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
 def polyadd(a1: Any, a2: Any) -> Any:
     """The sum of two polynomials.
 
+    Args:
+      a1, a2: vectors of coefficients.
+
+    Returns:
+      A vector as long as the longer one.
+
+    Raises:
+      ShapeError: an operand is no vector.
+
     Examples:
       >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([3])).tolist()
       [1, 5]
@@ -72,6 +84,15 @@ def polyadd(a1: Any, a2: Any) -> Any:
 @eager_program
 def polysub(a1: Any, a2: Any) -> Any:
     """The difference of two polynomials.
+
+    Args:
+      a1, a2: vectors of coefficients.
+
+    Returns:
+      A vector as long as the longer one.
+
+    Raises:
+      ShapeError: an operand is no vector.
 
     Examples:
       >>> jnp.polysub(jnp.array([1, 2]), jnp.array([3])).tolist()
@@ -90,6 +111,16 @@ def _aligned(name: str, a1: Any, a2: Any) -> list:
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
     """The product of two polynomials.
 
+    Args:
+      a1, a2: vectors of coefficients, m and n of them.
+      trim_leading_zeros: leave them out first; the values must then be known.
+
+    Returns:
+      A vector of m + n - 1 coefficients, in floating point.
+
+    Raises:
+      ShapeError: an operand is no vector, or is empty.
+
     Examples:
       >>> jnp.polymul(jnp.array([1.0, 1.0]), jnp.array([1.0, -1.0])).tolist()
       [1.0, 0.0, -1.0]
@@ -105,6 +136,17 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple:
     """The quotient and the remainder of two polynomials.
+
+    Args:
+      u: coefficients of the dividend.
+      v: coefficients of the divisor, the first other than 0.
+      trim_leading_zeros: leave them out of the remainder; the values must then be known.
+
+    Returns:
+      The quotient, and the remainder in as many coefficients as `u` has; both in floating point.
+
+    Raises:
+      ShapeError: an operand is no vector.
 
     Examples:
       >>> [a.tolist() for a in jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))]
@@ -135,8 +177,16 @@ def _polydiv(u: Any, v: Any) -> tuple:
 def polyder(p: Any, m: int = 1) -> Any:
     """The m-th derivative of a polynomial.
 
+    Args:
+      p: a vector of coefficients.
+      m: how often to differentiate, 0 or more.
+
+    Returns:
+      A vector of m coefficients fewer, in floating point.
+
     Raises:
       ArgumentError: `m` is negative.
+      ShapeError: `p` is no vector.
 
     Examples:
       >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0])).tolist()
@@ -161,12 +211,16 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     """The m-th antiderivative of a polynomial.
 
     Args:
-      p: its coefficients.
-      m: how often.
-      k: the constants, 0 by default.
+      p: a vector of coefficients.
+      m: how often to integrate, 0 or more.
+      k: the constants, one for each time or one for all; 0 by default.
+
+    Returns:
+      A vector of m coefficients more, in floating point.
 
     Raises:
       ArgumentError: `m` is negative, or the number of constants wrong.
+      ShapeError: `p` or `k` is no vector.
 
     Examples:
       >>> jnp.polyint(jnp.array([2.0, 2.0])).tolist()
@@ -192,6 +246,15 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 def poly(seq_of_zeros: Any) -> Any:
     """The polynomial with given roots, or the characteristic one of a matrix.
 
+    Args:
+      seq_of_zeros: a vector of n roots, or a matrix num[n, n].
+
+    Returns:
+      A vector of n + 1 coefficients, the first of them 1.
+
+    Raises:
+      ShapeError: a matrix is not square, or the rank is above 2.
+
     Examples:
       >>> jnp.poly(jnp.array([1.0, 2.0])).tolist()
       [1.0, -3.0, 2.0]
@@ -216,6 +279,13 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Any:
       p: its coefficients.
       strip_zeros: leave out leading and trailing zeros, whose number must then be known; if not, a leading zero leaves
         NaN at the end.
+
+    Returns:
+      A complex vector; without `strip_zeros` one shorter than `p`.
+
+    Raises:
+      ArgumentError: `p` is traced and `strip_zeros` is True.
+      ShapeError: `p` is no vector.
 
     Examples:
       >>> sorted(jnp.roots(jnp.array([1.0, 0.0, -1.0])).real.tolist())
@@ -268,9 +338,12 @@ def polyfit(
       w: weights.
       cov: give the covariance matrix too; `"unscaled"` for that of known errors.
 
+    Returns:
+      The coefficients, num[deg + 1] or num[deg + 1, k] for k columns; in a tuple with what `full` or `cov` asks for.
+
     Raises:
       ArgumentError: the degree is negative.
-      ShapeError: the points are no vectors of one length.
+      ShapeError: the points are no vectors of one length, or for `cov` not more than coefficients.
 
     Examples:
       >>> [
@@ -318,6 +391,18 @@ def polyfit(
 @eager_program(static_argnames=("N", "increasing"))
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The matrix whose columns are powers of a vector.
+
+    Args:
+      x: a vector of n numbers.
+      N: the number of columns, n by default.
+      increasing: power 0 in the first column rather than in the last.
+
+    Returns:
+      num[n, N].
+
+    Raises:
+      ArgumentError: `N` is negative.
+      ShapeError: `x` is no vector.
 
     Examples:
       >>> jnp.vander(jnp.array([2, 3])).tolist()

@@ -44,8 +44,13 @@ def arange(
       device: a device or sharding to place it on.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
+    Returns:
+      A vector of ceil((stop - start) / step) numbers.
+
     Raises:
+      ArgumentError: `step` is 0, or an argument is no scalar.
       ConcretizationTypeError: an argument is traced, so that the length is not known.
+      DTypeError: an argument is complex.
 
     Examples:
       >>> jnp.arange(2, 10, 3).tolist()
@@ -131,16 +136,21 @@ def linspace(
     """`num` evenly spaced numbers from `start` to `stop`.
 
     Args:
-      start, stop: the ends; arrays give one sequence for each element.
-      num: how many.
+      start, stop: the ends; arrays, which broadcast, give one sequence for each element.
+      num: how many, 0 or more.
       endpoint: whether `stop` is the last.
       retstep: give the distance too.
-      dtype: the dtype, else the inexact one of the arguments.
-      axis: where the new dimension goes.
-      device: where to place it.
+      dtype: the dtype, else the inexact one of the arguments; integers are rounded down.
+      axis: where the new dimension stands in the result.
+      device: a device or sharding to place the result on.
+
+    Returns:
+      An array of `num` along the axis; with `retstep` a pair of it and the distance.
 
     Raises:
       ArgumentError: `num` is negative.
+      AxisError: there is no such place.
+      ShapeError: the shapes of the ends do not broadcast.
 
     Examples:
       >>> jnp.linspace(0, 1, 5).tolist()
@@ -201,7 +211,18 @@ def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis:
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """Powers of `base` with evenly spaced exponents from `start` to `stop`; arguments as in `linspace`.
+    """Powers of `base` with evenly spaced exponents from `start` to `stop`.
+
+    Args:
+      start, stop: the first and the last exponent.
+      base: the base, a number or an array that broadcasts with the result.
+      num, endpoint, dtype, axis: as in `linspace`.
+
+    Returns:
+      An array of `num` along the axis.
+
+    Raises:
+      ArgumentError: `num` is negative.
 
     Examples:
       >>> jnp.logspace(0, 3, 4, base=2.0).tolist()
@@ -221,7 +242,17 @@ def _logspace(start: Any, stop: Any, base: Any, num: int, endpoint: bool, dtype:
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """Numbers with a constant ratio from `start` to `stop`; arguments as in `linspace`.
+    """Numbers with a constant ratio from `start` to `stop`.
+
+    Args:
+      start, stop: the ends, other than 0 and of one sign.
+      num, endpoint, dtype, axis: as in `linspace`.
+
+    Returns:
+      An array of `num` along the axis.
+
+    Raises:
+      ArgumentError: `num` is negative.
 
     Examples:
       >>> [round(v) for v in jnp.geomspace(1, 1000, 4).tolist()]

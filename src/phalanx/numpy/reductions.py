@@ -114,16 +114,20 @@ def sum(
     """The sum along axes.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       axis: an axis, a tuple of them, names of axes in scope among them, or None for all.
       dtype: the dtype of the result, and of the computation.
       out: must be None.
       keepdims: keep the reduced dimensions, of size 1.
       initial: a value to start from.
-      where: which elements take part.
+      where: which elements take part, booleans that broadcast to the shape of `a`.
       promote_integers: sum small integers in the default integer dtype.
 
+    Returns:
+      The sums, without the axes.
+
     Raises:
+      ArgumentError: `out` is given.
       AxisError: there is no such axis.
 
     Examples:
@@ -139,7 +143,18 @@ def prod(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None, promote_integers: bool = True,
 ) -> Any:  # fmt: skip
-    """The product along axes; arguments as in `sum`.
+    """The product along axes.
+
+    Args:
+      a, dtype, out, keepdims, initial, where, promote_integers: as in `sum`.
+      axis: an axis, a tuple of them, or None for all.
+
+    Returns:
+      The products, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.prod(jnp.array([2, 3, 4])).item()
@@ -153,11 +168,19 @@ def prod(
 def max(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The largest element along axes; arguments as in `sum`.
+    """The largest element along axes.
+
+    Args:
+      a, axis, out, keepdims, where: as in `sum`.
+      initial: a lower bound of the result, which it is where no element takes part.
+
+    Returns:
+      The largest elements, without the axes; NaN where one is.
 
     Raises:
+      ArgumentError: `where` is given without `initial`, or `out` is given.
+      AxisError: there is no such axis.
       ShapeError: there are no elements and no `initial`.
-      ArgumentError: `where` is given without `initial`.
 
     Examples:
       >>> jnp.max(jnp.array([[1, 5], [3, 4]]), axis=1).tolist()
@@ -183,11 +206,19 @@ def max(
 def min(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The smallest element along axes; arguments as in `sum`.
+    """The smallest element along axes.
+
+    Args:
+      a, axis, out, keepdims, where: as in `sum`.
+      initial: an upper bound of the result, which it is where no element takes part.
+
+    Returns:
+      The smallest elements, without the axes; NaN where one is.
 
     Raises:
+      ArgumentError: `where` is given without `initial`, or `out` is given.
+      AxisError: there is no such axis.
       ShapeError: there are no elements and no `initial`.
-      ArgumentError: `where` is given without `initial`.
 
     Examples:
       >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1).tolist()
@@ -222,7 +253,17 @@ def _want_initial(name: str, where: Any, initial: Any) -> None:
 
 @_static
 def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
-    """Whether all elements along axes are not 0; arguments as in `sum`.
+    """Whether all elements along axes are not 0.
+
+    Args:
+      a, axis, out, keepdims, where: as in `sum`.
+
+    Returns:
+      Booleans, without the axes; True for no elements.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.all(jnp.array([True, False])).item()
@@ -234,7 +275,17 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
 
 @_static
 def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
-    """Whether an element along axes is not 0; arguments as in `sum`.
+    """Whether an element along axes is not 0.
+
+    Args:
+      a, axis, out, keepdims, where: as in `sum`.
+
+    Returns:
+      Booleans, without the axes; False for no elements.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.any(jnp.array([True, False])).item()
@@ -273,7 +324,17 @@ def _counted(where: Any, shape: tuple, axes: tuple, names: tuple, dtype: Any, ke
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
-    """The mean along axes; arguments as in `sum`.
+    """The mean along axes.
+
+    Args:
+      a, axis, dtype, out, keepdims, where: as in `sum`.
+
+    Returns:
+      The means, without the axes, in floating point unless `dtype` says another; NaN for no elements.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.mean(jnp.array([1.0, 2.0, 6.0])).item()
@@ -298,15 +359,22 @@ def var(
     """The variance along axes.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       axis: an axis, a tuple of them, names of axes in scope among them, or None for all.
       dtype: the dtype of the result, and of the computation.
       out: must be None.
       ddof: what is subtracted from the number of elements in the divisor.
       keepdims: keep the reduced dimensions, of size 1.
-      where: which elements take part.
+      where: which elements take part, booleans that broadcast to the shape of `a`.
       mean: the mean, with its dimensions kept, if it is known.
       correction: another name of `ddof`.
+
+    Returns:
+      Real numbers, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.var(jnp.array([1.0, 3.0])).item()
@@ -352,7 +420,18 @@ def std(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
     where: Any = None, mean: Any = None, correction: Any = None,
 ) -> Any:  # fmt: skip
-    """The standard deviation along axes; arguments as in `var`.
+    """The standard deviation along axes.
+
+    Args:
+      a, axis, dtype, out, ddof, keepdims, where, mean, correction: as in `var`.
+
+    Returns:
+      Real numbers, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      DTypeError: `dtype` is of integers or booleans.
 
     Examples:
       >>> jnp.std(jnp.array([1.0, 3.0])).item()
@@ -367,6 +446,17 @@ def std(
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     """The largest minus the smallest element along axes.
 
+    Args:
+      a, axis, out, keepdims: as in `max`.
+
+    Returns:
+      The differences, without the axes.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
+
     Examples:
       >>> jnp.ptp(jnp.array([3, 7, 5])).item()
       4
@@ -378,6 +468,15 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
 @_static
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The number of elements along axes that are not 0.
+
+    Args:
+      a, axis, keepdims: as in `sum`.
+
+    Returns:
+      The numbers in the default integer dtype, without the axes.
+
+    Raises:
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.count_nonzero(jnp.array([0, 1, 2])).item()
@@ -391,11 +490,18 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     """The weighted mean along axes.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       axis: an axis, a tuple of them, or None for all.
-      weights: of the shape of `a`, or of the size of the axis.
+      weights: of the shape of `a`, or of that of the axes; all alike by default.
       returned: give the sums of weights too.
       keepdims: keep the reduced dimensions, of size 1.
+
+    Returns:
+      The means, without the axes; with `returned` a pair of them and the sums of weights.
+
+    Raises:
+      AxisError: there is no such axis.
+      ShapeError: the weights have another shape.
 
     Examples:
       >>> jnp.average(jnp.array([1.0, 2.0]), weights=jnp.array([3.0, 1.0])).item()
@@ -436,12 +542,17 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     """The position of the largest element along an axis, the first of equal ones.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       axis: the axis; None for the position in the raveled array.
       out: must be None.
       keepdims: keep the reduced dimension, of size 1.
 
+    Returns:
+      Positions in the default integer dtype, without the axis.
+
     Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
       ShapeError: there are no elements.
 
     Examples:
@@ -453,7 +564,18 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 @_static
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """The position of the smallest element along an axis, the first of equal ones; arguments as in `argmax`.
+    """The position of the smallest element along an axis, the first of equal ones.
+
+    Args:
+      a, axis, out, keepdims: as in `argmax`.
+
+    Returns:
+      Positions in the default integer dtype, without the axis.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
 
     Examples:
       >>> jnp.argmin(jnp.array([3, 9, 5])).item()
@@ -501,6 +623,19 @@ def _cumulative(name: str, a: Any, axis: int | None, dtype: Any, out: Any, op: C
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     """The sums of all elements up to each, along an axis or raveled.
 
+    Args:
+      a: an array or a scalar.
+      axis: the axis; None to ravel first.
+      dtype: of the result and of the computation; booleans count as integers by default.
+      out: must be None.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.cumsum(jnp.array([1, 2, 3])).tolist()
       [1, 3, 6]
@@ -511,6 +646,16 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
 @_static
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     """The products of all elements up to each, along an axis or raveled.
+
+    Args:
+      a, axis, dtype, out: as in `cumsum`.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.cumprod(jnp.array([1, 2, 3])).tolist()
@@ -523,6 +668,19 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
     """The sums of all elements up to each, with a leading 0 on request.
 
+    Args:
+      x: of rank 1 or more.
+      axis: the axis; may be left out for a vector.
+      dtype: of the result and of the computation; by default small integers become the default integer.
+      include_initial: put a 0 before the first.
+
+    Returns:
+      An array of the shape of `x`, one longer along the axis with `include_initial`.
+
+    Raises:
+      ArgumentError: no axis is given and the rank is not 1.
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True).tolist()
       [0, 1, 3]
@@ -533,6 +691,17 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, inc
 @eager_program(static_argnames=("axis", "dtype", "include_initial"))
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
     """The products of all elements up to each, with a leading 1 on request.
+
+    Args:
+      x, axis, dtype: as in `cumulative_sum`.
+      include_initial: put a 1 before the first.
+
+    Returns:
+      An array of the shape of `x`, one longer along the axis with `include_initial`.
+
+    Raises:
+      ArgumentError: no axis is given and the rank is not 1.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True).tolist()

@@ -22,9 +22,15 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """Round to a number of decimals, halves to even.
 
     Args:
-      a: the array.
+      a: numbers.
       decimals: how many; negative ones round tens and more.
       out: must be None.
+
+    Returns:
+      An array of the shape and dtype of `a`.
+
+    Raises:
+      ArgumentError: `a` is of booleans, or `out` is given.
 
     Examples:
       >>> jnp.round(jnp.array([1.25, 2.5]), 0).tolist()
@@ -68,12 +74,15 @@ def clip(
     """Limit the elements to an interval.
 
     Args:
-      arr: the array.
-      min: the lower bound, or None.
-      max: the upper bound, or None.
-      a: older name of `arr`.
-      a_min: older name of `min`.
-      a_max: older name of `max`.
+      arr: real numbers.
+      min, max: the bounds, arrays or scalars that broadcast with `arr`; None for no bound.
+      a, a_min, a_max: older names of these.
+
+    Returns:
+      An array of the broadcast shape, in the dtype that all promote to; where the bounds are crossed, the upper one.
+
+    Raises:
+      ArgumentError: an operand is complex.
 
     Examples:
       >>> jnp.clip(jnp.array([1, 5, 9]), 2, 6).tolist()
@@ -105,6 +114,15 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
 @eager_program(static_argnames=("copy",))
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """Replace NaN by 0 and infinities by the largest finite numbers, or by given values.
+
+    Args:
+      x: numbers; the parts of complex ones are treated each by itself, integers left alone.
+      copy: without effect.
+      nan: what to put for NaN.
+      posinf, neginf: what to put for the infinities.
+
+    Returns:
+      An array of the shape and dtype of `x`.
 
     Examples:
       >>> jnp.nan_to_num(jnp.array([jnp.nan, 1.0])).tolist()

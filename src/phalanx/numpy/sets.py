@@ -69,7 +69,7 @@ def unique(
     """The different elements, or slices along an axis, in order.
 
     Args:
-      ar: the array.
+      ar: an array or nested lists of numbers.
       return_index: give the position of the first of each too.
       return_inverse: give for each element of `ar` its position in the result too.
       return_counts: give the number of each too.
@@ -79,7 +79,11 @@ def unique(
       fill_value: for places beyond the last, the smallest element by default.
       sorted: ignored; the result is in order.
 
+    Returns:
+      The elements or slices, as many as differ or `size`; in a tuple with what the flags ask for, in their order.
+
     Raises:
+      AxisError: there is no such axis.
       ConcretizationTypeError: `ar` is traced and `size` is not given.
 
     Examples:
@@ -182,6 +186,16 @@ def _counted(starts: Any, n: int) -> Any:
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAllResult:
     """The different elements, their first positions, the inverse and their numbers; as `unique`, NaN differing.
 
+    Args:
+      x: an array, raveled.
+      size, fill_value: as in `unique`.
+
+    Returns:
+      A UniqueAllResult (values, indices, inverse_indices, counts).
+
+    Raises:
+      ConcretizationTypeError: `x` is traced and `size` is not given.
+
     Examples:
       >>> jnp.unique_all(jnp.array([3, 1, 3])).counts.tolist()
       [1, 2]
@@ -191,6 +205,16 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCountsResult:
     """The different elements and their numbers.
+
+    Args:
+      x: an array, raveled; NaN differs from NaN.
+      size, fill_value: as in `unique`.
+
+    Returns:
+      A UniqueCountsResult (values, counts).
+
+    Raises:
+      ConcretizationTypeError: `x` is traced and `size` is not given.
 
     Examples:
       >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts.tolist()
@@ -202,6 +226,16 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverseResult:
     """The different elements and for each element its position among them.
 
+    Args:
+      x: an array; NaN differs from NaN.
+      size, fill_value: as in `unique`.
+
+    Returns:
+      A UniqueInverseResult (values, inverse_indices), the latter of the shape of `x`.
+
+    Raises:
+      ConcretizationTypeError: `x` is traced and `size` is not given.
+
     Examples:
       >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices.tolist()
       [1, 0, 1]
@@ -212,6 +246,16 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The different elements.
 
+    Args:
+      x: an array, raveled; NaN differs from NaN.
+      size, fill_value: as in `unique`.
+
+    Returns:
+      A vector in ascending order.
+
+    Raises:
+      ConcretizationTypeError: `x` is traced and `size` is not given.
+
     Examples:
       >>> jnp.unique_values(jnp.array([3, 1, 3])).tolist()
       [1, 3]
@@ -221,6 +265,16 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The elements that are in one of two arrays.
+
+    Args:
+      ar1, ar2: arrays, raveled.
+      size, fill_value: as in `unique`.
+
+    Returns:
+      A vector in ascending order, nothing twice.
+
+    Raises:
+      ConcretizationTypeError: an operand is traced and `size` is not given.
 
     Examples:
       >>> jnp.union1d(jnp.array([1, 2]), jnp.array([2, 3])).tolist()
@@ -236,11 +290,14 @@ def isin(
     """Whether each element is among others.
 
     Args:
-      element: the array.
+      element: an array or nested lists of numbers.
       test_elements: the others.
       assume_unique: ignored.
       invert: whether it is not among them.
       method: `"auto"`, `"compare_all"`, `"binary_search"` or `"sort"`.
+
+    Returns:
+      Booleans of the shape of `element`.
 
     Examples:
       >>> jnp.isin(jnp.array([1, 2, 3]), jnp.array([2])).tolist()
@@ -277,11 +334,17 @@ def intersect1d(
     """The elements that are in both of two arrays, in order.
 
     Args:
-      ar1, ar2: the arrays.
+      ar1, ar2: arrays or nested lists of numbers, raveled.
       assume_unique: each has no element twice.
       return_indices: give the positions in both too.
       size: how many to give; needed under tracing.
       fill_value: for places beyond the last.
+
+    Returns:
+      A vector in ascending order; with `return_indices` in a tuple with the positions in both.
+
+    Raises:
+      ConcretizationTypeError: an operand is traced and `size` is not given.
 
     Examples:
       >>> jnp.intersect1d(jnp.array([1, 2, 3]), jnp.array([2, 3, 4])).tolist()
@@ -331,6 +394,18 @@ def setdiff1d(
 ) -> Any:
     """The elements of the first array that are not in the second, in order.
 
+    Args:
+      ar1, ar2: arrays, raveled.
+      assume_unique: nothing stands twice in `ar1`; its order is then kept.
+      size: how many to give; needed under tracing.
+      fill_value: for places beyond the last, 0 by default.
+
+    Returns:
+      A vector.
+
+    Raises:
+      ConcretizationTypeError: an operand is traced and `size` is not given.
+
     Examples:
       >>> jnp.setdiff1d(jnp.array([1, 2, 3]), jnp.array([2])).tolist()
       [1, 3]
@@ -348,6 +423,18 @@ def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Any:
     """The elements that are in just one of two arrays, in order.
+
+    Args:
+      ar1, ar2: arrays, raveled.
+      assume_unique: without effect.
+      size: how many to give; needed under tracing.
+      fill_value: for places beyond the last, the smallest element by default.
+
+    Returns:
+      A vector.
+
+    Raises:
+      NonConcreteBooleanIndexError: an operand is traced and `size` is not given.
 
     Examples:
       >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3])).tolist()

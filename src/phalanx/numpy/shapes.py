@@ -115,11 +115,14 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     """The same elements in another shape.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       shape: an int or a tuple; one entry may be -1, to be found from the others.
       order: `"C"`, or `"F"` to let the first index vary fastest.
       copy: ignored, since arrays do not change.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      An array of that shape, in the dtype of `a`.
 
     Raises:
       ShapeError: the number of elements differs.
@@ -191,11 +194,15 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     """The array with its dimensions in another order, reversed by default.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       axes: for each dimension of the result, the one of `a` it comes from.
 
+    Returns:
+      An array of the same elements.
+
     Raises:
-      AxisError: `axes` is no permutation.
+      AxisError: an axis does not exist, or is given twice.
+      ShapeError: there are not as many axes as dimensions.
 
     Examples:
       >>> jnp.transpose(jnp.array([[1, 2], [3, 4]])).tolist()
@@ -299,6 +306,13 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 def expand_dims(a: Any, axis: Any) -> Any:
     """New dimensions of size 1 at the given places of the result.
 
+    Args:
+      a: an array or a scalar.
+      axis: one place or several.
+
+    Returns:
+      An array of the same elements.
+
     Examples:
       >>> jnp.expand_dims(jnp.zeros(3), 0).shape
       (1, 3)
@@ -312,7 +326,15 @@ def expand_dims(a: Any, axis: Any) -> Any:
 def squeeze(a: Any, axis: Any = None) -> Any:
     """Dimensions of size 1 taken away: all, or the given ones.
 
+    Args:
+      a: an array or a scalar.
+      axis: dimensions of size 1; all there are if None.
+
+    Returns:
+      An array of the same elements.
+
     Raises:
+      AxisError: there is no such axis.
       ShapeError: a given dimension has another size.
 
     Examples:
@@ -468,9 +490,12 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """Elements moved along axes, those that fall off coming back at the start.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       shift: by how much, for each axis.
       axis: the axes; None to roll the raveled array.
+
+    Returns:
+      An array of the shape of `a`.
 
     Examples:
       >>> jnp.roll(jnp.arange(4), 1).tolist()
@@ -514,11 +539,14 @@ def repeat(
     """Each element repeated along an axis.
 
     Args:
-      a: the array.
+      a: an array or a scalar.
       repeats: how often: a number, or one for each element along the axis.
       axis: the axis; None to ravel first.
       total_repeat_length: the length of the result, needed where `repeats` is traced.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      An array, along the axis as long as all repetitions together.
 
     Raises:
       ConcretizationTypeError: `repeats` is traced and the length is not given.
@@ -596,8 +624,11 @@ def tile(A: Any, reps: Any) -> Any:
     """The array laid side by side with itself.
 
     Args:
-      A: the array.
+      A: an array or a scalar.
       reps: how often along each dimension.
+
+    Returns:
+      An array whose dimensions are those of `A` times `reps`, the shorter of the two being led by ones.
 
     Examples:
       >>> jnp.tile(jnp.arange(2), 2).tolist()

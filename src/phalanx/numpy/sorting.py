@@ -49,12 +49,19 @@ def sort(
     """The elements in order along an axis, NaN last.
 
     Args:
-      a: the array.
+      a: an array or a scalar; complex numbers are ordered by their real parts first.
       axis: the axis; None to ravel first.
       kind: must be None.
       order: must be None.
       stable: keep the order of equal elements.
       descending: the largest first.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: `kind` or `order` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.sort(jnp.array([3, 1, 2])).tolist()
@@ -82,10 +89,18 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Any:
-    """The positions that put the elements in order along an axis; arguments as in `sort`.
+    """The positions that put the elements in order along an axis.
 
     Args:
-      dtype: an integer dtype for the positions; one that holds them if None.
+      a, axis, kind, order, stable, descending: as in `sort`.
+      dtype: an integer dtype for the positions, the default one if None.
+
+    Returns:
+      Positions along the axis, in the shape of `a`.
+
+    Raises:
+      ArgumentError: `kind` or `order` is given.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.argsort(jnp.array([3, 1, 2])).tolist()
@@ -107,6 +122,12 @@ def argsort(
 def sort_complex(a: Any) -> Any:
     """The elements in order along the last axis, as complex numbers.
 
+    Args:
+      a: numbers; complex ones are ordered by their real parts, then by the imaginary ones.
+
+    Returns:
+      Complex numbers in the shape of `a`.
+
     Examples:
       >>> jnp.sort_complex(jnp.array([2.0, 1.0])).tolist()
       [(1+0j), (2+0j)]
@@ -121,6 +142,18 @@ def sort_complex(a: Any) -> Any:
 @eager_program(static_argnames=("axis",))
 def lexsort(keys: Any, axis: int = -1) -> Any:
     """The positions that sort by several keys, the last being the most important.
+
+    Args:
+      keys: a sequence of arrays of one shape, or an array whose first dimension counts them.
+      axis: along which to sort.
+
+    Returns:
+      Positions along the axis, in the shape of a key.
+
+    Raises:
+      ArgumentError: there are no keys.
+      AxisError: there is no such axis.
+      ShapeError: shapes of keys differ.
 
     Examples:
       >>> jnp.lexsort((jnp.array([1, 0, 2]), jnp.array([0, 0, 0]))).tolist()
@@ -147,6 +180,18 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 def partition(a: Any, kth: int, axis: int = -1) -> Any:
     """The elements along an axis with the k-th in its sorted place, smaller ones before it.
 
+    Args:
+      a: an array.
+      kth: a position along the axis.
+      axis: the axis; None to ravel first.
+
+    Returns:
+      An array of the shape of `a`, or a vector where no axis is given.
+
+    Raises:
+      ArgumentError: there is no such position.
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.partition(jnp.array([3, 1, 2]), 0)[0].item()
       1
@@ -159,6 +204,16 @@ def partition(a: Any, kth: int, axis: int = -1) -> Any:
 @eager_program(static_argnames=("kth", "axis"))
 def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
     """The positions that give `partition`.
+
+    Args:
+      a, kth, axis: as in `partition`.
+
+    Returns:
+      Positions along the axis, in the default integer dtype.
+
+    Raises:
+      ArgumentError: there is no such position.
+      AxisError: there is no such axis.
 
     Examples:
       >>> jnp.argpartition(jnp.array([3, 1, 2]), 0)[0].item()
@@ -179,10 +234,13 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
     Args:
       a: a sorted vector.
-      v: the elements.
+      v: what to insert, an array or a scalar.
       side: `"left"` to come before equal elements, `"right"` to come after.
       sorter: positions that sort `a`, if it is not sorted.
       method: `"scan"` (binary search), `"scan_unrolled"`, `"sort"` or `"compare_all"`.
+
+    Returns:
+      int32 positions from 0 to the length of `a`, in the shape of `v`.
 
     Raises:
       ArgumentError: there is no such side or method.
@@ -279,10 +337,16 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     """The number of the bin that each element falls into.
 
     Args:
-      x: the elements.
+      x: real numbers, of any shape.
       bins: the borders, increasing or decreasing.
       right: whether a bin holds its right border.
       method: as in `searchsorted`.
+
+    Returns:
+      int32 in the shape of `x`: 0 before the first border, their number after the last.
+
+    Raises:
+      ShapeError: `bins` is no vector.
 
     Examples:
       >>> jnp.digitize(jnp.array([0.5, 1.5]), jnp.array([0.0, 1.0, 2.0])).tolist()

@@ -92,6 +92,15 @@ def _slogdet_by_qr(x: Any) -> tuple:
 def det(a: Any) -> Any:
     """The determinant.
 
+    Args:
+      a: num[*batch, n, n].
+
+    Returns:
+      num[*batch], in floating point.
+
+    Raises:
+      ShapeError: a matrix is not square.
+
     Examples:
       >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).item()
       -2.0
@@ -117,6 +126,15 @@ def _det3(x: Any) -> Any:
 def inv(a: Any) -> Any:
     """The inverse of square matrices.
 
+    Args:
+      a: num[*batch, n, n].
+
+    Returns:
+      num[*batch, n, n], in floating point; not finite where a matrix is singular.
+
+    Raises:
+      ShapeError: a matrix is not square.
+
     Examples:
       >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
       [[0.5, 0.0], [0.0, 0.25]]
@@ -130,11 +148,14 @@ def solve(a: Any, b: Any) -> Any:
     """The solution x of a x = b.
 
     Args:
-      a: square matrices.
-      b: a vector, or matrices of right-hand sides.
+      a: num[*batch, n, n].
+      b: a vector num[n], or matrices of right-hand sides, num[*batch, n, k].
+
+    Returns:
+      num[*batch, n] for a vector, else num[*batch, n, k]; the leading dimensions broadcast.
 
     Raises:
-      ShapeError: shapes disagree.
+      ShapeError: a matrix is not square, or `b` has another number of rows.
 
     Examples:
       >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 4.0])).tolist()
@@ -163,6 +184,16 @@ def _solve(x: Any, y: Any) -> Any:
 def matrix_power(a: Any, n: int) -> Any:
     """The n-th power of square matrices.
 
+    Args:
+      a: num[*batch, n, n].
+      n: an integer; the inverse is taken for a negative one.
+
+    Returns:
+      num[*batch, n, n]; the identity for n = 0.
+
+    Raises:
+      ShapeError: a matrix is not square.
+
     Examples:
       >>> jnp.linalg.matrix_power(jnp.array([[2.0]]), 3).tolist()
       [[8.0]]
@@ -186,6 +217,17 @@ def matrix_power(a: Any, n: int) -> Any:
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """The inverse of the map that an array is as a tensor.
 
+    Args:
+      a: the product of its first `ind` dimensions is that of the others.
+      ind: how many leading dimensions are the result of the map, 1 or more.
+
+    Returns:
+      An array of the last dimensions of `a`, then the first `ind`.
+
+    Raises:
+      ArgumentError: `ind` is below 1.
+      ShapeError: the two products differ.
+
     Examples:
       >>> jnp.linalg.tensorinv(jnp.eye(4).reshape(2, 2, 2, 2)).shape
       (2, 2, 2, 2)
@@ -200,6 +242,17 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
 @eager_program(static_argnames=("axes",))
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """The solution x of tensordot(a, x, x.ndim) = b.
+
+    Args:
+      a: the dimensions of `b`, then those of the solution, which have the same product.
+      b: the right-hand side.
+      axes: dimensions of `a` to move to its end first, for the solution.
+
+    Returns:
+      The solution, of the last dimensions of `a`.
+
+    Raises:
+      ShapeError: `a` does not begin with the dimensions of `b`, or the products differ.
 
     Examples:
       >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).shape

@@ -57,7 +57,7 @@ def quantile(
     """The values below which given fractions of the elements lie.
 
     Args:
-      a: the array.
+      a: real numbers.
       q: the fractions, from 0 to 1; its dimensions come first in the result.
       axis: an axis, a tuple of them, or None for all.
       out: must be None.
@@ -68,8 +68,13 @@ def quantile(
       keepdims: keep the reduced dimensions, of size 1.
       weights: how often each element counts, of the shape of `a` or of the size of the axis; for `"inverted_cdf"` only.
 
+    Returns:
+      Floating-point numbers: the dimensions of `q`, then those of `a` without the axes; NaN where an element is.
+
     Raises:
-      ArgumentError: there is no such method, or it takes no weights.
+      ArgumentError: there is no such method, it takes no weights, or `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements, or the weights have another shape.
 
     Examples:
       >>> jnp.quantile(jnp.array([1.0, 2.0, 3.0]), 0.5).item()
@@ -83,7 +88,18 @@ def nanquantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """Quantiles of the elements that are not NaN; arguments as in `quantile`.
+    """Quantiles of the elements that are not NaN.
+
+    Args:
+      a, q, axis, out, overwrite_input, method, keepdims, weights: as in `quantile`.
+
+    Returns:
+      Floating-point numbers in the shape that `quantile` gives; NaN where all elements are.
+
+    Raises:
+      ArgumentError: there is no such method, it takes no weights, or `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements, or the weights have another shape.
 
     Examples:
       >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), 0.5).item()
@@ -97,7 +113,19 @@ def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """Quantiles at given percentages; arguments as in `quantile`.
+    """Quantiles at given percentages.
+
+    Args:
+      a, axis, out, overwrite_input, method, keepdims, weights: as in `quantile`.
+      q: the percentages, from 0 to 100.
+
+    Returns:
+      Floating-point numbers in the shape that `quantile` gives; NaN where an element is.
+
+    Raises:
+      ArgumentError: there is no such method, it takes no weights, or `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements, or the weights have another shape.
 
     Examples:
       >>> jnp.percentile(jnp.array([1.0, 2.0, 3.0]), 50).item()
@@ -112,7 +140,19 @@ def nanpercentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """Percentiles of the elements that are not NaN; arguments as in `quantile`.
+    """Percentiles of the elements that are not NaN.
+
+    Args:
+      a, axis, out, overwrite_input, method, keepdims, weights: as in `quantile`.
+      q: the percentages, from 0 to 100.
+
+    Returns:
+      Floating-point numbers in the shape that `quantile` gives; NaN where all elements are.
+
+    Raises:
+      ArgumentError: there is no such method, it takes no weights, or `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements, or the weights have another shape.
 
     Examples:
       >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50).item()
@@ -252,6 +292,17 @@ def _row(x: Any, i: Any, lead: int) -> Any:
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The median along axes.
 
+    Args:
+      a, axis, out, overwrite_input, keepdims: as in `quantile`.
+
+    Returns:
+      Floating-point numbers, without the axes; NaN where an element is.
+
+    Raises:
+      ArgumentError: `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
+
     Examples:
       >>> jnp.median(jnp.array([1.0, 9.0, 2.0])).item()
       2.0
@@ -262,6 +313,17 @@ def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = F
 @_static
 def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The median along axes of the elements that are not NaN.
+
+    Args:
+      a, axis, out, overwrite_input, keepdims: as in `quantile`.
+
+    Returns:
+      Floating-point numbers, without the axes; NaN where all elements are.
+
+    Raises:
+      ArgumentError: `out` or `overwrite_input` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements.
 
     Examples:
       >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 9.0, 2.0])).item()
@@ -287,8 +349,11 @@ def cov(
       aweights: weights of the observations.
       dtype: that of the result and of the computation.
 
+    Returns:
+      num[n, n] for n variables, num[] for one.
+
     Raises:
-      ShapeError: the rank of an operand is above 2, or that of weights above 1.
+      ShapeError: the rank of an operand is above 2, or weights are not one for each observation.
 
     Examples:
       >>> jnp.cov(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
@@ -339,7 +404,17 @@ def cov(
 
 @_static
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
-    """The matrix of correlation coefficients; arguments as in `cov`.
+    """The matrix of correlation coefficients.
+
+    Args:
+      x, y, rowvar: as `m`, `y` and `rowvar` in `cov`.
+      dtype: without effect.
+
+    Returns:
+      num[n, n] for n variables, num[] for one, from -1 to 1.
+
+    Raises:
+      ShapeError: the rank of an operand is above 2.
 
     Examples:
       >>> round(jnp.corrcoef(jnp.array([[0.0, 1.0], [1.0, 0.0]]))[0, 1].item(), 5)
@@ -366,9 +441,12 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
       minlength: the least length of the result.
       length: its length; needed where `x` is traced.
 
+    Returns:
+      num[length]: integers, or numbers of the dtype of the weights.
+
     Raises:
       ConcretizationTypeError: `x` is traced and `length` is not given.
-      ShapeError: `x` is no vector.
+      ShapeError: `x` is no vector of integers.
 
     Examples:
       >>> jnp.bincount(jnp.array([0, 2, 2])).tolist()
@@ -404,6 +482,18 @@ def _bincount(x: Any, weights: Any, length: int) -> Any:
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """The borders of the bins of a histogram.
 
+    Args:
+      a: numbers of any shape.
+      bins: the number of bins, or their borders.
+      range: the outer borders; the smallest and the largest element by default.
+      weights: without effect.
+
+    Returns:
+      A vector of one border more than there are bins.
+
+    Raises:
+      ArgumentError: `bins` is a text.
+
     Examples:
       >>> jnp.histogram_bin_edges(jnp.array([0.0, 4.0]), 4).tolist()
       [0.0, 1.0, 2.0, 3.0, 4.0]
@@ -433,11 +523,17 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
     """How many elements fall into each bin, and the borders of the bins.
 
     Args:
-      a: the array.
+      a: numbers of any shape.
       bins: the number of bins, or their borders.
-      range: the outer borders.
-      weights: what each element counts.
+      range: the outer borders; the smallest and the largest element by default.
+      weights: what each element counts, 1 by default.
       density: divide so that the integral is 1.
+
+    Returns:
+      A vector of one number for each bin, and the vector of borders.
+
+    Raises:
+      ArgumentError: `bins` is a text.
 
     Examples:
       >>> jnp.histogram(jnp.array([0.0, 1.0, 4.0]), 2)[0].tolist()
@@ -470,6 +566,20 @@ def histogram2d(
 ) -> tuple:
     """A histogram of pairs: the counts and the borders along both axes.
 
+    Args:
+      x, y: vectors of one length, the coordinates of the points.
+      bins: the number of bins or the borders of both axes, or a pair of these.
+      range: a pair of outer borders for each axis; the extreme coordinates by default.
+      weights: what each point counts, 1 by default.
+      density: divide so that the integral is 1.
+
+    Returns:
+      num[m, n], the m + 1 borders along `x`, and the n + 1 along `y`.
+
+    Raises:
+      ArgumentError: the bins of an axis are a text, or there are not two of `range`.
+      ShapeError: `x` and `y` have different lengths.
+
     Examples:
       >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), 2)[0].tolist()
       [[1, 0], [0, 1]]
@@ -487,6 +597,20 @@ def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple:
     """A histogram of points, the rows of an array: the counts and the list of borders along each axis.
+
+    Args:
+      sample: num[points, d].
+      bins: the number of bins or the borders of all axes, or a sequence of these for each.
+      range: a pair of outer borders for each axis; the extreme coordinates by default.
+      weights: what each point counts, 1 by default.
+      density: divide so that the integral is 1.
+
+    Returns:
+      An array of rank d, and a list of d vectors of borders.
+
+    Raises:
+      ArgumentError: the bins of an axis are a text, or `bins` or `range` are not as many as axes.
+      ShapeError: `sample` is no matrix.
 
     Examples:
       >>> jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 1.0]]), 2)[0].shape

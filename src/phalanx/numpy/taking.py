@@ -54,18 +54,22 @@ def take(
     """Elements, or slices along an axis, at given positions.
 
     Args:
-      a: the array.
-      indices: integers.
+      a: an array or nested lists of numbers.
+      indices: integers; negative ones count from the end.
       axis: the axis; None to ravel first.
-      out: must be None.
+      out: without effect.
       mode: for indices out of bounds: `"fill"` (the default), `"clip"`, which makes negative ones 0, `"wrap"` or
         `"promise_in_bounds"`.
       unique_indices: a promise that makes the derivative faster.
       indices_are_sorted: a promise that makes it faster.
       fill_value: for `"fill"`: NaN, or the lowest or largest integer, by default.
 
+    Returns:
+      An array of the dtype of `a`, with the dimensions of `indices` in place of the axis.
+
     Raises:
       ArgumentError: there is no such mode.
+      AxisError: there is no such axis.
       DTypeError: the indices are no integers.
 
     Examples:
@@ -126,16 +130,21 @@ def take_along_axis(
     """For each element of `indices`, the element of `arr` at that position along an axis.
 
     Args:
-      arr: the array.
+      arr: an array or a scalar.
       indices: integers; the other dimensions broadcast with those of `arr`.
       axis: the axis; None to ravel first.
       mode: for indices out of bounds: `"fill"` (the default), `"clip"` or `"promise_in_bounds"`.
       fill_value: for `"fill"`.
       wrap_negative_indices: whether negative indices count from the end; else they are out of bounds.
 
+    Returns:
+      An array of the dtype of `arr`, as long along the axis as `indices`; the other dimensions broadcast.
+
     Raises:
-      ShapeError: the ranks differ.
+      ArgumentError: there is no such mode.
+      AxisError: there is no such axis.
       DTypeError: the indices are no integers.
+      ShapeError: the ranks differ, or other dimensions do not broadcast.
 
     Examples:
       >>> jnp.take_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), 1).tolist()
@@ -196,15 +205,20 @@ def put_along_axis(
     """A copy of `arr` with the elements at given positions along an axis replaced.
 
     Args:
-      arr: the array.
-      indices: integers.
+      arr: an array.
+      indices: integers; the other dimensions broadcast with those of `arr`.
       values: what to put; broadcasts with the indices.
       axis: the axis; None to ravel first.
       inplace: must be False, since arrays do not change.
-      mode: for indices out of bounds.
+      mode: for indices out of bounds: `"drop"` (the default), `"clip"` or `"promise_in_bounds"`.
+
+    Returns:
+      An array of the shape and dtype of `arr`.
 
     Raises:
       ArgumentError: `inplace` is True.
+      DTypeError: the indices are no integers.
+      ShapeError: the ranks differ, or other dimensions do not broadcast.
 
     Examples:
       >>> jnp.put_along_axis(jnp.zeros((1, 2)), jnp.array([[1]]), 5.0, 1, inplace=False).tolist()
@@ -246,6 +260,16 @@ def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None, mode:
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Any:
     """A copy of `a` with the elements at given positions of the raveled array replaced.
 
+    Args:
+      a: an array or nested lists of numbers.
+      ind: integers.
+      v: what to put, repeated or cut to be as many.
+      mode: for indices out of bounds: `"drop"` (the default), `"wrap"` or `"clip"`.
+      inplace: must be False, since arrays do not change.
+
+    Returns:
+      An array of the shape and dtype of `a`.
+
     Raises:
       ArgumentError: `inplace` is True, or there is no such mode.
 
@@ -273,6 +297,15 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
     """A copy of `arr` with the elements under a mask replaced by values in turn.
+
+    Args:
+      arr: an array or nested lists of numbers.
+      mask: as many booleans, or numbers that are compared with 0.
+      vals: what to put, repeated where it is too short.
+      inplace: must be False, since arrays do not change.
+
+    Returns:
+      An array of the shape and dtype of `arr`.
 
     Raises:
       ArgumentError: `inplace` is True.
@@ -310,12 +343,16 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     """The positions of the elements that are not 0, one array for each dimension.
 
     Args:
-      a: the array.
+      a: of rank 1 or more.
       size: how many to give; needed where `a` is traced.
       fill_value: for places beyond the last position, 0 by default; or one for each dimension.
 
+    Returns:
+      A tuple of vectors of integers, for the positions in row-major order.
+
     Raises:
       ConcretizationTypeError: `a` is traced and `size` is not given.
+      ShapeError: `a` is a scalar.
 
     Examples:
       >>> jnp.nonzero(jnp.array([0, 5, 0, 7]))[0].tolist()
@@ -358,7 +395,16 @@ def _nonzero(x: Any, size: int, fill_value: Any) -> list:
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The positions of the elements of the raveled array that are not 0; arguments as in `nonzero`.
+    """The positions of the elements of the raveled array that are not 0.
+
+    Args:
+      a, size, fill_value: as in `nonzero`; a scalar counts as one element.
+
+    Returns:
+      A vector of integers.
+
+    Raises:
+      ConcretizationTypeError: `a` is traced and `size` is not given.
 
     Examples:
       >>> jnp.flatnonzero(jnp.array([[0, 5], [0, 7]])).tolist()
@@ -369,7 +415,17 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The positions of the elements that are not 0, one row each; arguments as in `nonzero`.
+    """The positions of the elements that are not 0, one row each.
+
+    Args:
+      a, size, fill_value: as in `nonzero`.
+
+    Returns:
+      int[found, rank].
+
+    Raises:
+      ConcretizationTypeError: `a` is traced and `size` is not given.
+      ShapeError: `a` is a scalar.
 
     Examples:
       >>> jnp.argwhere(jnp.array([[0, 5], [0, 7]])).tolist()
@@ -388,10 +444,16 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     """The elements of `arr` where a condition holds.
 
     Args:
-      condition: the mask.
-      arr: the array.
+      condition: booleans, raveled.
+      arr: as many elements, raveled.
       size: how many to give; needed where the mask is traced.
       fill_value: for places beyond the last.
+
+    Returns:
+      A vector of the dtype of `arr`.
+
+    Raises:
+      ConcretizationTypeError: the mask is traced and `size` is not given.
 
     Examples:
       >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3])).tolist()
@@ -409,12 +471,20 @@ def compress(
     """The slices along an axis where a condition holds.
 
     Args:
-      condition: a vector of booleans.
-      a: the array.
+      condition: a vector of booleans, no longer than the axis.
+      a: an array or nested lists of numbers.
       axis: the axis; None to ravel first.
       size: how many to give; needed where the condition is traced.
       fill_value: for places beyond the last.
-      out: must be None.
+      out: without effect.
+
+    Returns:
+      An array of the dtype of `a`, along the axis as long as the condition holds or `size`.
+
+    Raises:
+      AxisError: there is no such axis.
+      ConcretizationTypeError: the condition is traced and `size` is not given.
+      ShapeError: the condition is no vector.
 
     Examples:
       >>> jnp.compress(jnp.array([True, False]), jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
@@ -438,9 +508,16 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
 
     Args:
       a: integers.
-      choices: a sequence of arrays.
-      out: must be None.
+      choices: a sequence of arrays that broadcast with `a`.
+      out: without effect.
       mode: for numbers out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
+
+    Returns:
+      An array of the broadcast shape.
+
+    Raises:
+      ArgumentError: a number is out of bounds and `mode` is `"raise"`.
+      ConcretizationTypeError: `a` is traced and `mode` is `"raise"`.
 
     Examples:
       >>> jnp.choose(jnp.array([1, 0]), [jnp.array([1, 2]), jnp.array([3, 4])], mode="clip").tolist()
@@ -468,6 +545,13 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
     """The index arrays of a main diagonal.
+
+    Args:
+      n: the length of the diagonal.
+      ndim: the number of dimensions.
+
+    Returns:
+      A tuple of `ndim` vectors int[n].
 
     Examples:
       >>> [i.tolist() for i in jnp.diag_indices(2)]
@@ -581,6 +665,14 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
       order: `"C"` or `"F"`.
       dtype: an integer dtype for the positions.
 
+    Returns:
+      Integers in the shape of the index arrays.
+
+    Raises:
+      ArgumentError: an index is out of bounds and `mode` is `"raise"`.
+      ConcretizationTypeError: an index is traced and `mode` is `"raise"`.
+      ShapeError: there are not as many index arrays as dimensions.
+
     Examples:
       >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
       [1, 3]
@@ -616,6 +708,16 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
 def unravel_index(indices: Any, shape: Any) -> tuple:
     """Index tuples of positions in a raveled array.
 
+    Args:
+      indices: integers; negative ones count from the end, those out of bounds stand for the nearest place.
+      shape: of the array, an int or a tuple of them.
+
+    Returns:
+      A tuple of an array for each dimension, in the shape of `indices`.
+
+    Raises:
+      DTypeError: the indices are no integers.
+
     Examples:
       >>> [i.tolist() for i in jnp.unravel_index(jnp.array([1, 3]), (2, 2))]
       [[0, 1], [1, 1]]
@@ -645,8 +747,18 @@ def _unravel(indices: Any, shape: tuple) -> list:
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
     """A copy of a matrix with its main diagonal replaced.
 
+    Args:
+      a: a matrix, or an array whose dimensions are equal.
+      val: a scalar, or values to repeat along the diagonal.
+      wrap: must be False.
+      inplace: must be False, since arrays do not change.
+
+    Returns:
+      An array of the shape and dtype of `a`.
+
     Raises:
       ArgumentError: `inplace` is True, or `wrap` is.
+      ShapeError: `a` is neither.
 
     Examples:
       >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False).tolist()

@@ -195,6 +195,16 @@ pow = power
 def divmod(x1: Any, x2: Any, /) -> tuple:
     """The floored quotient and the remainder.
 
+    Args:
+      x1: the dividend.
+      x2: the divisor; broadcasts with it.
+
+    Returns:
+      A pair of arrays, as `floor_divide` and `remainder` give them.
+
+    Raises:
+      DTypeError: an operand is complex.
+
     Examples:
       >>> [a.tolist() for a in jnp.divmod(7, 3)]
       [2, 1]
@@ -214,8 +224,11 @@ def angle(z: Any, deg: bool = False) -> Any:
     """The argument of complex numbers.
 
     Args:
-      z: the numbers.
+      z: real or complex numbers.
       deg: give degrees.
+
+    Returns:
+      Floating-point numbers from -pi to pi, or in degrees.
 
     Examples:
       >>> float(jnp.angle(1.0 + 0j))
@@ -233,6 +246,9 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     Args:
       x1: floating-point numbers.
       x2: integers.
+
+    Returns:
+      Floating-point numbers in the broadcast shape.
 
     Raises:
       DTypeError: `x2` is of no integers, or `x1` is complex.
@@ -270,6 +286,15 @@ def _power_of_two(n: Any, dtype: Any) -> Any:
 def frexp(x: Any, /) -> tuple:
     """Mantissa in [0.5, 1) and exponent: x = mantissa * 2**exponent.
 
+    Args:
+      x: real numbers.
+
+    Returns:
+      A pair of floating-point mantissas and int32 exponents; of 0 and what is not finite, itself and 0.
+
+    Raises:
+      DTypeError: `x` is complex.
+
     Examples:
       >>> [float(a) for a in jnp.frexp(6.0)]
       [0.75, 3.0]
@@ -298,6 +323,16 @@ def frexp(x: Any, /) -> tuple:
 @eager_program
 def modf(x: Any, /, out: None = None) -> tuple:
     """Fractional and integer parts, both with the sign of x.
+
+    Args:
+      x: numbers.
+      out: must be None.
+
+    Returns:
+      A pair of floating-point arrays in the shape of `x`.
+
+    Raises:
+      ArgumentError: `out` is given.
 
     Examples:
       >>> [float(a) for a in jnp.modf(2.5)]

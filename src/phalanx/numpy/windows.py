@@ -27,6 +27,12 @@ def _window(M: Any, on_host: Callable, formula: Callable) -> Any:
 def bartlett(M: int) -> Any:
     """The triangular window.
 
+    Args:
+      M: the number of points.
+
+    Returns:
+      float[M], from 0 at the ends towards 1 in the middle.
+
     Examples:
       >>> jnp.bartlett(3).tolist()
       [0.0, 1.0, 0.0]
@@ -36,6 +42,12 @@ def bartlett(M: int) -> Any:
 
 def blackman(M: int) -> Any:
     """The Blackman window.
+
+    Args:
+      M: the number of points.
+
+    Returns:
+      float[M], from 0 at the ends towards 1 in the middle.
 
     Examples:
       >>> jnp.blackman(3)[1].item()
@@ -47,6 +59,12 @@ def blackman(M: int) -> Any:
 def hamming(M: int) -> Any:
     """The Hamming window.
 
+    Args:
+      M: the number of points.
+
+    Returns:
+      float[M], from 0.08 at the ends towards 1 in the middle.
+
     Examples:
       >>> jnp.hamming(3)[1].item()
       1.0
@@ -56,6 +74,12 @@ def hamming(M: int) -> Any:
 
 def hanning(M: int) -> Any:
     """The Hann window.
+
+    Args:
+      M: the number of points.
+
+    Returns:
+      float[M], from 0 at the ends towards 1 in the middle.
 
     Examples:
       >>> jnp.hanning(3).tolist()
@@ -67,6 +91,13 @@ def hanning(M: int) -> Any:
 @eager_program(static_argnames=("M",))
 def kaiser(M: int, beta: Any) -> Any:
     """The Kaiser window.
+
+    Args:
+      M: the number of points.
+      beta: how fast it falls off towards the ends; 0 for not at all.
+
+    Returns:
+      float[M], rising towards 1 in the middle.
 
     Examples:
       >>> jnp.kaiser(3, 0.0).tolist()

@@ -533,6 +533,9 @@ def poch(z: Any, m: Any) -> Any:
     Returns:
       The value for each element.
 
+    Raises:
+      DTypeError: an operand is complex.
+
     Examples:
       >>> from phalanx.scipy import special
       >>> round(special.poch(2.0, 3.0).item(), 3)
