@@ -103,5 +103,26 @@ def test_extremes_of_complex_numbers_are_the_same_on_every_mesh():
     split = phalanx.device_put(x, phalanx.NamedSharding(auto_mesh((4, 2), ("x", "y")), phalanx.P(("x", "y"))))
     for reduce in (lax.reduce_max, lax.reduce_min):
         for axes in ((0,), (0, 1)):
-            whole, parts = (np.asarray(phalanx.jit(lambda v: reduce(v, axes))(v)) for v in (x, split))
+            whole, parts = (np.asarray(phalanx.jit(lambda v, f=reduce, a=axes: f(v, a))(v)) for v in (x, split))
             np.testing.assert_array_equal(parts, whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_extremes_keep_nan_wherever_it_lies(dtype):
+    mesh = auto_mesh((8,), ("x",))
+    with phalanx.enable_x64(True):
+        x = np.array([0.0, -0.0, -np.inf, 3, -5, np.inf, 1e-30, 2], np.float32).astype(phalanx.numpy.dtype(dtype))
+        rows = np.stack(
+            [x, *(np.where(np.arange(8) == i, np.copysign(np.nan, i - 3).astype(x.dtype), x) for i in range(8))]
+        )
+        split = phalanx.device_put(rows, phalanx.NamedSharding(mesh, phalanx.P(None, "x")))
+        for reduce, collective in ((lax.reduce_max, lax.pmax), (lax.reduce_min, lax.pmin)):
+            whole, parts = (np.asarray(phalanx.jit(lambda v, f=reduce: f(v, (1,)))(v)) for v in (rows, split))
+            np.testing.assert_array_equal(parts.astype(float), whole.astype(float))
+            assert np.isnan(parts[1:].astype(float)).all() and not np.isnan(parts[0].astype(float))
+            view = phalanx.shard_map(
+                lambda v, f=collective: f(v[:, 0], "x"), mesh=mesh, in_specs=phalanx.P(None, "x"), out_specs=phalanx.P()
+            )
+            np.testing.assert_array_equal(np.asarray(view(split)).astype(float), whole.astype(float))
+            empty = phalanx.device_put(np.zeros((8, 0), x.dtype), phalanx.NamedSharding(mesh, phalanx.P("x")))
+            assert np.isinf(np.asarray(phalanx.jit(lambda v, f=reduce: f(v, (0, 1)))(empty)).astype(float))

@@ -5,6 +5,7 @@ Builds on `named_axes`; the collectives that move data instead of combining it a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from phalanx.lax.dot import dot_general
 from phalanx.lax.elementwise import div_p, eq_p, mul_p, times
 from phalanx.lax.family import ANY, NUMBER, ORDERED, Kinds, check_kind
 from phalanx.lax.named_axes import Collective, Scope, axis_index, scope_of, without
+from phalanx.lax.ordered_bits import by_bits, loses_nans
 from phalanx.lax.reductions import reduce_max_p, reduce_min_p
 from phalanx.lax.replicas import Replicas
 from phalanx.lax.select import select
@@ -56,6 +58,9 @@ class CollectiveReduction(Collective):
         # Along an axis that the operand does not vary over, all have the same: nobody has to ask.
         same = tracked - ctx.avals_in[0].varying if groups is None else UNVARYING
         apart = tuple(a for a in axes if a not in same)
+        if apart and self.way in ("max", "min") and loses_nans(ctx, ctx.aval_out.dtype):
+            extreme = functools.partial(self, axes=axes, sizes=sizes, groups=groups, tracked=tracked)
+            return ctx.inline(lambda v: by_bits(extreme, v, self.way == "max"), x)[0]
         x = Replicas.of(ctx, self.name, apart, groups).all_reduce(ctx, x, self.combine) if apart else x
         count = math.prod(n for a, n in zip(axes, sizes) if a in same)
         return x if count == 1 else ctx.inline(lambda v: self.repeated(v, count), x, avals=[ctx.aval_out])[0]

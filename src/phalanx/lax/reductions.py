@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from phalanx.lax.elementwise import complex_p, div_p, eq_p, imag_p, like, max_p,
 from phalanx.lax.explicit import mesh_of, open_type, placed
 from phalanx.lax.faces import named
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
+from phalanx.lax.ordered_bits import by_bits, loses_nans
 from phalanx.lax.select import select_n_p
 from phalanx.lax.shape import concatenate_p, reshape_p
 from phalanx.lax.slicing import one_dim, pad_p, slice_p
@@ -68,10 +70,15 @@ class Reduction(Primitive):
         return Roles([names], [keep(names, dims)], reduced=dict.fromkeys(reduced, self.combines))
 
     def lower(self, ctx: Any, x: Any, *, dims: tuple) -> Any:
-        initial = self.initial(ctx.aval_out.dtype)
-        if not (self.of_complex and kind_of(ctx.aval_out.dtype) == "complex"):
+        dtype = ctx.aval_out.dtype
+        initial = self.initial(dtype)
+        is_whole = ctx.module.num_partitions == 1 or (ctx.module.manual is not None and ctx.module.manual.is_whole)
+        if self.of_complex and not is_whole and loses_nans(ctx, dtype):
+            extreme = functools.partial(self, dims=dims)
+            return ctx.inline(lambda v: by_bits(extreme, v, self.combines == "max"), x)[0]
+        if not (self.of_complex and kind_of(dtype) == "complex"):
             return ctx.reduce(self.operation, x, init=initial, dims=dims)
-        if ctx.module.num_partitions > 1:  # XLA joins what devices have by operations of real numbers only.
+        if not is_whole:  # XLA joins what devices have by operations of real numbers only.
             return ctx.inline(self._by_parts, x, dims=dims)[0]
         pair = [ShapedArray((), ctx.aval_out.dtype)] * 2
         op = hlo.ReduceOp([ctx.type(ctx.aval_out)], [x], [ctx.constant(initial, pair[0])], list(dims))
