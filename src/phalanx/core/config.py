@@ -106,6 +106,12 @@ class Option:
       doc: what it does.
       traced: whether it changes what a program means.
       members: the options that it stands for: setting it sets them all.
+      example: the value that the example of its docstring sets.
+
+    Examples:
+      >>> with numpy_rank_promotion("raise"):
+      ...     numpy_rank_promotion.value
+      'raise'
     """
 
     name: str  # that of the variable it is bound to
@@ -118,6 +124,7 @@ class Option:
         *,
         traced: bool = False,
         members: Sequence[Option] = (),
+        example: Any = True,
     ) -> None:
         self.default = default
         self.check = check
@@ -125,7 +132,8 @@ class Option:
         self.members = members
         self.observers: list[Callable[[Any], None]] = []
         self.local_observers: list[Callable[[Any], None]] = []
-        self.__doc__ = doc
+        self.example = example
+        self.summary = self.__doc__ = doc
 
     @property
     def env(self) -> str:
@@ -144,7 +152,7 @@ class Option:
         return _Override([self, *self.members], self.check(self.name, value))
 
     def __repr__(self) -> str:
-        return f"<option {self.name}={self.value!r}: {self.__doc__}>"
+        return f"<option {self.name}={self.value!r}: {self.summary}>"
 
 
 class _Override(contextlib.ContextDecorator):
@@ -289,6 +297,7 @@ def _find(name: str) -> Option:
 def _declare(name: str, option: Option) -> None:
     """Add an option to the table, with the value that the environment gives it."""
     option.name = name
+    option.__doc__ = _documented(option)
     _declared[name] = option
     _global_values[name] = option.default
     if (text := os.environ.get(option.env)) is not None:
@@ -296,6 +305,31 @@ def _declare(name: str, option: Option) -> None:
         _global_values.update((o.name, value) for o in (option, *option.members))
     if option.traced:
         Context.fields.append(name)
+
+
+def _documented(option: Option) -> str:
+    """Complete an option's docstring with what its check takes, as the check itself says it."""
+    try:
+        option.check(option.name, object())
+    except ArgumentError as refused:
+        takes = refused.expected
+    return f"""{option.summary}
+
+    Args:
+      value: {takes}; the option itself is {option.default!r} where nobody sets it.
+
+    Returns:
+      A context manager, also a decorator, inside which `config.{option.name}` is `value` on this thread. For all
+      threads, call `config.update({option.name!r}, value)` or set `{option.env}` in the environment.
+
+    Raises:
+      ArgumentError: the option does not take the value.
+
+    Examples:
+      >>> with {option.name}({option.example!r}):
+      ...     config.{option.name}
+      {option.example!r}
+    """
 
 
 def _from_text(text: str) -> Any:
@@ -374,12 +408,21 @@ _PRECISIONS: Final = (
 _traced = functools.partial(Option, traced=True)
 
 enable_x64 = _traced(False, _flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
-default_matmul_precision = _traced(None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves.")
-numpy_dtype_promotion = _traced("standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise.")
-numpy_rank_promotion = _traced("allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast.")
-default_device = _traced(None, _device, "Where uncommitted computations run.")
+default_matmul_precision = _traced(
+    None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves.", example="highest"
+)
+numpy_dtype_promotion = _traced(
+    "standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise.", example="strict"
+)
+numpy_rank_promotion = _traced(
+    "allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast.", example="raise"
+)
+default_device = _traced(None, _device, "Where uncommitted computations run.", example="cpu")
 default_prng_impl = _traced(
-    "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg"), "The generator of keys made without `impl`."
+    "threefry2x32",
+    _choice("threefry2x32", "rbg", "unsafe_rbg"),
+    "The generator of keys made without `impl`.",
+    example="rbg",
 )
 debug_nans = _traced(False, _flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced(False, _flag, "Raise at the operation whose result holds an infinity.")
@@ -397,30 +440,40 @@ traceback_filtering = Option(
     "auto",
     _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
     "How frames of Phalanx itself are hidden from tracebacks.",
+    example="off",
 )
 _guard_level = _choice(None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
-transfer_guard_host_to_device = Option(None, _guard_level, "What to do where data moves from the host to a device.")
-transfer_guard_device_to_device = Option(None, _guard_level, "What to do where data moves between devices.")
-transfer_guard_device_to_host = Option(None, _guard_level, "What to do where data moves from a device to the host.")
+transfer_guard_host_to_device = Option(
+    None, _guard_level, "What to do where data moves from the host to a device.", example="log"
+)
+transfer_guard_device_to_device = Option(
+    None, _guard_level, "What to do where data moves between devices.", example="log"
+)
+transfer_guard_device_to_host = Option(
+    None, _guard_level, "What to do where data moves from a device to the host.", example="log"
+)
 transfer_guard = Option(
     None,
     _guard_level,
     "What to do where data moves, in any direction.",
     members=(transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host),
+    example="log",
 )
 array = Option(True, _flag, "Taken from programs of 2022; there is one class of arrays either way.")
 parallel_functions_output_gda = Option(
     True, _flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
 )
-num_cpu_devices = Option(None, _number(int, 1, optional=True), "Number of virtual CPU devices.")
-platforms = Option(None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.")
+num_cpu_devices = Option(None, _number(int, 1, optional=True), "Number of virtual CPU devices.", example=8)
+platforms = Option(None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.", example="cuda,cpu")
 enable_compilation_cache = Option(True, _flag, "Use the compilation cache on disk.")
-compilation_cache_dir = Option(None, _text, "Folder of the compilation cache on disk.")
-compilation_cache_max_size = Option(-1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit.")
-persistent_cache_min_compile_time_secs = Option(
-    1.0, _number(float, 0.0), "Programs that compile faster are not stored."
+compilation_cache_dir = Option(None, _text, "Folder of the compilation cache on disk.", example="programs")
+compilation_cache_max_size = Option(
+    -1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit.", example=10**9
 )
-persistent_cache_min_entry_size_bytes = Option(0, _number(int, -1), "Smaller executables are not stored.")
+persistent_cache_min_compile_time_secs = Option(
+    1.0, _number(float, 0.0), "Programs that compile faster are not stored.", example=0.5
+)
+persistent_cache_min_entry_size_bytes = Option(0, _number(int, -1), "Smaller executables are not stored.", example=4096)
 raise_persistent_cache_errors = Option(False, _flag, "Raise errors of the cache on disk instead of warning.")
 
 
@@ -434,7 +487,16 @@ for _name, _held in list(globals().items()):
 
 
 def checking_leaks() -> _Override:
-    """Return a context manager in which a traced value that outlives its trace is an error."""
+    """Return a context manager in which a traced value that outlives its trace is an error.
+
+    Returns:
+      What `check_tracer_leaks(True)` gives.
+
+    Examples:
+      >>> with checking_leaks():
+      ...     config.check_tracer_leaks
+      True
+    """
     return check_tracer_leaks(True)
 
 

@@ -29,11 +29,22 @@ iinfo: Final = ml_dtypes.iinfo
 
 
 class extended(np.generic):
-    """Category of the dtypes whose elements hold more than one number."""
+    """Category of the dtypes whose elements hold more than one number.
+
+    Examples:
+      >>> issubdtype(prng_key, extended)
+      True
+    """
 
 
 class prng_key(extended):
-    """Category of the dtypes of random keys."""
+    """Category of the dtypes of random keys.
+
+    Examples:
+      >>> import phalanx
+      >>> issubdtype(phalanx.random.key(0).dtype, prng_key)
+      True
+    """
 
 
 class KeyDtype:
@@ -170,6 +181,9 @@ def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
       spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
       allow_extended_dtype: whether the dtype of random keys may pass.
 
+    Returns:
+      A NumPy dtype, or that of random keys.
+
     Raises:
       DTypeError: XLA has no such element type.
 
@@ -213,6 +227,15 @@ def scalar_dtype(kind: type) -> np.dtype[Any]:
 
 def scalar_type_of(x: Any) -> type:
     """The Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
+
+    Args:
+      x: a number, an array, a dtype or its name.
+
+    Returns:
+      One of the four types.
+
+    Raises:
+      DTypeError: the dtype is not that of numbers.
 
     Examples:
       >>> scalar_type_of(np.int8(1)), scalar_type_of(2.5)
@@ -382,6 +405,9 @@ def promote_types(a: Any, b: Any) -> Any:
     Args:
       a, b: dtypes, their names, or Python scalar types, which are weak.
 
+    Returns:
+      The dtype, in 32 bits where neither is a 64-bit one that the options allow.
+
     Raises:
       TypePromotionError: there is no common dtype.
 
@@ -398,6 +424,9 @@ def result_type(*args: Any, return_weak_type: bool = False) -> Any:
     Args:
       *args: values, dtypes, or scalar types.
       return_weak_type: also return whether the result is weak.
+
+    Returns:
+      The dtype; with `return_weak_type`, a pair of it and a bool.
 
     Raises:
       ArgumentTypeError: an argument has no dtype, or there is none.
@@ -433,6 +462,9 @@ def issubdtype(a: Any, b: Any) -> bool:
     Args:
       a: a dtype, its name or scalar type, or a category.
       b: the same, `extended` or `prng_key`.
+
+    Returns:
+      A bool.
 
     Examples:
       >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.unsignedinteger)
@@ -513,6 +545,12 @@ def _extreme(dtype: Any, boolean: bool, infinity: float, name: str) -> Any:
 
 def itemsize_bits(dtype: Any) -> int:
     """Return the number of bits of one element.
+
+    Args:
+      dtype: a dtype or its name.
+
+    Returns:
+      The bits that the element itself needs, 4 for an int4.
 
     Examples:
       >>> itemsize_bits("int4"), itemsize_bits("bool")

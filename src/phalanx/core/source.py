@@ -71,6 +71,9 @@ def named_scope(name: str) -> Iterator[None]:
     Args:
       name: the name; blocks nest.
 
+    Returns:
+      A context manager.
+
     Examples:
       >>> import phalanx
       >>> with phalanx.named_scope("attention"):
@@ -90,6 +93,15 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     Args:
       fun: the function.
       name: another name than its own.
+
+    Returns:
+      A function of the same arguments.
+
+    Examples:
+      >>> import phalanx
+      >>> square = named_call(lambda x: x * x, name="square")
+      >>> "square" in phalanx.jit(square).lower(2.0).as_text(debug_info=True)
+      True
     """
 
     @boundary

@@ -87,6 +87,9 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
     They must depend on concrete values only.
 
+    Returns:
+      A context manager.
+
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> @phalanx.jit

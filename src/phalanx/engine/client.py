@@ -179,7 +179,18 @@ def _allowed_platforms() -> tuple[str, ...]:
 
 
 def default_backend() -> str:
-    """Name the platform that is used where none is asked for: the first allowed one that starts."""
+    """Name the platform that is used where none is asked for: the first allowed one that starts.
+
+    Returns:
+      "cpu" or "cuda".
+
+    Raises:
+      BackendError: a platform that the user named does not start.
+
+    Examples:
+      >>> default_backend() in ("cpu", "cuda")
+      True
+    """
     default = _clients.default
     if default is None:
         with _clients.lock:
@@ -261,6 +272,10 @@ def local_devices(
 
     Raises:
       BackendError: there is no such process.
+
+    Examples:
+      >>> local_devices(backend="cpu") == local_devices(process_index(), "cpu")
+      True
     """
     wanted = host_id if process_index is None else process_index
     if wanted is None:
@@ -276,27 +291,82 @@ def local_devices(
 
 
 def device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform over all processes."""
+    """Count the devices of a platform over all processes.
+
+    Args:
+      backend: as in `devices`.
+
+    Returns:
+      How many there are.
+
+    Examples:
+      >>> device_count() == len(devices())
+      True
+    """
     return client(backend).device_count()
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform that belong to this process."""
+    """Count the devices of a platform that belong to this process.
+
+    Args:
+      backend: as in `devices`.
+
+    Returns:
+      How many there are.
+
+    Examples:
+      >>> local_device_count() == len(local_devices())
+      True
+    """
     return client(backend).local_device_count()
 
 
 def process_index(backend: str | None = None) -> int:
-    """Give the index of this process, 0 where there is only one."""
+    """Give the index of this process, 0 where there is only one.
+
+    Args:
+      backend: as in `devices`.
+
+    Returns:
+      A number below `process_count()`.
+
+    Examples:
+      >>> process_index() in process_indices()
+      True
+    """
     return client(backend).process_index()
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the indices of the processes that have devices of a platform."""
+    """List the indices of the processes that have devices of a platform.
+
+    Args:
+      backend: as in `devices`.
+
+    Returns:
+      The indices, sorted.
+
+    Examples:
+      >>> process_indices() == sorted({device.process_index for device in devices()})
+      True
+    """
     return sorted({device.process_index for device in devices(backend)})
 
 
 def process_count(backend: str | None = None) -> int:
-    """Count the processes that have devices of a platform."""
+    """Count the processes that have devices of a platform.
+
+    Args:
+      backend: as in `devices`.
+
+    Returns:
+      How many there are; 1 where the program is not distributed.
+
+    Examples:
+      >>> process_count() == len(process_indices())
+      True
+    """
     return len(process_indices(backend))
 
 

@@ -13,7 +13,13 @@ from phalanx.lax.family import SCALARS, match_two
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where `round` takes halves."""
+    """Where `round` takes halves.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> float(lax.round(2.5, lax.RoundingMethod.TO_NEAREST_EVEN)), float(lax.round(2.5))
+      (2.0, 3.0)
+    """
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1

@@ -30,6 +30,11 @@ class Precision(enum.Enum):
 
     `DEFAULT` is the fastest, `HIGHEST` the most exact; the CPU knows only one. Functions that take a precision also
     take the names `"default"`, `"high"`, `"highest"`, and a pair with one precision for each operand.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> float(lax.dot(2.0, 3.0, precision=lax.Precision.HIGHEST))
+      6.0
     """
 
     DEFAULT = 0
@@ -51,6 +56,10 @@ class DotAlgorithm(NamedTuple):
       rhs_component_count: the same for the right operand.
       num_primitive_operations: how many products of parts are summed.
       allow_imprecise_accumulation: whether sums may be rounded further on the way.
+
+    Examples:
+      >>> DotAlgorithm("bfloat16", "bfloat16", "float32", num_primitive_operations=3).accumulation_type
+      'float32'
     """
 
     lhs_precision_type: Any
@@ -66,6 +75,10 @@ class DotAlgorithmPreset(enum.Enum):
     """The algorithms that have names: left type, right type, type of the sums, and how many products of parts.
 
     `DEFAULT` leaves the choice to the compiler. A preset may be given wherever a precision is taken, also by its name.
+
+    Examples:
+      >>> DotAlgorithmPreset["BF16_BF16_F32"].name
+      'BF16_BF16_F32'
     """
 
     DEFAULT = 0

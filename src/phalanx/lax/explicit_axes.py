@@ -29,6 +29,9 @@ def typeof(x: Any) -> ShapedArray:
     Args:
       x: an array, NumPy data or a Python scalar.
 
+    Returns:
+      A `ShapedArray`.
+
     Raises:
       ArgumentTypeError: `x` is none of these.
 

@@ -355,7 +355,13 @@ def _accuracy_mode(name: str, atol: float, rtol: float, ulps: int) -> Any:
 
 
 class AccuracyMode(enum.Enum):
-    """How exact the compiler must make a transcendental function: the best it has, or its default."""
+    """How exact the compiler must make a transcendental function: the best it has, or its default.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> float(lax.exp(0.0, accuracy=lax.AccuracyMode.HIGHEST))
+      1.0
+    """
 
     HIGHEST = 1
     DEFAULT = 2

@@ -26,7 +26,13 @@ from phalanx.symbolic import is_constant_shape
 
 
 class FftType(enum.Enum):
-    """The kind of a Fourier transform: of complex numbers, its inverse, of real numbers, its inverse."""
+    """The kind of a Fourier transform: of complex numbers, its inverse, of real numbers, its inverse.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.fft(jnp.ones(4), lax.FftType.RFFT, (4,)).shape
+      (3,)
+    """
 
     FFT = 0
     IFFT = 1

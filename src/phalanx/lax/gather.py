@@ -32,6 +32,13 @@ class GatherDimensionNumbers(NamedTuple):
       start_index_map: for each component of an index vector, the dimension of the operand it addresses.
       operand_batching_dims: dimensions of the operand, of slice size 1, that go in step with dimensions of the indices.
       start_indices_batching_dims: the dimensions of the indices that they go in step with.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> numbers = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+      >>> rows = jnp.array([[2], [0]])
+      >>> lax.gather(jnp.arange(6).reshape(3, 2), rows, numbers, slice_sizes=(1, 2)).tolist()
+      [[4, 5], [0, 1]]
     """
 
     offset_dims: tuple[int, ...]
@@ -46,6 +53,12 @@ class GatherScatterMode(enum.Enum):
 
     `CLIP` moves the slice into bounds. `FILL_OR_DROP` reads a fill value there, and drops what is written there.
     `PROMISE_IN_BOUNDS` says that it never happens; a broken promise reads or writes somewhere in bounds, or nowhere.
+
+    Examples:
+      >>> from phalanx import numpy as jnp
+      >>> x, outside = jnp.arange(3.0), jnp.array([7])
+      >>> [x.at[outside].get(mode=mode).tolist() for mode in ("clip", "fill")]
+      [[2.0], [nan]]
     """
 
     CLIP = 0

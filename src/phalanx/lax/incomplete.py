@@ -373,6 +373,9 @@ def igamma_grad_a(a: Any, x: Any) -> Any:
     Args:
       a, x: as in `igamma`, as are the result and the errors.
 
+    Returns:
+      An array of the common shape and dtype.
+
     Examples:
       >>> from phalanx import lax
       >>> round(float(lax.igamma_grad_a(1.0, 2.0)), 4)

@@ -55,6 +55,7 @@ def scan(
       length: the number of iterations, needed where `xs` is None.
       reverse: run from the last input to the first (results keep the order of the inputs).
       unroll: how many iterations to put in one step of the compiled loop; True for all.
+      _split_transpose: accepted for compatibility; not read.
 
     Returns:
       `(carry, ys)`: the last carry, and the stacked `y`s.

@@ -33,6 +33,13 @@ class RaggedDotDimensionNumbers(NamedTuple):
       lhs_ragged_dimensions: the one dimension of `lhs` along which the groups follow each other.
       rhs_group_dimensions: the dimension of `rhs` that runs over the groups, if the ragged dimension is one of the
         result's; else none.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> numbers = RaggedDotDimensionNumbers((([1], [1]), ([], [])), [0], [0])
+      >>> x, w = jnp.ones((3, 2)), jnp.array([[[1.0], [1.0]], [[5.0], [5.0]]])
+      >>> lax.ragged_dot_general(x, w, jnp.array([2, 1]), numbers).tolist()
+      [[2.0], [2.0], [10.0]]
     """
 
     dot_dimension_numbers: DotDimensionNumbers

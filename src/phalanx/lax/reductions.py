@@ -494,6 +494,9 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     Args:
       operand, axis, index_dtype: as in `argmax`, as are the result and the errors.
 
+    Returns:
+      The positions, of dtype `index_dtype` and without the dimension `axis`.
+
     Examples:
       >>> from phalanx import lax, numpy as jnp
       >>> int(lax.argmin(jnp.array([2, 3]), 0, "int32"))

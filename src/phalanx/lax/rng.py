@@ -23,7 +23,14 @@ from phalanx.runtime import dynamic
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """The generators of the compiler: its default, Threefry, or Philox."""
+    """The generators of the compiler: its default, Threefry, or Philox.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> key = jnp.zeros(2, "uint32")
+      >>> lax.rng_bit_generator(key, (3,), algorithm=RandomAlgorithm.RNG_THREE_FRY)[1].shape
+      (3,)
+    """
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1

@@ -53,6 +53,12 @@ class ScatterDimensionNumbers(NamedTuple):
       scatter_dims_to_operand_dims: for each component of an index vector, the dimension of the operand it addresses.
       operand_batching_dims: dimensions of the operand that go in step with dimensions of the indices.
       scatter_indices_batching_dims: the dimensions of the indices that they go in step with.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> numbers = ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+      >>> lax.scatter_add(jnp.zeros(3), jnp.array([[2], [2]]), jnp.ones(2), numbers).tolist()
+      [0.0, 0.0, 2.0]
     """
 
     update_window_dims: Sequence[int]

@@ -19,6 +19,11 @@ class ConvDimensionNumbers(NamedTuple):
       lhs_spec: the dimensions of the input: batch, feature, then the spatial ones.
       rhs_spec: those of the kernel: output feature, input feature, then the spatial ones.
       out_spec: those of the result: batch, feature, then the spatial ones.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
+      (3, 2, 0, 1)
     """
 
     lhs_spec: Sequence[int]

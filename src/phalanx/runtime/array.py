@@ -80,6 +80,12 @@ class Shard:
       index: a tuple of slices into the whole array.
       replica_id: which copy of those elements this is, counted from 0.
       data: the piece as an array on that device; None where the device belongs to another process.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> shard = jnp.arange(3.0).addressable_shards[0]
+      >>> shard.index, shard.replica_id, shard.data.tolist()
+      ((slice(None, None, None),), 0, [0.0, 1.0, 2.0])
     """
 
     __slots__ = ("_data", "device", "index", "replica_id")
@@ -97,6 +103,10 @@ class Array(Operators, metaclass=_ArrayMeta):
     """An array on one device or spread over many.
 
     Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not by this class.
+
+    Args:
+      buffer: the memory on the devices, as the engine has it.
+      type: what it holds: shape, dtype, sharding, and whether the user chose the sharding.
 
     Examples:
       >>> import phalanx.numpy as jnp

@@ -61,6 +61,15 @@ def effects_barrier() -> None:
 
     Raises:
       Whatever a callback of theirs raised.
+
+    Examples:
+      >>> import phalanx
+      >>> seen = []
+      >>> f = phalanx.jit(lambda x: phalanx.debug.callback(lambda v: seen.append(int(v)), x))
+      >>> f(3)
+      >>> effects_barrier()
+      >>> seen
+      [3]
     """
     with _pending_lock:
         waiting, _pending[:] = list(_pending), []

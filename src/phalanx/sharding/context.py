@@ -26,6 +26,12 @@ def get_mesh() -> Mesh:
 
     Returns:
       The mesh; one without axes where none was set.
+
+    Examples:
+      >>> from phalanx.sharding import make_mesh, set_mesh
+      >>> with set_mesh(make_mesh((1,), ("data",))):
+      ...     get_mesh().axis_names
+      ('data',)
     """
     mesh = state.context.mesh
     return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), dtype=object), ())
@@ -36,6 +42,11 @@ def get_abstract_mesh() -> AbstractMesh:
 
     Returns:
       The mesh without its devices; one without axes where none was set.
+
+    Examples:
+      >>> with use_abstract_mesh(AbstractMesh((4, 2), ("data", "model"))):
+      ...     get_abstract_mesh().shape["model"]
+      2
     """
     mesh = state.context.mesh
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh

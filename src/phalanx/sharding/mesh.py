@@ -31,7 +31,16 @@ Device = Any
 
 
 class AxisType(enum.Enum):
-    """How the dimensions split along a mesh axis are treated: by the partitioner, by the types, or by the user."""
+    """How the dimensions split along a mesh axis are treated: by the partitioner, by the types, or by the user.
+
+    Args:
+      value: "Auto", "Explicit" or "Manual".
+
+    Examples:
+      >>> mesh = AbstractMesh((2,), ("data",), axis_types=(AxisType.Explicit,))
+      >>> mesh.axis_types[0] is AxisType("Explicit")
+      True
+    """
 
     Auto = "Auto"
     Explicit = "Explicit"
@@ -117,6 +126,10 @@ class AbstractDevice:
       device_kind: the model, as `device_kind` of a device says it.
       num_cores: how many cores each has, where it matters.
       platform: such as "cpu", "cuda" or "tpu": for which programs over the mesh are lowered.
+
+    Examples:
+      >>> AbstractDevice("H200", platform="cuda").platform
+      'cuda'
     """
 
     device_kind: str

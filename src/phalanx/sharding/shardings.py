@@ -38,6 +38,12 @@ class Sharding(ShardingBase):
     """How an array lies on devices. All shardings have these attributes and methods.
 
     `is` and `==` mean the same, and a sharding is a cheap dictionary key; `is_equivalent_to` compares placements.
+
+    Examples:
+      >>> from phalanx.sharding import AbstractMesh, P
+      >>> sharding = NamedSharding(AbstractMesh((2,), ("data",)), P())
+      >>> isinstance(sharding, Sharding), sharding.is_fully_replicated
+      (True, True)
     """
 
     __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "memory_kind")
@@ -432,6 +438,11 @@ class SingleDeviceSharding(Sharding):
 
     Raises:
       ShardingError: the device has no such memory.
+
+    Examples:
+      >>> import phalanx
+      >>> SingleDeviceSharding(phalanx.devices()[0]).shard_shape((4, 2))
+      (4, 2)
     """
 
     __slots__ = ("_device_assignment", "_internal_device_list", "device")
@@ -468,6 +479,14 @@ class GSPMDSharding(Sharding):
 
     Raises:
       ShardingError: the devices have no such memory.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import P, make_mesh
+      >>> named = NamedSharding(make_mesh((1,), ("x",)), P())
+      >>> placed = GSPMDSharding(phalanx.devices()[:1], named.to_hlo(2))
+      >>> placed.is_equivalent_to(named, 2)
+      True
     """
 
     __slots__ = ("_device_assignment", "_internal_device_list", "hlo_sharding")
@@ -526,6 +545,14 @@ def from_hlo_sharding(
     Returns:
       A `NamedSharding` over `mesh`; a `SingleDeviceSharding` where there is one device and no mesh; otherwise a
       `GSPMDSharding`, since no spec over this mesh says it.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import P, make_mesh
+      >>> mesh = make_mesh((1,), ("x",))
+      >>> hlo = NamedSharding(mesh, P()).to_hlo(2)
+      >>> from_hlo_sharding(hlo, list(mesh.devices.flat), mesh, ndim=2).spec
+      PartitionSpec()
     """
     devices = tuple(devices)
     if mesh is None or mesh.device_set != frozenset(devices):

@@ -387,7 +387,16 @@ pjit = jit
 
 
 def clear_caches() -> None:
-    """Forget all traced, lowered and compiled programs of this process."""
+    """Forget all traced, lowered and compiled programs of this process.
+
+    Examples:
+      >>> import phalanx
+      >>> f = phalanx.jit(lambda x: x + 1)
+      >>> _ = f(1)
+      >>> clear_caches()
+      >>> f._cache_size()
+      0
+    """
     for wrapper in list(_wrappers):
         wrapper.clear_cache()
     for programs in list(_all_programs):

@@ -175,6 +175,11 @@ def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
 
     Raises:
       ArgumentError: there is no device.
+
+    Examples:
+      >>> import phalanx
+      >>> device_put_replicated(np.arange(2), phalanx.devices()[:1]).tolist()
+      [[0, 1]]
     """
     sharding = _over(devices, "device_put_replicated")
 
@@ -199,6 +204,11 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
     Raises:
       ArgumentError: there are not as many shards as devices.
       ShapeError: arrays to be stacked differ in shape or dtype.
+
+    Examples:
+      >>> import phalanx
+      >>> device_put_sharded([np.arange(2)], phalanx.devices()[:1]).shape
+      (1, 2)
     """
     if len(shards) != len(devices):
         raise ArgumentError(
@@ -258,6 +268,11 @@ def device_get(x: Any) -> Any:
     Returns:
       The tree with NumPy arrays, not writable, in place of the arrays; what is no array stays what it is. All transfers
       run at once.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> device_get({"step": 7, "x": jnp.arange(3)})
+      {'step': 7, 'x': array([0, 1, 2], dtype=int32)}
     """
     with explicit():
         leaves, tree = tree_flatten(copy_to_host_async(x))
@@ -278,6 +293,12 @@ def copy_to_host_async(x: Any) -> Any:
 
     Returns:
       The same tree.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> x = copy_to_host_async(jnp.arange(3))
+      >>> np.asarray(x).tolist()
+      [0, 1, 2]
     """
     for leaf in tree_leaves(x):
         if type(leaf) is Array:
@@ -305,6 +326,12 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 
     Returns:
       Arrays that share the memory of those; random keys are among them as their numbers.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> x = jnp.full((17, 13), 5)
+      >>> any(y.shape == (17, 13) for y in live_arrays())
+      True
     """
     found = buffers.live(client.client(platform))
     return [Array(x, ArrayType(x.aval, s, c)) for x, s, c in found if isinstance(s, Sharding)]
@@ -401,6 +428,14 @@ def make_array_from_single_device_arrays(
       ShardingError: the pieces are not on the sharding's devices, one on each.
       ShapeError: a piece has another shape than the sharding gives it.
       DTypeError: the pieces differ in dtype.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import make_mesh
+      >>> piece = device_put(np.arange(3), phalanx.devices()[0])
+      >>> mesh = make_mesh((1,), ("x",), devices=phalanx.devices()[:1])
+      >>> make_array_from_single_device_arrays((3,), NamedSharding(mesh, P("x")), [piece]).tolist()
+      [0, 1, 2]
     """
     shape, where = tuple(shape), "make_array_from_single_device_arrays, arrays"
     part_shape = sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")
@@ -450,6 +485,12 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
       ShardingError: the parts of this process's devices make no box.
       ShapeError: `local_data` is neither the whole array nor this process's part of it.
       TreeError: `sharding` or `global_shape` is no prefix of `local_data`.
+
+    Examples:
+      >>> from phalanx.sharding import make_mesh
+      >>> rows = NamedSharding(make_mesh((1,), ("x",)), P("x"))
+      >>> make_array_from_process_local_data(rows, np.ones((2, 3), np.float32)).shape
+      (2, 3)
     """
     leaves, tree = tree_flatten(local_data)
     what = "make_array_from_process_local_data, "

@@ -37,6 +37,12 @@ class ArgInfo:
     Args:
       aval: its abstract value.
       donated: whether its buffer may be reused.
+
+    Examples:
+      >>> import phalanx
+      >>> (x,), _ = phalanx.jit(lambda x: x + 1).lower(2.0).args_info
+      >>> x.shape, x.donated
+      ((), False)
     """
 
     __slots__ = ("_aval", "donated")
@@ -64,6 +70,12 @@ class Traced:
       out_tree: the structure of the result.
       settings: the options given to `jit`.
       signature: the parameters of the function.
+
+    Examples:
+      >>> import phalanx
+      >>> traced = phalanx.jit(lambda x: x + 1).trace(phalanx.ShapeDtypeStruct((3,), "int32"))
+      >>> traced.out_info
+      ShapeDtypeStruct(shape=(3,), dtype=int32)
     """
 
     def __init__(
@@ -254,6 +266,11 @@ class Lowered:
     Args:
       traced: the first stage.
       program: what the core lowered.
+
+    Examples:
+      >>> import phalanx
+      >>> "stablehlo.add" in phalanx.jit(lambda x: x + 1).lower(2.0).as_text()
+      True
     """
 
     def __init__(self, traced: Traced, program: dispatch.LoweredProgram):
@@ -304,6 +321,12 @@ class Compiled:
     Args:
       traced: the first stage.
       program: what the core compiled.
+
+    Examples:
+      >>> import phalanx
+      >>> compiled = phalanx.jit(lambda x: x + 1).lower(2.0).compile()
+      >>> float(compiled(4.0))
+      5.0
     """
 
     def __init__(self, traced: Traced, program: dispatch.CompiledProgram):

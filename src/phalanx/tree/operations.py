@@ -49,6 +49,9 @@ def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
       treedef: the structure, from `tree_flatten` or `tree_structure`.
       leaves: as many values as the structure has leaves, in its order.
 
+    Returns:
+      The tree.
+
     Raises:
       TreeError: there are more or fewer leaves than the structure has.
 
@@ -76,6 +79,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     Args:
       tree, is_leaf: as for `tree_flatten`.
 
+    Returns:
+      A list of the leaves.
+
     Examples:
       >>> tree_leaves({"b": 1, "a": [2, 3]})
       [2, 3, 1]
@@ -88,6 +94,9 @@ def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
 
     Args:
       tree, is_leaf: as for `tree_flatten`.
+
+    Returns:
+      The `PyTreeDef`.
 
     Examples:
       >>> tree_structure([1, (2, 3)])
@@ -104,6 +113,9 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
       tree: the tree whose structure the result has.
       rest: trees of which `tree` is a prefix.
       is_leaf: says of a node of `tree` that it is to be taken as a leaf.
+
+    Returns:
+      A tree of the results, with the structure of `tree`.
 
     Raises:
       TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
@@ -149,6 +161,9 @@ def tree_leaves_with_path(
     Args:
       tree, is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
 
+    Returns:
+      A list of pairs (path, leaf).
+
     Examples:
       >>> tree_leaves_with_path((7, {"a": 8}))
       [((SequenceKey(idx=0),), 7), ((SequenceKey(idx=1), DictKey(key='a')), 8)]
@@ -169,6 +184,9 @@ def tree_map_with_path(
       f: takes the path, one leaf of `tree` and the subtree at the same place in each of `rest`.
       tree, rest: as for `tree_map`.
       is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
+
+    Returns:
+      A tree of the results, with the structure of `tree`.
 
     Raises:
       TreeError: as `tree_map`.
@@ -205,6 +223,9 @@ def tree_reduce(
       initializer: what to start with; the first leaf where it is not given.
       is_leaf: says of a node that it is to be taken as a leaf.
 
+    Returns:
+      What the last call of `function` gave; the one leaf, or the initializer, where there was no call.
+
     Raises:
       TypeError: the tree has no leaves and there is no initializer.
 
@@ -228,6 +249,9 @@ def tree_reduce_associative(
       tree: the tree.
       identity: the result for a tree without leaves.
       is_leaf: says of a node that it is to be taken as a leaf.
+
+    Returns:
+      What the last call of `operation` gave; the one leaf, or the identity, where there was no call.
 
     Raises:
       TypeError: the tree has no leaves and there is no identity.
@@ -256,6 +280,9 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
     Args:
       tree, is_leaf: as for `tree_flatten`.
 
+    Returns:
+      A bool; True for a tree without leaves.
+
     Examples:
       >>> tree_all({"a": True, "b": [1, 0]})
       False
@@ -270,6 +297,9 @@ def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: 
       outer_treedef: the structure of the outer tree.
       inner_treedef: the structure that each of its leaves has; that of the first one where it is None.
       pytree_to_transpose: the tree.
+
+    Returns:
+      A tree of the inner structure, whose leaves have the outer one.
 
     Raises:
       TreeError: the tree is not an outer tree of inner trees; the error names the first place.
@@ -298,6 +328,12 @@ def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: 
 def treedef_tuple(treedefs: Iterable[Any]) -> Any:
     """The structure of a tuple whose elements have these structures.
 
+    Args:
+      treedefs: the structures of the elements, in order.
+
+    Returns:
+      The `PyTreeDef` of the tuple.
+
     Examples:
       >>> treedef_tuple([tree_structure(1), tree_structure([2])])
       PyTreeDef((*, [*]))
@@ -308,6 +344,12 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
 def treedef_children(treedef: Any) -> list[Any]:
     """The structures of the children of a structure's root, none for a leaf.
 
+    Args:
+      treedef: the structure.
+
+    Returns:
+      A list of `PyTreeDef`s, in order.
+
     Examples:
       >>> treedef_children(tree_structure((1, [2])))
       [PyTreeDef(*), PyTreeDef([*])]
@@ -317,6 +359,12 @@ def treedef_children(treedef: Any) -> list[Any]:
 
 def treedef_is_leaf(treedef: Any) -> bool:
     """Whether a structure is that of a single leaf; False for every node, `None` included.
+
+    Args:
+      treedef: the structure.
+
+    Returns:
+      A bool.
 
     Examples:
       >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure(None))
@@ -332,6 +380,9 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
       iterable: the values.
       is_leaf: says of a node that it is to be taken as a leaf.
 
+    Returns:
+      A bool; True for no values.
+
     Examples:
       >>> all_leaves([1, "a"]), all_leaves([1, (2,)]), all_leaves([None])
       (True, False, False)
@@ -344,6 +395,12 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 def is_tree_node(typ: type) -> bool:
     """Whether values of a type are nodes: a built-in one, a named tuple or a registered type.
 
+    Args:
+      typ: the type.
+
+    Returns:
+      A bool.
+
     Examples:
       >>> is_tree_node(dict), is_tree_node(int)
       (True, False)
@@ -353,6 +410,12 @@ def is_tree_node(typ: type) -> bool:
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
     """Take off the outermost node: its children, and its own data (a dict's keys, a registered node's auxiliary data).
+
+    Args:
+      tree: a value that is a node.
+
+    Returns:
+      The children, and the node's own data.
 
     Raises:
       TreeError: the value is a leaf.
@@ -366,6 +429,12 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
     """As `flatten_one_level`, each child in a pair with its key.
+
+    Args:
+      tree: a value that is a node.
+
+    Returns:
+      Pairs (key, child), and the node's own data.
 
     Raises:
       TreeError: the value is a leaf.

@@ -19,6 +19,10 @@ class Partial(functools.partial):
 
     A function that is itself partial is taken whole: its own arguments are part of the structure too.
 
+    Args:
+      func: the function.
+      *args, **kw: the arguments to bind: trees, whose leaves become those of the node.
+
     Examples:
       >>> from phalanx import tree
       >>> halve = Partial(lambda x, y: y / x, 2)

@@ -66,6 +66,19 @@ def flatten_axes(
 ) -> list[Any]:
     """As `broadcast_prefix`, over the leaves of a structure where the tree is not at hand.
 
+    Args:
+      what: the name of `prefix`, as the user knows it; errors begin with it.
+      treedef: the structure.
+      prefix: a tree whose structure is a prefix of that.
+      is_leaf: says of a node of `prefix` that it is to be taken as a leaf.
+      lists_as_tuples: whether a list of `prefix` may stand where the structure has a tuple.
+
+    Returns:
+      For each leaf of the structure the leaf of `prefix` that stands for it.
+
+    Raises:
+      TreeError: `prefix` does not fit the structure.
+
     Examples:
       >>> flatten_axes("in_axes", pytree.flatten(("x", ["y"]), None)[1], [0, 1], lists_as_tuples=True)
       [0, 1]
@@ -113,6 +126,9 @@ def prefix_errors(
       is_leaf: says of a node of the prefix that it is to be taken as a leaf.
       blame: the tree that is taken to be the wrong one, and which the errors show.
 
+    Yields:
+      One `TreeError` for each such place, in order.
+
     Examples:
       >>> print(next(prefix_errors({"a": 0}, {"a": 1, "b": 2}, what="in_axes")))
       in_axes: expected a leaf or a dict with keys ['a', 'b'], got a dict with keys ['a'].
@@ -128,6 +144,9 @@ def equality_errors(expected: Any, got: Any, *, what: str = "tree") -> Iterator[
     Args:
       expected, got: trees or `PyTreeDef`s.
       what: the name of `got`, as the user knows it.
+
+    Yields:
+      One `TreeError` for each such place, in order.
 
     Examples:
       >>> print(next(equality_errors({"w": (1, 2)}, {"w": (1,)}, what="carry")))

@@ -40,7 +40,14 @@ from phalanx.symbolic import is_symbolic
 
 
 class EigImplementation(enum.Enum):
-    """How `eig` computes: by LAPACK, which runs on the CPU in any case, by MAGMA on CUDA devices, or by cuSOLVER."""
+    """How `eig` computes: by LAPACK, which runs on the CPU in any case, by MAGMA on CUDA devices, or by cuSOLVER.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> w = lax.linalg.eig(jnp.eye(2), implementation=EigImplementation.LAPACK)[0]
+      >>> w.real.tolist()
+      [1.0, 1.0]
+    """
 
     LAPACK = "lapack"
     CUSOLVER = "cusolver"

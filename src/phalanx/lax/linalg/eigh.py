@@ -36,7 +36,13 @@ from phalanx.runtime.dispatch import eager_program
 
 
 class EighImplementation(enum.Enum):
-    """How `eigh` computes: `QR` is divide and conquer everywhere, `JACOBI` on CUDA devices only; nobody has `QDWH`."""
+    """How `eigh` computes: `QR` is divide and conquer everywhere, `JACOBI` on CUDA devices only; nobody has `QDWH`.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.linalg.eigh(jnp.eye(2), implementation=EighImplementation.QR)[1].tolist()
+      [1.0, 1.0]
+    """
 
     QR = "qr"
     JACOBI = "jacobi"

@@ -39,7 +39,13 @@ from phalanx.symbolic import is_symbolic, min_dim
 
 
 class SvdAlgorithm(enum.Enum):
-    """How `svd` computes: the CPU has divide and conquer (by default) and `QR`, CUDA devices all but the former."""
+    """How `svd` computes: the CPU has divide and conquer (by default) and `QR`, CUDA devices all but the former.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.linalg.svd(jnp.eye(2), compute_uv=False, algorithm=SvdAlgorithm.QR).tolist()
+      [1.0, 1.0]
+    """
 
     DEFAULT = "default"
     QR = "QR"
