@@ -42,7 +42,15 @@ def _policy_on_names(keeps: Callable[[str | None], Any]) -> Policy:
 
 
 class CheckpointPolicies:
-    """The policies for `checkpoint(policy=...)`, each a predicate on an operation whose result might be kept."""
+    """The policies for `checkpoint(policy=...)`, each a predicate on an operation whose result might be kept.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> policy = phalanx.checkpoint_policies.everything_saveable
+      >>> f = phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=policy)
+      >>> float(phalanx.grad(f)(0.0))
+      1.0
+    """
 
     everything_saveable = staticmethod(everything_saveable)
     nothing_saveable = staticmethod(nothing_saveable)
@@ -138,6 +146,12 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
 
     Returns:
       The type of each value, and where it is from.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> kept = saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
+      >>> [origin for _, origin in kept]
+      ['the argument x']
     """
     leaves, tree = tree_flatten((args, kwargs))
     function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)

@@ -120,6 +120,9 @@ def sequential_vmap(fun: Callable) -> custom_vmap:
     Args:
       fun: the function.
 
+    Returns:
+      A `custom_vmap` of the function.
+
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> phalanx.vmap(phalanx.custom_batching.sequential_vmap(lambda x: x * 2))(jnp.arange(3)).tolist()

@@ -60,6 +60,10 @@ def pycapsule(funcptr: Any) -> Any:
 
     Returns:
       What `register_ffi_target` takes.
+
+    Examples:
+      >>> type(pycapsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0))).__name__
+      'PyCapsule'
     """
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -68,6 +72,9 @@ def pycapsule(funcptr: Any) -> Any:
 
 def include_dir() -> str:
     """The folder of the headers that handlers are compiled with (`xla/ffi/api/ffi.h`).
+
+    Returns:
+      The path of the folder.
 
     Examples:
       >>> import os, phalanx

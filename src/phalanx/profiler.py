@@ -43,6 +43,11 @@ class StepTraceAnnotation(TraceAnnotation):
     Args:
       name: the name, such as `"train"`.
       kwargs: facts that are shown with it; viewers read the number of the step from `step_num`.
+
+    Examples:
+      >>> with StepTraceAnnotation("train", step_num=7):
+      ...     sum(range(10))
+      45
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -113,6 +118,14 @@ def start_trace(
 
     Raises:
       ArgumentError: a recording is under way, or a link was asked for.
+
+    Examples:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     start_trace(folder)
+      ...     stop_trace()
+      ...     len(list(pathlib.Path(folder).glob("plugins/profile/*/*.xplane.pb")))
+      1
     """
     if create_perfetto_link:
         raise ArgumentError(
@@ -138,6 +151,12 @@ def stop_trace() -> None:
 
     Raises:
       ArgumentError: no recording is under way.
+
+    Examples:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     start_trace(folder)
+      ...     stop_trace()
     """
     with _recorder.lock:
         session, _recorder.session = _recorder.session, None
@@ -161,6 +180,9 @@ def trace(
 
     Args:
       log_dir, create_perfetto_link, create_perfetto_trace, profiler_options: as for `start_trace`.
+
+    Returns:
+      A context manager.
 
     Raises:
       ArgumentError: a recording is under way, or a link was asked for.
@@ -222,6 +244,10 @@ def device_memory_profile(backend: str | None = None) -> bytes:
 
     Raises:
       ArgumentError: there is no such platform.
+
+    Examples:
+      >>> device_memory_profile()[:2]  # as gzip begins
+      b'\\x1f\\x8b'
     """
     return profiler.heap_profile(backend)
 
@@ -235,6 +261,13 @@ def save_device_memory_profile(filename: os.PathLike | str, backend: str | None 
 
     Raises:
       ArgumentError: there is no such platform.
+
+    Examples:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     save_device_memory_profile(f"{folder}/memory.prof")
+      ...     pathlib.Path(f"{folder}/memory.prof").stat().st_size > 0
+      True
     """
     Path(filename).write_bytes(device_memory_profile(backend))
 

@@ -19,7 +19,19 @@ from phalanx.spmd.stages import Compiled, Lowered, Traced
 
 
 class CommunicationError(PhalanxError, AssertionError):
-    """A compiled function communicates what it may not, or not what it should."""
+    """A compiled function communicates what it may not, or not what it should.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     assert_collectives(jnp.sin, jnp.ones(2), kinds=["all-reduce"])
+      ... except CommunicationError as error:
+      ...     print(type(error).__name__)
+      CommunicationError
+    """
 
 
 def collectives(f: Callable | Compiled | Lowered | Traced, *args: Any, **kwargs: Any) -> Collectives:

@@ -17,27 +17,101 @@ from phalanx.engine.guards import TransferError as TransferError
 
 
 class ShapeError(PhalanxError, TypeError, ValueError):
-    """An operand has the wrong shape, rank, or dimension number."""
+    """An operand has the wrong shape, rank, or dimension number.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     jnp.ones(2) + jnp.ones(3)
+      ... except phalanx.errors.ShapeError as error:
+      ...     print(error.got)
+      (2,) and (3,)
+    """
 
 
 class DTypeError(PhalanxError, TypeError):
-    """An operand has the wrong element type."""
+    """An operand has the wrong element type.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     phalanx.lax.sin(jnp.arange(2))
+      ... except phalanx.errors.DTypeError as error:
+      ...     print(error.expected)
+      an operand of a floating or complex dtype
+    """
 
 
 class TypePromotionError(DTypeError, ValueError):
-    """Operands have dtypes that are not converted to a common one by themselves."""
+    """Operands have dtypes that are not converted to a common one by themselves.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     with phalanx.numpy_dtype_promotion("strict"):
+      ...         jnp.ones(2) + jnp.arange(2)
+      ... except phalanx.errors.TypePromotionError as error:
+      ...     print(error.got)
+      float32 and int32
+    """
 
 
 class AxisError(PhalanxError, ValueError):
-    """A named axis, or a position along the dimensions of an array, does not exist."""
+    """A named axis, or a position along the dimensions of an array, does not exist.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     jnp.sum(jnp.ones(2), axis=3)
+      ... except phalanx.errors.AxisError as error:
+      ...     print(error.expected)
+      an axis of an array of rank 1
+    """
 
 
 class UnboundAxisError(AxisError, NameError):
-    """A collective names an axis that no transformation around it has."""
+    """A collective names an axis that no transformation around it has.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.lax.psum(1.0, "i")
+      ... except phalanx.errors.UnboundAxisError as error:
+      ...     print(error.got)
+      'i'
+    """
 
 
 class ShardingError(PhalanxError, ValueError):
-    """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
+    """A sharding, spec or mesh does not fit the array, the other arguments or the devices.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import AbstractMesh, NamedSharding, P
+      >>> try:
+      ...     NamedSharding(AbstractMesh((2,), ("x",)), P("y"))
+      ... except phalanx.errors.ShardingError as error:
+      ...     print(error.expected)
+      a spec over the axes of the mesh ('x')
+    """
 
 
 class DLPackError(ShardingError, BufferError):
@@ -45,23 +119,90 @@ class DLPackError(ShardingError, BufferError):
 
 
 class TraceError(PhalanxError, TypeError):
-    """A function cannot be traced or transformed as asked."""
+    """A function cannot be traced or transformed as asked.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.grad(lambda x: "a")(1.0)
+      ... except phalanx.errors.TraceError as error:
+      ...     print(error.expected)
+      an array or a scalar
+    """
 
 
 class TraceContextError(PhalanxError, TypeError):
-    """A variable or module was changed inside a transformation that it comes from outside of."""
+    """A variable or module was changed inside a transformation that it comes from outside of.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> try:
+      ...     phalanx.jit(lambda x: setattr(w, "value", x))(2.0)
+      ... except phalanx.errors.TraceContextError as error:
+      ...     print(error.where)
+      Param, setting its value
+    """
 
 
 class RuleError(PhalanxError, NotImplementedError):
-    """A primitive does not have the rule that a transformation needs."""
+    """A primitive does not have the rule that a transformation needs.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> double = lambda x: phalanx.lax.while_loop(lambda x: x < 3, lambda x: 2 * x, x)
+      >>> try:
+      ...     phalanx.grad(double)(1.0)
+      ... except phalanx.errors.RuleError as error:
+      ...     print(error.expected)
+      a loop whose length is known while tracing
+    """
 
 
 class KeyReuseError(PhalanxError, RuntimeError):
-    """A random key was used twice where that is checked."""
+    """A random key was used twice where that is checked.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> key = phalanx.random.key(0)
+      >>> try:
+      ...     with phalanx.debug_key_reuse(True):
+      ...         phalanx.random.normal(key), phalanx.random.normal(key)
+      ... except phalanx.errors.KeyReuseError as error:
+      ...     print(error.expected)
+      a key that is drawn from or split once
+    """
 
 
 class DeletedArrayError(ArgumentError, RuntimeError):
-    """An array was used after it was deleted or donated."""
+    """An array was used after it was deleted or donated.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> x = jnp.ones(2)
+      >>> x.delete()
+      >>> try:
+      ...     x + 1
+      ... except phalanx.errors.DeletedArrayError as error:
+      ...     print(error.got)
+      f32[2], deleted or donated
+    """
 
 
 class _TracedValueError(PhalanxError):
@@ -89,7 +230,19 @@ class _TracedValueError(PhalanxError):
 
 
 class ConcretizationTypeError(_TracedValueError, TypeError):
-    """A value that exists only when the compiled program runs was asked for while tracing."""
+    """A value that exists only when the compiled program runs was asked for while tracing.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.jit(lambda x: int(x))(1)
+      ... except phalanx.errors.ConcretizationTypeError as error:
+      ...     print(error.where)
+      conversion of a traced value to int
+    """
 
     _mend = (
         "keep the computation in phalanx.numpy, or mark the argument it comes from as static "
@@ -98,7 +251,19 @@ class ConcretizationTypeError(_TracedValueError, TypeError):
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
-    """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`."""
+    """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.jit(lambda x: 1 if x else 0)(1)
+      ... except phalanx.errors.TracerBoolConversionError as error:
+      ...     print(error.expected)
+      a value that is known while tracing
+    """
 
     _where = "conversion of a traced value to {use}, by if, while, and, or, not, or bool()"
     _use = "bool"
@@ -109,7 +274,19 @@ class TracerBoolConversionError(ConcretizationTypeError):
 
 
 class TracerArrayConversionError(ConcretizationTypeError):
-    """NumPy asked for the elements of a traced value."""
+    """NumPy asked for the elements of a traced value.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import numpy as np, phalanx
+      >>> try:
+      ...     phalanx.jit(lambda x: np.asarray(x))(1)
+      ... except phalanx.errors.TracerArrayConversionError as error:
+      ...     print(error.where)
+      conversion of a traced value to a NumPy array
+    """
 
     _use = "a NumPy array"
     _mend = (
@@ -119,7 +296,19 @@ class TracerArrayConversionError(ConcretizationTypeError):
 
 
 class TracerIntegerConversionError(ConcretizationTypeError):
-    """A traced value was used where Python wants an integer: a size, a range, a list index."""
+    """A traced value was used where Python wants an integer: a size, a range, a list index.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.jit(lambda i: ("a", "b")[i])(1)
+      ... except phalanx.errors.TracerIntegerConversionError as error:
+      ...     print(error.expected)
+      a value that is known while tracing
+    """
 
     _where = "conversion of a traced value to {use}, by a size, a range or an index into a Python sequence"
     _use = "an integer"
@@ -130,7 +319,19 @@ class TracerIntegerConversionError(ConcretizationTypeError):
 
 
 class NonConcreteBooleanIndexError(_TracedValueError, IndexError):
-    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values."""
+    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     phalanx.jit(lambda x: x[x > 0])(jnp.ones(2))
+      ... except phalanx.errors.NonConcreteBooleanIndexError as error:
+      ...     print(error.where)
+      indexing with a boolean mask
+    """
 
     _where = "indexing with a boolean mask"
     _expected = "a mask that is known while tracing, since the result's shape depends on its values"
@@ -138,7 +339,21 @@ class NonConcreteBooleanIndexError(_TracedValueError, IndexError):
 
 
 class UnexpectedTracerError(PhalanxError, TypeError):
-    """A traced value was used after the transformation that made it had ended."""
+    """A traced value was used after the transformation that made it had ended.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> kept = []
+      >>> _ = phalanx.jit(kept.append)(1)
+      >>> try:
+      ...     kept[0] + 1
+      ... except phalanx.errors.UnexpectedTracerError as error:
+      ...     print(error.where)
+      use of a leaked tracer
+    """
 
     @classmethod
     def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None) -> Self:

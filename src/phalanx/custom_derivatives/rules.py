@@ -29,13 +29,29 @@ class SymbolicZero(Zero):
 
     Args:
       aval: the type of the tangent.
+
+    Examples:
+      >>> type(zero_from_primal(1.0, symbolic_zeros=True)).__name__
+      'SymbolicZero'
     """
 
     __slots__ = ()
 
 
 def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a primal value, as an array or symbolic."""
+    """The zero tangent of a primal value, as an array or symbolic.
+
+    Args:
+      x: the value.
+      symbolic_zeros: whether the zero is a `SymbolicZero`.
+
+    Returns:
+      The zero.
+
+    Examples:
+      >>> float(zero_from_primal(2.0))
+      0.0
+    """
     zero = Zero.like(x)
     return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
 
@@ -321,7 +337,16 @@ def _checked_cotangent(where: str, aval: ShapedArray, c: Any) -> Any:
 
 
 class CustomVJPPrimal:
-    """A primal with the fact whether it is differentiated, as `fwd` sees it with `symbolic_zeros=True`."""
+    """A primal with the fact whether it is differentiated, as `fwd` sees it with `symbolic_zeros=True`.
+
+    Args:
+      value: the primal.
+      perturbed: whether it is differentiated.
+
+    Examples:
+      >>> CustomVJPPrimal(2.0, perturbed=True).value
+      2.0
+    """
 
     __slots__ = ("perturbed", "value")
 
@@ -340,6 +365,10 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
 
     Raises:
       ArgumentTypeError: a leaf is something else.
+
+    Examples:
+      >>> custom_vjp_primal_tree_values({"w": CustomVJPPrimal(2.0, perturbed=True)})
+      {'w': 2.0}
     """
     for leaf in tree_flatten(tree)[0]:
         if not isinstance(leaf, CustomVJPPrimal):

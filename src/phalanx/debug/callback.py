@@ -168,6 +168,13 @@ def breakpoint(
 
     Raises:
       ArgumentError: another backend, or more frames, are asked for.
+
+    Examples:
+      >>> import builtins, sys
+      >>> outer, sys.breakpointhook = sys.breakpointhook, lambda: builtins.print("stopped")
+      >>> breakpoint()
+      stopped
+      >>> sys.breakpointhook = outer
     """
     for name, value, known in (("backend", backend, (None, "cli")), ("num_frames", num_frames, (None, 1))):
         if value not in known:

@@ -27,6 +27,16 @@ def visualize_array_sharding(array: Any, **options: Any) -> None:
     Args:
       array: an array. Inside `jit` the drawing shows what the compiler chose, and comes when it has.
       **options: as for `visualize_sharding`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> x = phalanx.device_put(jnp.ones(8), phalanx.devices("cpu")[0])
+      >>> visualize_array_sharding(x, plain=True)
+      ┌─────────┐
+      │         │
+      │  CPU 0  │
+      │         │
+      └─────────┘
     """
     if isinstance(array, Tracer):
         inspect_sharding_p(array, observer=lambda shape, sharding: visualize_sharding(shape, sharding, **options))

@@ -22,7 +22,19 @@ Client: TypeAlias = _jax.Client
 
 
 class BackendError(PhalanxError, RuntimeError):
-    """A platform is unknown, could not be started, or was configured too late."""
+    """A platform is unknown, could not be started, or was configured too late.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.devices("abacus")
+      ... except BackendError as error:
+      ...     print(error.got)
+      'abacus'
+    """
 
 
 class Cluster(NamedTuple):

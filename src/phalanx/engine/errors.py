@@ -45,16 +45,65 @@ def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, mend:
 
 
 class TreeError(PhalanxError, TypeError, ValueError):
-    """A pytree does not have the structure asked for."""
+    """A pytree does not have the structure asked for.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.tree.map(lambda x, y: x, [1], [1, 2])
+      ... except phalanx.errors.TreeError as error:
+      ...     print(error.expected)
+      a list of length 1
+    """
 
 
 class ArgumentError(PhalanxError, ValueError):
-    """An argument has a value that the function does not take."""
+    """An argument has a value that the function does not take.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.config.update("enable_x64", "maybe")
+      ... except phalanx.errors.ArgumentError as error:
+      ...     print(error.expected)
+      True or False
+    """
 
 
 class ArgumentTypeError(PhalanxError, TypeError):
-    """An argument has a type that the function does not take."""
+    """An argument has a type that the function does not take.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> try:
+      ...     phalanx.jit(3)
+      ... except phalanx.errors.ArgumentTypeError as error:
+      ...     print(error.expected)
+      a function
+    """
 
 
 class InconclusiveDimensionOperation(PhalanxError, TypeError, ValueError):
-    """A question about symbolic dimensions has different answers for different values of the variables."""
+    """A question about symbolic dimensions has different answers for different values of the variables.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> (b,) = phalanx.export.symbolic_shape("b")
+      >>> try:
+      ...     b > 3
+      ... except phalanx.errors.InconclusiveDimensionOperation as error:
+      ...     print(error.where)
+      comparison of symbolic dimensions
+    """

@@ -19,7 +19,19 @@ _BYTECODE_MAGIC = b"ML\xefR"
 
 
 class ArtifactError(PhalanxError, ValueError):
-    """Bytes that should hold a portable program do not."""
+    """Bytes that should hold a portable program do not.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> from phalanx import export
+      >>> try:
+      ...     export.deserialize(b"nothing")
+      ... except ArtifactError as error:
+      ...     print(error.expected)
+      bytes that start as an exported program
+    """
 
 
 def current_version() -> str:

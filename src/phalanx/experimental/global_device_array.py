@@ -111,6 +111,12 @@ def get_shard_indices(global_shape: Sequence[int], global_mesh: Mesh, mesh_axes:
 
     Returns:
       A tuple of slices for every device.
+
+    Examples:
+      >>> import phalanx
+      >>> mesh = phalanx.make_mesh((1,), ("x",))
+      >>> list(get_shard_indices((4, 2), mesh, ["x"]).values())
+      [(slice(None, None, None), slice(None, None, None))]
     """
     return _sharding(global_mesh, mesh_axes).devices_indices_map(global_shape)
 
@@ -123,6 +129,11 @@ def get_shard_shape(global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: A
 
     Returns:
       The shape.
+
+    Examples:
+      >>> import phalanx
+      >>> get_shard_shape((4, 2), phalanx.make_mesh((1,), ("x",)), ["x"])
+      (4, 2)
     """
     return _sharding(global_mesh, mesh_axes).shard_shape(global_shape)
 

@@ -142,6 +142,12 @@ def call(
 
     Raises:
       ArgumentTypeError: `callback_func` is not callable.
+
+    Examples:
+      >>> import numpy as np, phalanx
+      >>> like = phalanx.ShapeDtypeStruct((), np.int32)
+      >>> int(phalanx.jit(lambda x: call(lambda v: v + 1, x, result_shape=like))(np.int32(2)))
+      3
     """
     _check_function("call, callback_func", callback_func)
 
@@ -162,6 +168,9 @@ def barrier_wait(logging_name: str | None = None) -> None:
 
     Raises:
       Whatever one of them raised.
+
+    Examples:
+      >>> barrier_wait("before the checkpoint")
     """
     effects_barrier()
 

@@ -43,6 +43,12 @@ def create_hybrid_device_mesh(
 
     Raises:
       ShardingError: the shapes differ in length, or do not fit the number of slices and devices.
+
+    Examples:
+      >>> import phalanx
+      >>> one = phalanx.devices("cpu")[:1]
+      >>> create_hybrid_device_mesh((1, 1), (1, 1), one, process_is_granule=True).shape
+      (1, 1)
     """
     inner, outer = tuple(mesh_shape), tuple(dcn_mesh_shape)
     granules: dict[Hashable, list[Device]] = defaultdict(list)

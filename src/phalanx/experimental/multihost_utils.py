@@ -54,6 +54,10 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
     Raises:
       ArgumentTypeError: no process is the source.
+
+    Examples:
+      >>> broadcast_one_to_all({"seed": 7})
+      {'seed': array(7)}
     """
     _alone("broadcast_one_to_all")
     if is_source is not None and not is_source:
@@ -67,12 +71,36 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes are here, which one is at once; `name` says where, for messages."""
+    """Wait until all processes are here, which one is at once.
+
+    Args:
+      name: where, for messages.
+
+    Raises:
+      ShardingError: there are several processes.
+
+    Examples:
+      >>> sync_global_devices("after the checkpoint")
+    """
     _alone("sync_global_devices")
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether all processes are to save and stop at this step: never, since nobody watches over one process."""
+    """Whether all processes are to save and stop at this step: never, since nobody watches over one process.
+
+    Args:
+      step_id: the number of the step.
+
+    Returns:
+      False.
+
+    Raises:
+      ShardingError: there are several processes.
+
+    Examples:
+      >>> reached_preemption_sync_point(100)
+      False
+    """
     _alone("reached_preemption_sync_point")
     return False
 
@@ -83,6 +111,13 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     Args:
       in_tree: a tree of host values or arrays.
       fail_message: what the error says.
+
+    Raises:
+      TraceError: a value is traced.
+      ShardingError: there are several processes.
+
+    Examples:
+      >>> assert_equal({"seed": 7}, "seeds differ")
     """
     _alone("assert_equal")
     tree_map(lambda x: _host_value(x, "assert_equal"), in_tree)
@@ -126,6 +161,13 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
     Raises:
       ShardingError: a spec does not fit the mesh or its array.
       ArgumentTypeError: a leaf of `pspecs` is no spec.
+
+    Examples:
+      >>> import phalanx
+      >>> mesh = phalanx.make_mesh((1,), ("x",))
+      >>> whole = host_local_array_to_global_array(np.arange(3), mesh, PartitionSpec("x"))
+      >>> global_array_to_host_local_array(whole, mesh, PartitionSpec("x")).tolist()
+      [0, 1, 2]
     """
     return _placed("global_array_to_host_local_array", global_inputs, global_mesh, pspecs, moved=False)
 

@@ -75,6 +75,14 @@ def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
 
     Returns:
       The tree, lying so.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx.sharding import PartitionSpec
+      >>> with phalanx.make_mesh((1,), ("x",)):
+      ...     y = pjit(lambda x: with_sharding_constraint(2 * x, PartitionSpec("x")))(jnp.arange(2))
+      >>> y.tolist()
+      [0, 2]
     """
     return lax.with_sharding_constraint(x, axis_resources)
 

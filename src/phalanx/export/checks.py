@@ -16,11 +16,40 @@ from phalanx.engine.stablehlo import custom_calls
 
 
 class CustomCallError(PhalanxError, ValueError):
-    """A program to be exported calls kernels that nobody promises to keep."""
+    """A program to be exported calls kernels that nobody promises to keep.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import export
+      >>> f = phalanx.jit(lambda x: phalanx.pure_callback(lambda v: v, x, x))
+      >>> try:
+      ...     export.export(f)(1.0)
+      ... except CustomCallError as error:
+      ...     print(error.where)
+      export of <lambda>
+    """
 
 
 class PlatformError(PhalanxError, ValueError):
-    """An exported program is called on a platform that it was not lowered for."""
+    """An exported program is called on a platform that it was not lowered for.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import export
+      >>> exported = export.export(phalanx.jit(lambda x: x + 1), platforms=["cuda"])(1.0)
+      >>> try:
+      ...     with phalanx.default_device("cpu"):
+      ...         exported.call(1.0)
+      ... except PlatformError as error:
+      ...     print(type(error).__name__)
+      PlatformError
+    """
 
 
 @dataclass(frozen=True)

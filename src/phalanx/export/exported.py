@@ -55,6 +55,13 @@ class Exported:
       module_kept_var_idx: the numbers of the flat arguments that its `main` takes.
       parameters: the names of the positional parameters, for messages.
       constraints: what was taken as known of the dimension variables, which calls check.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import export
+      >>> exported = export.export(phalanx.jit(lambda x: x + 1))(phalanx.ShapeDtypeStruct((3,), "float32"))
+      >>> exported.out_avals
+      (ShapedArray(float32[3]),)
     """
 
     fun_name: str
@@ -237,7 +244,15 @@ def export(
 
 
 def default_export_platform() -> str:
-    """The platform that `export` lowers for by itself: that of the default devices."""
+    """The platform that `export` lowers for by itself: that of the default devices.
+
+    Returns:
+      "cpu" or "cuda".
+
+    Examples:
+      >>> default_export_platform() in ("cpu", "cuda")
+      True
+    """
     return client.platform_name(client.default_backend())
 
 

@@ -116,6 +116,13 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
     Raises:
       ArtifactError: the bytes are no artifact, are of a later version, were cut off or altered.
       ArgumentTypeError: `blob` is not bytes.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import export
+      >>> blob = export.export(phalanx.jit(lambda x: x + 1))(1.0).serialize()
+      >>> float(export.deserialize(blob).call(2.0))
+      3.0
     """
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise ArgumentTypeError(

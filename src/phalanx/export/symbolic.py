@@ -17,7 +17,20 @@ from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_
 
 
 def is_symbolic_dim(dim: Any) -> bool:
-    """Whether a dimension is symbolic and no int."""
+    """Whether a dimension is symbolic and no int.
+
+    Args:
+      dim: a dimension of a shape.
+
+    Returns:
+      A bool.
+
+    Examples:
+      >>> from phalanx import export
+      >>> b, three = export.symbolic_shape("b, 3")
+      >>> is_symbolic_dim(b), is_symbolic_dim(three)
+      (True, False)
+    """
     return is_symbolic(dim)
 
 
@@ -132,6 +145,9 @@ def poly_spec(arg_shape: Sequence[Any], arg_dtype: Any, polymorphic_shape: str |
       polymorphic_shape: a text as for `symbolic_shape`, or None for the shape as it is.
       options: `scope` or `constraints`, as for `symbolic_shape`.
 
+    Returns:
+      A `ShapeDtypeStruct`.
+
     Examples:
       >>> poly_spec((2, 3), "float32", "(b, _)")
       ShapeDtypeStruct(shape=(b, 3), dtype=float32)
@@ -140,5 +156,17 @@ def poly_spec(arg_shape: Sequence[Any], arg_dtype: Any, polymorphic_shape: str |
 
 
 def poly_specs(args: Any, polymorphic_shapes: Any, **options: Any) -> Any:
-    """Stand-ins for arguments: the older spelling of `symbolic_args_specs`, which see."""
+    """Stand-ins for arguments: the older spelling of `symbolic_args_specs`.
+
+    Args:
+      args, polymorphic_shapes, **options: as in `symbolic_args_specs`.
+
+    Returns:
+      A tree of `ShapeDtypeStruct`s.
+
+    Examples:
+      >>> import numpy as np
+      >>> poly_specs((np.ones((2, 3), np.float32),), "b, ...")
+      (ShapeDtypeStruct(shape=(b, 3), dtype=float32),)
+    """
     return symbolic_args_specs(args, polymorphic_shapes, **options)

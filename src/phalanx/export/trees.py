@@ -20,7 +20,23 @@ Class = TypeVar("Class", bound=type)
 
 
 class TreeSerializationError(PhalanxError, ValueError):
-    """A container in the arguments or results cannot be written into an artifact."""
+    """A container in the arguments or results cannot be written into an artifact.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import export, tree
+      >>> class Bag(list):
+      ...     pass
+      >>> tree.register_pytree_node(Bag, lambda bag: (tuple(bag), None), lambda _, xs: Bag(xs))
+      >>> try:
+      ...     export.export(phalanx.jit(sum))(Bag([1, 2])).serialize()
+      ... except TreeSerializationError as error:
+      ...     print(type(error).__name__)
+      TreeSerializationError
+    """
 
 
 class _Container(NamedTuple):
@@ -56,6 +72,21 @@ def register_pytree_node_serialization(
 
     Raises:
       ArgumentError: the class or the name is taken already.
+
+    Examples:
+      >>> from phalanx import export, tree
+      >>> class Box:
+      ...     def __init__(self, x):
+      ...         self.x = x
+      >>> tree.register_pytree_node(Box, lambda box: ((box.x,), None), lambda _, xs: Box(*xs))
+      >>> export.register_pytree_node_serialization(
+      ...     Box,
+      ...     serialized_name="docs.Box",
+      ...     serialize_auxdata=lambda data: b"",
+      ...     deserialize_auxdata=lambda blob: None,
+      ...     from_children=lambda data, xs: Box(*xs),
+      ... ).__name__
+      'Box'
     """
     make = from_children or getattr(nodetype, "tree_unflatten", None)
     if make is None:

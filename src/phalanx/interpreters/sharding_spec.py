@@ -28,7 +28,12 @@ Index: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class NoSharding:
-    """A dimension that is whole on every device."""
+    """A dimension that is whole on every device.
+
+    Examples:
+      >>> spec_to_indices((4,), ShardingSpec([NoSharding()], [Replicated(2)]))
+      ((slice(None, None, None),), (slice(None, None, None),))
+    """
 
 
 @boundaries
@@ -38,6 +43,10 @@ class Chunked:
 
     Args:
       chunks: number of slices; several numbers cut it by several axes of the box, from major to minor.
+
+    Examples:
+      >>> spec_to_indices((4,), ShardingSpec([Chunked([2])], [ShardedAxis(0)]))
+      ((slice(0, 2, None),), (slice(2, 4, None),))
     """
 
     chunks: Sequence[int]
@@ -53,6 +62,10 @@ class Unstacked:
 
     Args:
       size: size of the dimension.
+
+    Examples:
+      >>> spec_to_indices((2,), ShardingSpec([Unstacked(2)], [ShardedAxis(0)]))
+      ((0,), (1,))
     """
 
     size: int
@@ -65,6 +78,10 @@ class ShardedAxis:
 
     Args:
       axis: which cut it is, counted from 0 over all numbers in `Chunked` and `Unstacked` entries in order.
+
+    Examples:
+      >>> spec_to_indices((2, 2), ShardingSpec([Unstacked(2), Unstacked(2)], [ShardedAxis(1), ShardedAxis(0)]))
+      ((0, 0), (1, 0), (0, 1), (1, 1))
     """
 
     axis: int
@@ -77,6 +94,10 @@ class Replicated:
 
     Args:
       replicas: length of the axis.
+
+    Examples:
+      >>> spec_to_indices((2,), ShardingSpec([Unstacked(2)], [Replicated(2), ShardedAxis(0)]))
+      ((0,), (1,), (0,), (1,))
     """
 
     replicas: int
@@ -293,6 +314,10 @@ def spec_to_indices(shape: Sequence[int], spec: ShardingSpec) -> tuple[Index, ..
 
     Raises:
       ShardingError: the array has another rank, or a dimension cannot be cut evenly.
+
+    Examples:
+      >>> spec_to_indices((4,), ShardingSpec([Chunked([2])], [ShardedAxis(0)]))
+      ((slice(0, 2, None),), (slice(2, 4, None),))
     """
     return tuple(spec.indices(shape).flat)
 

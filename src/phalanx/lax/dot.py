@@ -32,9 +32,9 @@ class Precision(enum.Enum):
     take the names `"default"`, `"high"`, `"highest"`, and a pair with one precision for each operand.
 
     Examples:
-      >>> from phalanx import lax
-      >>> float(lax.dot(2.0, 3.0, precision=lax.Precision.HIGHEST))
-      6.0
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.dot(jnp.ones(2), jnp.ones(2), precision=lax.Precision.HIGHEST).tolist()
+      2.0
     """
 
     DEFAULT = 0

@@ -27,7 +27,7 @@ class RandomAlgorithm(enum.IntEnum):
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
-      >>> key = jnp.zeros(2, "uint32")
+      >>> key = jnp.zeros(4, "uint32")
       >>> lax.rng_bit_generator(key, (3,), algorithm=RandomAlgorithm.RNG_THREE_FRY)[1].shape
       (3,)
     """

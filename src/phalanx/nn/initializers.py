@@ -28,7 +28,14 @@ Axes = int | Sequence[int]
 
 
 class Initializer(Protocol):
-    """A function that makes the first value of a parameter."""
+    """A function that makes the first value of a parameter.
+
+    Examples:
+      >>> from phalanx import nn, random
+      >>> init: Initializer = nn.initializers.normal(0.1)
+      >>> init(random.key(0), (2, 3)).shape
+      (2, 3)
+    """
 
     def __call__(self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
         """Make an array.

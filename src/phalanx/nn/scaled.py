@@ -54,6 +54,10 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
 
     Raises:
       ArgumentError: another mode, or a global scale where the format has none.
+
+    Examples:
+      >>> get_scaled_dot_general_config("mxfp8").block_size
+      32
     """
     if mode == "nvfp4":
         factor = np.ones(1, np.float32) if global_scale is None else global_scale

@@ -37,6 +37,13 @@ class DiffState:
     Args:
       argnum: the number of the argument.
       filter: the variables to differentiate with respect to.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = {"w": nnx.Param(3.0), "n": nnx.Cache(2.0)}
+      >>> grads = nnx.grad(lambda m: m["w"] * m["n"], argnums=nnx.DiffState(0, nnx.Param))(model)
+      >>> float(grads["w"].value)
+      2.0
     """
 
     argnum: int
@@ -401,6 +408,7 @@ class custom_vjp:
     Args:
       fun: the function.
       nondiff_argnums: arguments without derivative, passed first to `bwd`.
+      **options: taken for compatibility.
 
     Examples:
       >>> from phalanx import nnx

@@ -37,6 +37,9 @@ def remat(
       prevent_cse, static_argnums, policy: as in `phalanx.checkpoint`.
       graph, graph_updates: taken for compatibility.
 
+    Returns:
+      The function, or a decorator.
+
     Examples:
       >>> from phalanx import nnx
       >>> float(nnx.grad(nnx.remat(lambda w: w * w))(nnx.Param(3.0)).value)
@@ -80,6 +83,7 @@ def eval_shape(
     Args:
       f: the function.
       *args, **kwargs: its arguments; they are not changed.
+      graph, graph_updates: taken for compatibility.
 
     Returns:
       The result. Under a mesh, the types of variables with `out_sharding` know their shardings.
@@ -175,6 +179,13 @@ def switch(
 
     Raises:
       TreeError: the results differ in structure, or only some functions change a module's structure.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(jnp.array(3.0))
+      >>> float(nnx.switch(1, [lambda w: w + 0, lambda w: w * w], w))
+      9.0
     """
     parts = gather((operands, {}))
     own, _ = parts.shadowed()
@@ -195,6 +206,14 @@ def cached_partial(
       f: the function.
       *cached_args: its first arguments.
       graph, graph_updates: taken for compatibility.
+
+    Returns:
+      The function of the other arguments.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.cached_partial(lambda w, x: w * x, nnx.Param(2.0))(3.0)
+      6.0
     """
     return functools.partial(f, *cached_args)
 
@@ -242,6 +261,14 @@ def set_graph_mode(value: bool, /) -> contextlib.AbstractContextManager:
 
     Args:
       value: whether it is to be kept.
+
+    Returns:
+      A context manager that changes nothing.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> with nnx.set_graph_mode(True):
+      ...     pass
     """
     return contextlib.nullcontext()
 

@@ -57,6 +57,12 @@ class WithTag:
 
     Args:
       tag: the tag.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> params = nnx.state(nnx.Rngs(params=0, dropout=1), nnx.WithTag("dropout"))
+      >>> list(params)
+      ['dropout']
     """
 
     tag: str
@@ -76,6 +82,11 @@ class PathContains:
     Args:
       key: an attribute's name, or an index.
       exact: whether the key must be equal to one of the path, or may be a part of the text of one.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.state({"head": nnx.Param(1.0), "body": nnx.Param(2.0)}, nnx.PathContains("head"))
+      State({'head': Param(value=1.0)})
     """
 
     key: Any
@@ -93,6 +104,11 @@ class PathIn:
 
     Args:
       *paths: tuples of keys.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Param(2.0)}, nnx.PathIn(("b",)))
+      State({'b': Param(value=2.0)})
     """
 
     def __init__(self, *paths: tuple):
@@ -117,6 +133,11 @@ class OfType:
 
     Args:
       type: the type.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.OfType(nnx.Cache))
+      State({'b': Cache(value=2.0)})
     """
 
     type: type
@@ -150,6 +171,11 @@ class AnyOf(_Combined):
 
     Args:
       *filters: the filters.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Any(nnx.Param, nnx.PathContains("b"))))
+      ['a', 'b']
     """
 
     def __call__(self, path: tuple, x: Any) -> bool:
@@ -161,6 +187,11 @@ class All(_Combined):
 
     Args:
       *filters: the filters.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Param(2.0)}, nnx.All(nnx.Param, nnx.PathContains("b"))))
+      ['b']
     """
 
     def __call__(self, path: tuple, x: Any) -> bool:
@@ -172,6 +203,11 @@ class Not(_Combined):
 
     Args:
       filter: the filter.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Not(nnx.Param)))
+      ['b']
     """
 
     def __init__(self, filter: Filter, /):
@@ -183,7 +219,13 @@ class Not(_Combined):
 
 @dataclasses.dataclass(frozen=True)
 class Everything:
-    """All there is."""
+    """All there is.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Everything()))
+      ['a', 'b']
+    """
 
     def __call__(self, path: tuple, x: Any) -> bool:
         return True
@@ -194,7 +236,13 @@ class Everything:
 
 @dataclasses.dataclass(frozen=True)
 class Nothing:
-    """Nothing at all."""
+    """Nothing at all.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state({"a": nnx.Param(1.0)}, nnx.Nothing()))
+      []
+    """
 
     def __call__(self, path: tuple, x: Any) -> bool:
         return False

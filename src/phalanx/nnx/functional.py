@@ -40,6 +40,10 @@ def graphdef(node: Any, /, *, graph: bool | None = None) -> GraphDef:
 
     Args:
       node: the module.
+      graph: taken for compatibility.
+
+    Returns:
+      The `GraphDef`.
 
     Examples:
       >>> from phalanx import nnx
@@ -55,6 +59,7 @@ def split(node: Any, *filters: Filter, graph: bool | None = None) -> tuple:
     Args:
       node: a module, or a tree of modules.
       *filters: which leaves go into which state, the first match counting; one state with all of them without.
+      graph: taken for compatibility.
 
     Returns:
       `(graphdef, state, ...)` with a state for each filter, whose variables are those of the module.
@@ -88,6 +93,9 @@ def merge(graphdef: GraphDef, /, *states: Any, copy: bool = False, recreate_vari
       copy: whether the module's variables are new ones, or those of the states.
       recreate_variables: taken for compatibility.
 
+    Returns:
+      The module, or the tree of modules.
+
     Raises:
       TreeError: a place has no leaf, or a leaf no place.
       ArgumentTypeError: `graphdef` is no `GraphDef`.
@@ -118,6 +126,7 @@ def state(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
     Args:
       node: a module, or a tree of modules.
       *filters: which leaves; a leaf that no filter means is left out.
+      graph: taken for compatibility.
 
     Returns:
       A state, or a tuple with one for each filter where there are several.
@@ -141,9 +150,15 @@ def variables(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
     Args:
       node: a module, or a tree of modules.
       *filters: which variables.
+      graph: taken for compatibility.
 
     Returns:
       A state, or a tuple with one for each filter where there are several.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.variables({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Cache)
+      State({'b': Cache(value=2.0)})
     """
     found = graph_of(node)
     items = list(zip(found.paths, found.variables))
@@ -241,6 +256,10 @@ def clone(node: Any, variables: bool = True, *, arrays: bool = False, graph: boo
       node: a module, or a tree of modules.
       variables: whether variables are copied, or shared with the original.
       arrays: whether arrays are copied too; they cannot change, so that sharing them is safe unless they are donated.
+      graph: taken for compatibility.
+
+    Returns:
+      The new module.
 
     Examples:
       >>> from phalanx import nnx
@@ -329,6 +348,10 @@ def iter_graph(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Pat
 
     Args:
       node: a module, or a tree of modules.
+      graph: taken for compatibility.
+
+    Yields:
+      Pairs (path, value).
 
     Examples:
       >>> from phalanx import nnx
@@ -353,6 +376,16 @@ def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple
 
     Args:
       module: a module, or a tree of modules.
+      graph: taken for compatibility.
+
+    Yields:
+      Pairs (path, module).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = nnx.Sequential(nnx.Dropout(0.5))
+      >>> [(path, type(module).__name__) for path, module in nnx.iter_modules(model)]
+      [(('layers', 0), 'Dropout'), ((), 'Sequential')]
     """
     from phalanx.nnx.module import Module
 
@@ -366,6 +399,15 @@ def iter_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[
 
     Args:
       node: a module.
+      graph: taken for compatibility.
+
+    Yields:
+      Pairs (name, module).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> [(i, type(module).__name__) for i, module in nnx.iter_children([nnx.Dropout(0.5)])]
+      [(0, 'Dropout')]
     """
     from phalanx.nnx.module import Module
 
@@ -418,6 +460,15 @@ def map(
     Args:
       f: the function; what is no variable becomes the value of one like the old.
       node: a module, or a tree of modules.
+      graph, recreate_variables: taken for compatibility.
+
+    Returns:
+      The new graph.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.map(lambda path, w: w.value + 1, {"a": nnx.Param(1.0)})
+      {'a': Param(value=2.0)}
     """
     found = graph_of(node)
     boxes = [
@@ -434,6 +485,17 @@ def recursive_map(f: Callable[[Path, Any], Any], node: Any, /, *, graph: bool | 
     Args:
       f: the function; it is given copies, which it may change or replace.
       node: a module, or a tree of modules.
+      graph: taken for compatibility.
+
+    Returns:
+      The new graph.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = [nnx.Dropout(0.5), nnx.Dropout(0.1)]
+      >>> off = lambda path, x: nnx.identity if isinstance(x, nnx.Dropout) else x
+      >>> nnx.recursive_map(off, model) == [nnx.identity, nnx.identity]
+      True
     """
     return _recursive(f, clone(node, variables=False), (), {})
 
@@ -485,6 +547,19 @@ def call(graphdef_state: tuple, /) -> _Caller:
 
     Returns:
       Something to call, or to take a method from and call: it gives `(result, (graphdef, new_state))`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Counter(nnx.Module):
+      ...     def __init__(self):
+      ...         self.n = nnx.Cache(0)
+      ...
+      ...     def step(self, by):
+      ...         self.n.value += by
+      ...         return self.n.value
+      >>> result, (graphdef, state) = nnx.call(nnx.split(Counter())).step(2)
+      >>> result, state
+      (2, State({'n': Cache(value=2)}))
     """
     return _Caller(tuple(graphdef_state), ())
 
@@ -537,6 +612,16 @@ def flatten(node: Any, /, **_: Any) -> tuple[GraphDef, Any]:
 
     Args:
       node: a module, or a tree of modules.
+      **_: taken for compatibility.
+
+    Returns:
+      The `GraphDef` and the `FlatState`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> graphdef, leaves = nnx.graph.flatten({"a": [nnx.Param(1.0)]})
+      >>> leaves.paths
+      [('a', 0)]
     """
     found = graph_of(node)
     return found.definition, _state_of(found, node).flat_state()
@@ -548,13 +633,32 @@ def unflatten(graphdef: GraphDef, state: Any, /, **_: Any) -> Any:
     Args:
       graphdef: the structure.
       state: a state or a flat state.
+      **_: taken for compatibility.
+
+    Returns:
+      The module, or the tree of modules.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.graph.unflatten(*nnx.graph.flatten({"a": nnx.Param(1.0)}))
+      {'a': Param(value=1.0)}
     """
     flat = dict(state.items()) if not isinstance(state, State) else dict(state._leaves())
     return build_from_leaves(graphdef, flat, "unflatten")
 
 
 class SplitContext:
-    """Several modules taken apart one after the other, what they share numbered once."""
+    """Several modules taken apart one after the other, what they share numbered once.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     _, first = ctx.split([w])
+      ...     _, second = ctx.split({"again": w})
+      >>> len(first), len(second)
+      (1, 0)
+    """
 
     def __init__(self) -> None:
         self._walk = Walk()
@@ -572,7 +676,18 @@ class SplitContext:
 
 
 class MergeContext:
-    """Several modules put together one after the other, what they share made once."""
+    """Several modules put together one after the other, what they share made once.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split([w]), ctx.split([w])
+      >>> with nnx.merge_context() as ctx:
+      ...     (a,), (b,) = (ctx.merge(*part) for part in parts)
+      >>> a is b
+      True
+    """
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
@@ -587,6 +702,9 @@ class MergeContext:
 def split_context() -> Iterator[SplitContext]:
     """Take several modules apart, what they share in one of the states only.
 
+    Returns:
+      A context manager that gives a `SplitContext`.
+
     Examples:
       >>> from phalanx import nnx
       >>> a = {"w": nnx.Param(1.0)}
@@ -600,5 +718,18 @@ def split_context() -> Iterator[SplitContext]:
 
 @contextlib.contextmanager
 def merge_context() -> Iterator[MergeContext]:
-    """Put together what was taken apart in a `split_context`."""
+    """Put together what was taken apart in a `split_context`.
+
+    Returns:
+      A context manager that gives a `MergeContext`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split([w])
+      >>> with nnx.merge_context() as ctx:
+      ...     ctx.merge(*parts)
+      [Param(value=1.0)]
+    """
     yield MergeContext()

@@ -95,6 +95,12 @@ class GraphDef:
     """The structure of a graph: classes, static attributes, kinds and metadata of variables, and what is shared.
 
     Interned: two graphs of the same structure have the same `GraphDef`. A pytree without leaves.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> graphdef, state = nnx.split({"w": nnx.Param(1.0)})
+      >>> isinstance(graphdef, nnx.GraphDef), nnx.merge(graphdef, state)
+      (True, {'w': Param(value=1.0)})
     """
 
     __slots__ = ("__weakref__", "_counts", "_defs", "_has_nests", "_has_refs", "_paths", "root", "sources")

@@ -370,6 +370,9 @@ def jit_partial(fun: Callable, *partial_args: Any, **options: Any) -> Callable:
       *partial_args: its first arguments.
       **options: those of `jit`; positions and shardings count all arguments.
 
+    Returns:
+      The compiled function of the other arguments.
+
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx import nnx

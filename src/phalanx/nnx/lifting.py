@@ -521,6 +521,9 @@ def to_tree(tree: Any, /) -> Any:
     Args:
       tree: a tree with modules in it; what they share is kept.
 
+    Returns:
+      The tree of arrays.
+
     Examples:
       >>> import phalanx
       >>> from phalanx import nnx
@@ -537,5 +540,13 @@ def from_tree(tree: Any, /) -> Any:
 
     Args:
       tree: what `to_tree` gave, or a function of it.
+
+    Returns:
+      The tree of modules.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.from_tree(nnx.to_tree({"w": nnx.Param(3.0)}))
+      {'w': Param(value=3.0)}
     """
     return Inside(tree).args

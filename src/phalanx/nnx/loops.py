@@ -383,6 +383,16 @@ def fori_loop(
 
     Raises:
       TreeError, TraceError: the carried value changes its structure.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> def body(i, w):
+      ...     w.value += i
+      ...     return w
+      >>> w = nnx.Param(jnp.array(0))
+      >>> nnx.fori_loop(0, 4, body, w) is w, int(w.value)
+      (True, 6)
     """
     parts = gather(init_val)
     shadowed = parts.shadowed()

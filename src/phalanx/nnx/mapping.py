@@ -182,6 +182,9 @@ def pmap(
       axis_name, static_broadcasted_argnums, devices, backend, axis_size, donate_argnums: as in `phalanx.pmap`.
       graph, graph_updates: taken for compatibility.
 
+    Returns:
+      The mapped function, or a decorator.
+
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx import nnx

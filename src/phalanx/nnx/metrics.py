@@ -24,7 +24,17 @@ class MetricState(Variable):
 
 
 class Metric(Object):
-    """The base of metrics: `reset()`, `update(**kwargs)` and `compute()`."""
+    """The base of metrics: `reset()`, `update(**kwargs)` and `compute()`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> metric = nnx.metrics.Average()
+      >>> isinstance(metric, nnx.Metric)
+      True
+      >>> metric.update(values=4.0)
+      >>> float(metric.compute())
+      4.0
+    """
 
     def reset(self) -> None:
         """Forget all updates.

@@ -51,6 +51,9 @@ def data(value: Any = MISSING, /, **kwargs: Any) -> Any:
       value: the value; left out, a field of a dataclass is declared.
       **kwargs: options of `dataclasses.field`.
 
+    Returns:
+      The marked value, or the field.
+
     Examples:
       >>> from phalanx import nnx
       >>> class Scale(nnx.Module):
@@ -68,6 +71,18 @@ def static(value: Any = MISSING, /, **kwargs: Any) -> Any:
     Args:
       value: the value, compared by identity where it is not hashable; left out, a field of a dataclass is declared.
       **kwargs: options of `dataclasses.field`.
+
+    Returns:
+      The marked value, or the field.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nnx
+      >>> class Lookup(nnx.Module):
+      ...     def __init__(self):
+      ...         self.table = nnx.static(np.arange(3))
+      >>> nnx.state(Lookup())
+      State({})
     """
     return _mark(value, False, kwargs)
 
@@ -85,6 +100,9 @@ def is_data(value: Any, /) -> bool:
     Args:
       value: anything.
 
+    Returns:
+      A bool.
+
     Examples:
       >>> from phalanx import nnx
       >>> nnx.is_data(1.0), nnx.is_data([nnx.Param(1.0)])
@@ -100,6 +118,14 @@ def has_data(value: Any, /) -> list[Any]:
 
     Args:
       value: any tree.
+
+    Returns:
+      A list of them, empty where there are none.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.has_data([1, nnx.Param(1.0)])
+      [Param(value=1.0)]
     """
     return [x for x in tree_leaves(value, is_leaf=_is_root) if _is_root(x) or is_array(x)]
 
@@ -109,6 +135,17 @@ def register_data_type(kind: type[T], /) -> type[T]:
 
     Args:
       kind: a class whose instances stand for arrays; also a decorator.
+
+    Returns:
+      The class.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> @nnx.register_data_type
+      ... class Handle:
+      ...     pass
+      >>> nnx.is_data(Handle())
+      True
     """
     global _ARRAYS
     _ARRAYS = (*_ARRAYS, kind)
@@ -126,6 +163,9 @@ def dataclass(cls: Any = MISSING, /, **kwargs: Any) -> Any:
       cls: the class; left out, a decorator is given.
       **kwargs: options of `dataclasses.dataclass`.
 
+    Returns:
+      The class, or a decorator.
+
     Examples:
       >>> from phalanx import nnx
       >>> @nnx.dataclass
@@ -140,7 +180,16 @@ def dataclass(cls: Any = MISSING, /, **kwargs: Any) -> Any:
 
 
 class Object:
-    """A Python object that is a node of a graph; users derive from it under the name `Pytree`."""
+    """A Python object that is a node of a graph; users derive from it under the name `Pytree`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Point(nnx.Pytree):
+      ...     def __init__(self):
+      ...         self.x = nnx.Param(1.0)
+      >>> nnx.state(Point())
+      State({'x': Param(value=1.0)})
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_graph", "_marks", "_source", "_trace", "_version", "_watched")
 
@@ -260,7 +309,13 @@ StaticHint = _Annotation("Static[]")
 
 
 class List(list):
-    """A list of data that may be an attribute of a module; a plain list may, too."""
+    """A list of data that may be an attribute of a module; a plain list may, too.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.List([1.0, 2.0])[1]
+      2.0
+    """
 
 
 class Dict(dict):

@@ -68,6 +68,13 @@ def get_named_sharding(tree: Any, mesh: Any) -> Any:
 
     Returns:
       A tree of the same structure, the values of its variables `NamedSharding`s.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import make_mesh
+      >>> mesh = make_mesh((1,), ("x",))
+      >>> nnx.get_named_sharding({"w": nnx.Param(1.0, out_sharding=("x",), eager_sharding=False)}, mesh)["w"].value.spec
+      PartitionSpec('x')
     """
     specs = get_partition_spec(tree)
     return tree_map(
@@ -125,6 +132,12 @@ def with_partitioning(initializer: Callable, sharding: Any, mesh: Any = None, **
 
     Returns:
       A function of the same arguments whose result, given to a `Variable`, brings the metadata with it.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> init = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
+      >>> nnx.Param(init(nnx.Rngs(0)(), (2, 3))).out_sharding
+      (None, 'model')
     """
     further = {"mesh": mesh} if mesh is not None else {}
     rules = metadata.get("sharding_rules")
@@ -153,6 +166,15 @@ def abstract_with_sharding(tree: Any, mesh: Any = MISSING) -> Any:
     Args:
       tree: a state or a module of arrays or shapes.
       mesh: the mesh; the one in context where it is left out. Without any, shapes know no shardings.
+
+    Returns:
+      A tree of `ShapeDtypeStruct`s.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.abstract_with_sharding({"w": jnp.ones(3)}, None)
+      {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
     """
     mesh = state.context.mesh if mesh is MISSING else mesh
     if mesh is None:

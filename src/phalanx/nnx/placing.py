@@ -27,6 +27,9 @@ def logical_axis_rules(rules: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> 
     Args:
       rules: for each logical name a mesh axis, several, or None.
 
+    Returns:
+      A context manager.
+
     Examples:
       >>> from phalanx import nnx
       >>> with nnx.logical_axis_rules({"embed": "model"}):
@@ -65,7 +68,16 @@ class use_eager_sharding(contextlib.ContextDecorator):
 
 
 def using_eager_sharding() -> bool:
-    """Whether variables with `out_sharding` are placed when they are made."""
+    """Whether variables with `out_sharding` are placed when they are made.
+
+    Returns:
+      A bool.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.using_eager_sharding()
+      True
+    """
     return _eager[0]
 
 

@@ -21,7 +21,15 @@ from phalanx.tree import flatten_axes
 
 
 class Carry:
-    """What `scan` carries from one iteration to the next, where it stands in `in_axes` and `out_axes`."""
+    """What `scan` carries from one iteration to the next, where it stands in `in_axes` and `out_axes`.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> sums = nnx.scan(lambda c, x: (c + x, c + x), in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+      >>> sums(0.0, jnp.arange(3.0))[1].tolist()
+      [0.0, 1.0, 3.0]
+    """
 
 
 class ByFilter(Mapping):
@@ -144,6 +152,13 @@ class StateSharding(ByFilter):
 
     Args:
       table: a mapping from filters to shardings or specs, pairs of both, or a state with one for each variable.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import P
+      >>> specs = nnx.StateSharding({nnx.Param: P("model"), ...: P()})
+      >>> specs.pick(("w",), nnx.Param(1.0), "here")
+      PartitionSpec('model')
     """
 
     __slots__ = ()
@@ -157,6 +172,9 @@ def prefix(node: Any, filter_map: Any, /, *, graph: bool | None = None) -> ByFil
       node: the module.
       filter_map: a mapping from filters to values, or a function `(path, variable) -> value`.
       graph: taken for compatibility.
+
+    Returns:
+      A `StateAxes`.
 
     Examples:
       >>> import phalanx.numpy as jnp

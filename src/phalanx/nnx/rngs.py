@@ -24,19 +24,60 @@ from phalanx.nnx.variable import MISSING, Variable
 
 
 class RngState(Variable):
-    """A part of a random stream."""
+    """A part of a random stream.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state(nnx.Rngs(0), nnx.RngState).default)
+      ['count', 'key']
+    """
 
 
 class RngKey(RngState):
-    """The key of a stream."""
+    """The key of a stream.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> list(nnx.state(nnx.Rngs(0), nnx.RngKey).default)
+      ['key']
+    """
 
 
 class RngCount(RngState):
-    """How often a stream was drawn from."""
+    """How often a stream was drawn from.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> rngs = nnx.Rngs(0)
+      >>> _ = rngs()
+      >>> int(nnx.state(rngs, nnx.RngCount).default.count.value)
+      1
+    """
 
 
 class MissingStreamError(ArgumentError, AttributeError, KeyError):
-    """An `Rngs` has no stream of a name, and no default."""
+    """An `Rngs` has no stream of a name, and no default.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> try:
+      ...     nnx.Rngs(params=0).dropout()
+      ... except nnx.rnglib.MissingStreamError:
+      ...     print("name a stream dropout")
+      name a stream dropout
+    """
 
     __str__ = ArgumentError.__str__
 
@@ -282,6 +323,14 @@ def restore_rngs(backups: SplitBackups, /) -> None:
 
     Args:
       backups: what `split_rngs` or `fork_rngs` gave.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> rngs = nnx.Rngs(0)
+      >>> backups = nnx.split_rngs(rngs, splits=3)
+      >>> nnx.restore_rngs(backups)
+      >>> rngs.default.key.shape
+      ()
     """
     for stream, key, count in backups.backups:
         stream.key.value, stream.count.value = key, count
@@ -311,6 +360,7 @@ def split_rngs(
       splits: how many keys.
       only: which streams.
       squeeze: drop the new dimension, which must have the size 1.
+      graph, graph_updates: taken for compatibility.
 
     Returns:
       `SplitBackups`, with which `restore_rngs` undoes it.
@@ -355,9 +405,17 @@ def fork_rngs(
       node: a module, or a tree of modules, changed in place; left out, a decorator is given, which does this to the
         arguments of each call and undoes it afterwards.
       split: how many keys: for all streams, or for those of a filter in a mapping of filters.
+      graph, graph_updates: taken for compatibility.
 
     Returns:
       `SplitBackups`, with which `restore_rngs` undoes it.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> rngs = nnx.Rngs(0)
+      >>> with nnx.fork_rngs(rngs, split=3):
+      ...     rngs.default.key.shape
+      (3,)
     """
     if node is MISSING:
         return _around(lambda args: fork_rngs(args, split=split))
@@ -391,6 +449,7 @@ def reseed(node: Any, /, *, graph: bool | None = None, policy: Any = "scalars_on
       policy: what to do with a stream of several keys: "scalars_only" refuses it, "match_shape" splits the new key,
         a function `(path, key, shape) -> keys` says it.
       **stream_keys: seeds or keys by the name of the stream.
+      graph: taken for compatibility.
 
     Raises:
       TreeError: a stream has several keys, under "scalars_only".
@@ -447,6 +506,9 @@ def with_rngs(
       broadcast: how often keys are repeated: for all streams, or for those of a filter in a mapping of filters.
       only: which streams any of this is for.
       graph, graph_updates: taken for compatibility.
+
+    Returns:
+      The module, or a decorator.
 
     Examples:
       >>> from phalanx import nnx

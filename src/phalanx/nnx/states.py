@@ -31,6 +31,11 @@ class FlatState(Mapping):
     Args:
       items: pairs (path, leaf).
       sort: whether to sort them by path.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.statelib.FlatState([(("b",), 1), (("a",), 2)]).paths
+      [('a',), ('b',)]
     """
 
     __slots__ = ("_items",)
@@ -122,6 +127,7 @@ class State(MutableMapping):
 
     Args:
       mapping: a nested mapping, or pairs (key, value).
+      _copy: whether nested mappings are copied.
 
     Examples:
       >>> from phalanx import nnx
@@ -349,6 +355,14 @@ def to_flat_state(state: State) -> FlatState:
 
     Args:
       state: the state.
+
+    Returns:
+      The `FlatState`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.to_flat_state(nnx.State({"a": {"b": 1}})).paths
+      [('a', 'b')]
     """
     return state.flat_state() if isinstance(state, State) else FlatState(_walked(_nested(state), ()))
 
@@ -359,6 +373,14 @@ def from_flat_state(flat_state: Mapping | Iterable[tuple[Path, Any]], *, cls: ty
     Args:
       flat_state: a `FlatState`, a mapping of paths, or pairs (path, leaf).
       cls: the class of the result.
+
+    Returns:
+      A `State`, or an object of `cls`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.from_flat_state({("a", "b"): 1})
+      State({'a': {'b': 1}})
     """
     return State.from_flat_path(flat_state) if cls is State else cls(State.from_flat_path(flat_state)._mapping)
 
@@ -375,6 +397,12 @@ def split_state(state: State, first: Filter, /, *filters: Filter) -> Any:
 
     Raises:
       ArgumentError: no filter means a leaf.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> params, rest = nnx.split_state(nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param, ...)
+      >>> rest
+      State({'b': Cache(value=2.0)})
     """
     groups = _grouped(state.flat_state().items(), (first, *filters), "split", exhaustive=True)
     states = tuple(State.from_flat_path(g.items()) for g in groups)
@@ -390,6 +418,11 @@ def filter_state(state: State, first: Filter, /, *filters: Filter) -> Any:
 
     Returns:
       One state, or a tuple of as many as there are filters.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.filter_state(nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param)
+      State({'a': Param(value=1.0)})
     """
     groups = _grouped(state.flat_state().items(), (first, *filters), "filter", exhaustive=False)
     states = tuple(State.from_flat_path(g.items()) for g in groups)
@@ -402,6 +435,14 @@ def merge_state(state: Mapping, /, *states: Mapping, cls: type = State) -> Any:
     Args:
       state, *states: the states.
       cls: the class of the result.
+
+    Returns:
+      A `State`, or an object of `cls`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.merge_state(nnx.State({"a": 1}), nnx.State({"b": 2}))
+      State({'a': 1, 'b': 2})
     """
     if not states and isinstance(state, cls):
         return state
@@ -417,6 +458,14 @@ def map_state(f: Callable[[Path, Any], Any], state: State) -> State:
     Args:
       f: the function.
       state: the state.
+
+    Returns:
+      A `State`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.map_state(lambda path, x: x + 1, nnx.State({"a": 1}))
+      State({'a': 2})
     """
     return state.map(f)
 
@@ -431,6 +480,9 @@ def to_pure_dict(state: State, extract_fn: Callable | None = None) -> dict:
     Args:
       state: the state.
       extract_fn: what to take of a leaf; the value of a variable by default.
+
+    Returns:
+      The dictionaries.
 
     Examples:
       >>> from phalanx import nnx
@@ -452,6 +504,13 @@ def replace_by_pure_dict(state: State, pure_dict: Mapping, replace_fn: Callable 
     Raises:
       TreeError: there is a value where the state has no leaf.
       ShapeError: without `replace_fn`, a value has another shape than the one it takes the place of.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> state = nnx.State({"a": nnx.Param(1.0)})
+      >>> nnx.replace_by_pure_dict(state, {"a": 2.0})
+      >>> state
+      State({'a': Param(value=2.0)})
     """
     put = replace_fn or (lambda x, v: x.replace(v) if isinstance(x, Variable) else v)
     flat = dict(state._leaves())
@@ -502,6 +561,9 @@ def restore_int_paths(pure_dict: Mapping) -> dict:
 
     Args:
       pure_dict: the dictionaries.
+
+    Returns:
+      The new dictionaries.
 
     Examples:
       >>> from phalanx import nnx

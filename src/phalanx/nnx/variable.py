@@ -67,6 +67,11 @@ class VariableMetadata:
     Args:
       value: the value.
       metadata: names and values.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Param(nnx.VariableMetadata(1.0, {"unit": "m"})).unit
+      'm'
     """
 
     __slots__ = ("metadata", "value")
@@ -80,6 +85,8 @@ class Variable:
 
     Args:
       value: an array, or any pytree.
+      eager_sharding: False for a variable that is not placed where it is made, whatever `use_eager_sharding` says.
+      hijax, ref: taken for compatibility.
       **metadata: names and values. `out_sharding` (a tuple of mesh axes, one for each dimension) places the value
         where a mesh is in context; `on_get_value`, `on_set_value` and `on_create_value` are hooks
         `hook(variable, value) -> value`, `on_add_axis` and `on_remove_axis` are called when `vmap` or `scan` change
@@ -480,39 +487,120 @@ _register(Variable)
 
 
 class Param(Variable):
-    """A parameter that is trained."""
+    """A parameter that is trained.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Param(1.0)
+      Param(value=1.0)
+    """
 
 
 class BatchStat(Variable):
-    """A running statistic, such as those of batch normalisation."""
+    """A running statistic, such as those of batch normalisation.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.BatchStat(0.0)
+      BatchStat(value=0.0)
+    """
 
 
 class Cache(Variable):
-    """What a module remembers between calls, such as the keys and values of attention."""
+    """What a module remembers between calls, such as the keys and values of attention.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Cache(0.0)
+      Cache(value=0.0)
+    """
 
 
 class Intermediate(Variable):
-    """A value that `Module.sow` stores."""
+    """A value that `Module.sow` stores.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Intermediate(0.0)
+      Intermediate(value=0.0)
+    """
 
 
 class Perturbation(Intermediate):
-    """What `Module.perturb` adds to a value, so that the value's gradient can be taken."""
+    """What `Module.perturb` adds to a value, so that the value's gradient can be taken.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.Perturbation(0.0)
+      Perturbation(value=0.0)
+    """
 
 
 class LoRAParam(Param):
-    """A parameter of a low-rank adaptation."""
+    """A parameter of a low-rank adaptation.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.LoRAParam(0.0)
+      LoRAParam(value=0.0)
+    """
 
 
 class OptState(Variable):
-    """A part of an optimiser's state."""
+    """A part of an optimiser's state.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.OptState(0)
+      OptState(value=0)
+    """
 
 
 class OptArray(OptState):
-    """An array of an optimiser's state that belongs to no parameter."""
+    """An array of an optimiser's state that belongs to no parameter.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.OptArray(0)
+      OptArray(value=0)
+    """
 
 
 class OptVariable(OptState):
-    """An array of an optimiser's state that belongs to a parameter."""
+    """An array of an optimiser's state that belongs to a parameter.
+
+    Args:
+      value, **metadata: as in `Variable`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.OptVariable(0.0)
+      OptVariable(value=0.0)
+    """
 
 
 _names: dict[str, type[Variable]] = {}
@@ -525,6 +613,9 @@ def register_variable_name(name: str, typ: Any = MISSING, *, overwrite: bool = F
       name: the name.
       typ: the class; left out, a decorator is given.
       overwrite: whether another class may lose this name.
+
+    Returns:
+      The class, or a decorator.
 
     Raises:
       ArgumentError: the name is taken.
@@ -555,8 +646,16 @@ def variable_type_from_name(name: str, /, *, base: type = Variable, allow_regist
       base: what a new kind is derived from.
       allow_register: make a new kind where there is none of this name.
 
+    Returns:
+      The class.
+
     Raises:
       ArgumentError: there is none, and none may be made.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.variable_type_from_name("batch_stats") is nnx.BatchStat
+      True
     """
     if name not in _names:
         if not allow_register:
@@ -577,8 +676,16 @@ def variable_name_from_type(typ: type[Variable], /, *, allow_register: bool = Fa
       typ: the class.
       allow_register: name it after its class where it has no name.
 
+    Returns:
+      The name.
+
     Raises:
       ArgumentError: it has no name, and may get none.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.variable_name_from_type(nnx.Param)
+      'params'
     """
     for name, kind in _names.items():
         if kind is typ:
@@ -609,6 +716,9 @@ def as_pure(tree: Any) -> Any:
 
     Args:
       tree: a pytree, such as a `State`.
+
+    Returns:
+      The tree of values.
 
     Examples:
       >>> from phalanx import nnx

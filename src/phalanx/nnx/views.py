@@ -34,6 +34,10 @@ def view(
       only: in which modules.
       raise_if_not_found: refuse names that mean nothing to any module.
       **kwargs: names and values.
+      graph: taken for compatibility.
+
+    Returns:
+      The module, or the tree of modules.
 
     Raises:
       ArgumentError: a name means nothing to any module.
@@ -75,9 +79,19 @@ def with_attributes(
       only: in which modules.
       raise_if_not_found: refuse attributes that no module has.
       **kwargs: attributes and their values, set where a module has them.
+      graph: taken for compatibility.
+
+    Returns:
+      The module, or the tree of modules.
 
     Raises:
       ArgumentError: no module has one of the attributes.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = nnx.Dropout(0.5)
+      >>> nnx.with_attributes(model, rate=0.1).rate, model.rate
+      (0.1, 0.5)
     """
     out = clone(node, variables=False)
     set_attributes(out, only, raise_if_not_found=raise_if_not_found, where="with_attributes", **kwargs)
@@ -90,6 +104,10 @@ def view_info(node: Any, /, *, only: Filter = ..., graph: bool | None = None) ->
     Args:
       node: a module, or a tree of modules.
       only: in which modules.
+      graph: taken for compatibility.
+
+    Returns:
+      The text.
 
     Examples:
       >>> from phalanx import nnx

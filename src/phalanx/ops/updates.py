@@ -19,7 +19,7 @@ index = _Index()
 """Writes an index by itself: `index[1:, ::2]`."""
 
 
-def _update(name: str, method: str) -> Callable:
+def _update(name: str, method: str, updated: list[int]) -> Callable:
     def update(x: Any, idx: Any, y: Any, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
         at = jnp.asarray(x).at[idx]
         return getattr(at, method)(y, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
@@ -35,12 +35,17 @@ def _update(name: str, method: str) -> Callable:
 
     Returns:
       The updated array.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> {name}(jnp.array([2, 3, 4]), index[1:], 3).tolist()
+      {updated}
     """
     return update
 
 
-index_update = _update("index_update", "set")
-index_add = _update("index_add", "add")
-index_mul = _update("index_mul", "multiply")
-index_min = _update("index_min", "min")
-index_max = _update("index_max", "max")
+index_update = _update("index_update", "set", [2, 3, 3])
+index_add = _update("index_add", "add", [2, 6, 7])
+index_mul = _update("index_mul", "multiply", [2, 9, 12])
+index_min = _update("index_min", "min", [2, 3, 3])
+index_max = _update("index_max", "max", [2, 3, 4])

@@ -25,14 +25,36 @@ from phalanx.tree import tree_leaves, tree_map
 
 
 class ApplyEvery(NamedTuple):
-    """Where in a round we are, and the sum of the round's updates."""
+    """Where in a round we are, and the sum of the round's updates.
+
+    Args:
+      count: int32[], the updates of this round.
+      grad_acc: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.apply_every(4).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     grad_acc: Any
 
 
 class MultiStepsState(NamedTuple):
-    """The small steps of this round, the real steps, the optimiser's state, the gathered gradients, a report."""
+    """The small steps of this round, the real steps, the optimiser's state, the gathered gradients, a report.
+
+    Args:
+      mini_step, gradient_step: int32[], how many there have been.
+      inner_opt_state: that of the optimiser.
+      acc_grads: a tree like the parameters.
+      skip_state: what the function that says which steps are skipped reports.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.MultiSteps(optim.sgd(0.1), 4).init({"w": 0.0}).mini_step)
+      0
+    """
 
     mini_step: Any
     gradient_step: Any
@@ -42,7 +64,18 @@ class MultiStepsState(NamedTuple):
 
 
 class ApplyIfFiniteState(NamedTuple):
-    """Bad updates in a row, whether the last was good, bad updates in all, and the state of what they go to."""
+    """Bad updates in a row, whether the last was good, bad updates in all, and the state of what they go to.
+
+    Args:
+      notfinite_count, total_notfinite: int32[], bad updates in a row and in all.
+      last_finite: bool[].
+      inner_state: that of the transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.apply_if_finite(optim.sgd(0.1), 5).init({"w": 0.0}).notfinite_count)
+      0
+    """
 
     notfinite_count: Any
     last_finite: Any
@@ -101,6 +134,11 @@ def skip_not_finite(updates: Any, gradient_step: Any, params: Any) -> tuple:
 
     Returns:
       Whether to skip, and what `skip_state` will hold.
+
+    Examples:
+      >>> skip, report = skip_not_finite({"w": jnp.array([1.0, jnp.nan])}, 0, None)
+      >>> bool(skip), int(report["num_not_finite"])
+      (True, 1)
     """
     bad = [jnp.sum(~jnp.isfinite(x)) for x in tree_leaves(updates)]
     number = sum(bad, start=jnp.int32(0))
@@ -117,6 +155,10 @@ def skip_large_updates(updates: Any, gradient_step: Any, params: Any, max_square
 
     Returns:
       Whether to skip, and what `skip_state` will hold.
+
+    Examples:
+      >>> bool(skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, max_squared_norm=9.0)[0])
+      True
     """
     squared = jnp.square(global_norm(updates))
     skip = ~(squared < max_squared_norm)  # True for NaN.

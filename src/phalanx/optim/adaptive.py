@@ -26,7 +26,17 @@ from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 
 class ScaleByAdamState(NamedTuple):
-    """The number of updates, their mean and their mean square."""
+    """The number of updates, their mean and their mean square.
+
+    Args:
+      count: int32[].
+      mu, nu: trees like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_adam().init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     mu: Any
@@ -34,7 +44,17 @@ class ScaleByAdamState(NamedTuple):
 
 
 class ScaleByAmsgradState(NamedTuple):
-    """The number of updates, their mean, their mean square and the largest of those so far."""
+    """The number of updates, their mean, their mean square and the largest of those so far.
+
+    Args:
+      count: int32[].
+      mu, nu, nu_max: trees like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_amsgrad().init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     mu: Any
@@ -43,34 +63,82 @@ class ScaleByAmsgradState(NamedTuple):
 
 
 class ScaleByLionState(NamedTuple):
-    """The number of updates and their mean."""
+    """The number of updates and their mean.
+
+    Args:
+      count: int32[].
+      mu: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_lion().init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     mu: Any
 
 
 class ScaleByRmsState(NamedTuple):
-    """The mean square of the updates."""
+    """The mean square of the updates.
+
+    Args:
+      nu: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> float(optim.scale_by_rms().init({"w": 0.0}).nu["w"])
+      0.0
+    """
 
     nu: Any
 
 
 class ScaleByRmsWithCountState(NamedTuple):
-    """The number of updates and their mean square."""
+    """The number of updates and their mean square.
+
+    Args:
+      count: int32[].
+      nu: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_rms(bias_correction=True).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     nu: Any
 
 
 class ScaleByRStdDevState(NamedTuple):
-    """The mean and the mean square of the updates."""
+    """The mean and the mean square of the updates.
+
+    Args:
+      mu, nu: trees like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> float(optim.scale_by_stddev().init({"w": 0.0}).mu["w"])
+      0.0
+    """
 
     mu: Any
     nu: Any
 
 
 class ScaleByRStdDevWithCountState(NamedTuple):
-    """The number of updates, their mean and their mean square."""
+    """The number of updates, their mean and their mean square.
+
+    Args:
+      count: int32[].
+      mu, nu: trees like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_stddev(bias_correction=True).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     mu: Any
@@ -78,13 +146,33 @@ class ScaleByRStdDevWithCountState(NamedTuple):
 
 
 class ScaleByRssState(NamedTuple):
-    """The sum of the squared updates."""
+    """The sum of the squared updates.
+
+    Args:
+      sum_of_squares: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> float(optim.scale_by_rss(initial_accumulator_value=0.5).init({"w": 0.0}).sum_of_squares["w"])
+      0.5
+    """
 
     sum_of_squares: Any
 
 
 class FactoredState(NamedTuple):
-    """The number of updates, and their mean squares: of rows and of columns, or of each element."""
+    """The number of updates, and their mean squares: of rows and of columns, or of each element.
+
+    Args:
+      count: int32[].
+      v_row, v_col, v: trees like the parameters; where one is not used, its leaf has the shape [1].
+
+    Examples:
+      >>> from phalanx import optim
+      >>> state = optim.scale_by_factored_rms(min_dim_size_to_factor=2).init({"w": jnp.ones((4, 8))})
+      >>> sorted([state.v_row["w"].shape, state.v_col["w"].shape, state.v["w"].shape])
+      [(1,), (4,), (8,)]
+    """
 
     count: Any
     v_row: Any
@@ -169,6 +257,12 @@ def scale_by_amsgrad(
     Returns:
       The transformation.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_amsgrad()
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      1.0
+
     Source: S. J. Reddi, S. Kale and S. Kumar (2019), arXiv:1904.09237.
     """
 
@@ -199,6 +293,12 @@ def scale_by_adamax(b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Gradient
 
     Returns:
       The transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_adamax()
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      1.0
 
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980, section 7.1.
     """
@@ -270,6 +370,12 @@ def scale_by_rms(
     Returns:
       The transformation.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_rms(decay=0.75)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      2.0
+
     Source: T. Tieleman and G. Hinton, Lecture 6.5: RMSProp (2012).
     """
 
@@ -302,6 +408,12 @@ def scale_by_stddev(
     Returns:
       The transformation.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_stddev(decay=0.5)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      2.0
+
     Source: A. Graves (2013), arXiv:1308.0850.
     """
 
@@ -332,6 +444,12 @@ def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> Gradi
 
     Returns:
       The transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_rss(initial_accumulator_value=0.0)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      1.0
 
     Source: J. Duchi, E. Hazan and Y. Singer, Journal of Machine Learning Research 12 (2011).
     """
@@ -386,6 +504,13 @@ def scale_by_factored_rms(
 
     Returns:
       The transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_factored_rms()
+      >>> params = {"w": jnp.zeros(2)}
+      >>> tx.update({"w": jnp.array([5.0, -3.0])}, tx.init(params), params)[0]["w"].round(4).tolist()
+      [1.0, -1.0]
 
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """

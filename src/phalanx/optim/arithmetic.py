@@ -110,6 +110,11 @@ def update_moment(updates: Any, moments: Any, decay: Any, order: int) -> Any:
 
     Returns:
       The new averages.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> float(update_moment(4.0, 2.0, decay=0.5, order=1))
+      3.0
     """
     new = 1 - decay
     return tree_map(lambda g, m: like(new, g) * _power(g, order) + like(decay, m) * m, updates, moments)
@@ -136,6 +141,10 @@ def bias_correction(moment: Any, decay: Any, count: Any) -> Any:
 
     Returns:
       The corrected averages.
+
+    Examples:
+      >>> float(bias_correction(jnp.array(0.5), decay=0.5, count=1))
+      1.0
 
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980.
     """

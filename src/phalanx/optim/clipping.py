@@ -91,6 +91,10 @@ def unitwise_norm(x: Any) -> Any:
 
     Returns:
       The norms, as an array that broadcasts to `x`.
+
+    Examples:
+      >>> unitwise_norm(jnp.array([[3.0, 0.0], [4.0, 1.0]])).tolist()
+      [[5.0, 1.0]]
     """
     real = jnp.square(jnp.abs(x))
     if sum(n != 1 for n in np.shape(x)) <= 1:
@@ -107,6 +111,12 @@ def adaptive_grad_clip(clipping: Any, eps: Any = 1e-3) -> GradientTransformation
 
     Returns:
       The transformation; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx, params = optim.adaptive_grad_clip(0.1), {"w": jnp.array([3.0, 4.0])}
+      >>> tx.update({"w": jnp.array([0.0, 2.0])}, tx.init(params), params)[0]["w"].tolist()
+      [0.0, 0.5]
 
     Source: A. Brock et al. (2021), arXiv:2102.06171.
     """

@@ -20,23 +20,60 @@ from phalanx.tree import tree_leaves, tree_map
 
 
 class MaskedNode(NamedTuple):
-    """Stands in the place of what a masked transformation does not see; a node without leaves."""
+    """Stands in the place of what a masked transformation does not see; a node without leaves.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> optim.masked(optim.trace(0.9), {"w": False}).init({"w": 0.0}).inner_state.trace
+      {'w': MaskedNode()}
+    """
 
 
 class MaskedState(NamedTuple):
-    """The state of a masked transformation."""
+    """The state of a masked transformation.
+
+    Args:
+      inner_state: that of the transformation, with `MaskedNode`s where it sees nothing.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> optim.masked(optim.sgd(0.1), True).init({"w": 0.0})._fields
+      ('inner_state',)
+    """
 
     inner_state: Any
 
 
 class PartitionState(NamedTuple):
-    """The states of the transformations of a partition, by their labels."""
+    """The states of the transformations of a partition, by their labels.
+
+    Args:
+      inner_states: for each label the state of its transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.partition({"fast": optim.sgd(0.1), "slow": optim.sgd(0.01)}, {"w": "fast"})
+      >>> sorted(tx.init({"w": 0.0}).inner_states)
+      ['fast', 'slow']
+    """
 
     inner_states: Mapping[Hashable, Any]
 
 
 class InjectHyperparamsState(NamedTuple):
-    """The number of updates, the values of the hyperparameters by name, and the state of the transformation."""
+    """The number of updates, the values of the hyperparameters by name, and the state of the transformation.
+
+    Args:
+      count: int32[].
+      hyperparams: their values.
+      inner_state: that of the transformation.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> state = optim.inject_hyperparams(optim.sgd)(learning_rate=0.5).init({"w": 0.0})
+      >>> float(state.hyperparams["learning_rate"])
+      0.5
+    """
 
     count: Any
     hyperparams: dict[str, Any]

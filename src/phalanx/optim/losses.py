@@ -34,7 +34,13 @@ def squared_error(predictions: Any, targets: Any = None) -> Any:
 
 @eager_program
 def l2_loss(predictions: Any, targets: Any = None) -> Any:
-    """(prediction - target)^2 / 2; arguments as in `squared_error`.
+    """(prediction - target)^2 / 2.
+
+    Args:
+      predictions, targets: as in `squared_error`.
+
+    Returns:
+      The losses, real[*s].
 
     Examples:
       >>> from phalanx import optim
@@ -70,7 +76,13 @@ def huber_loss(predictions: Any, targets: Any = None, *, delta: Any = 1.0) -> An
 
 @eager_program
 def log_cosh(predictions: Any, targets: Any = None) -> Any:
-    """The logarithm of the hyperbolic cosine of the error; arguments as in `squared_error`.
+    """The logarithm of the hyperbolic cosine of the error.
+
+    Args:
+      predictions, targets: as in `squared_error`.
+
+    Returns:
+      The losses, real[*s].
 
     Examples:
       >>> from phalanx import optim
@@ -233,7 +245,13 @@ def cosine_similarity(predictions: Any, targets: Any, *, epsilon: Any = 0.0, axi
 
 
 def cosine_distance(predictions: Any, targets: Any, *, epsilon: Any = 0.0, axis: Any = -1) -> Any:
-    """1 - cosine_similarity; arguments as there.
+    """1 - cosine_similarity.
+
+    Args:
+      predictions, targets, epsilon, axis: as in `cosine_similarity`.
+
+    Returns:
+      The distances, real[...].
 
     Examples:
       >>> import numpy as np

@@ -136,7 +136,18 @@ def nadam(
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam with Nesterov's momentum: `adam` with `nesterov=True`; arguments as there.
+    """Adam with Nesterov's momentum: `adam` with `nesterov=True`.
+
+    Args:
+      learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov: as in `adam`.
+
+    Returns:
+      The optimiser.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> optim.nadam(0.1).update(5.0, optim.nadam(0.1).init(0.0))[0] < 0
+      Array(True, dtype=bool)
 
     Source: T. Dozat, ICLR workshop (2016).
     """
@@ -155,7 +166,19 @@ def nadamw(
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """AdamW with Nesterov's momentum: `adamw` with `nesterov=True`; arguments as there.
+    """AdamW with Nesterov's momentum: `adamw` with `nesterov=True`.
+
+    Args:
+      learning_rate, b1, b2, eps, eps_root, mu_dtype, weight_decay, mask, nesterov: as in `adamw`.
+
+    Returns:
+      The optimiser; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.nadamw(0.1)
+      >>> bool(tx.update(5.0, tx.init(2.0), 2.0)[0] < 0)
+      True
 
     Source: T. Dozat, ICLR workshop (2016); I. Loshchilov and F. Hutter (2017), arXiv:1711.05101.
     """
@@ -181,6 +204,12 @@ def amsgrad(
     Returns:
       The optimiser.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.amsgrad(0.1)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      -0.1
+
     Source: S. J. Reddi, S. Kale and S. Kumar (2019), arXiv:1904.09237.
     """
     rule = scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu)
@@ -199,6 +228,12 @@ def adamax(
     Returns:
       The optimiser.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.adamax(0.1)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      -0.1
+
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980, section 7.1.
     """
     return chain(scale_by_adamax(b1, b2, eps), scale_by_learning_rate(learning_rate))
@@ -212,7 +247,20 @@ def adamaxw(
     weight_decay: Any = 1e-4,
     mask: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """`adamax` with weight decay as in `adamw`; arguments as there.
+    """`adamax` with weight decay as in `adamw`.
+
+    Args:
+      learning_rate, b1, b2, eps: as in `adamax`.
+      weight_decay, mask: as in `adamw`.
+
+    Returns:
+      The optimiser; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.adamaxw(0.1, weight_decay=0.5)
+      >>> round(float(tx.update(5.0, tx.init(2.0), 2.0)[0]), 4)
+      -0.2
 
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980; I. Loshchilov and F. Hutter (2017), arXiv:1711.05101.
     """
@@ -239,6 +287,12 @@ def lion(
     Returns:
       The optimiser; its `update` needs the parameters.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.lion(0.1, weight_decay=0.5)
+      >>> round(float(tx.update(5.0, tx.init(2.0), 2.0)[0]), 4)
+      -0.2
+
     Source: X. Chen et al. (2023), arXiv:2302.06675.
     """
     decay = add_decayed_weights(weight_decay, mask)
@@ -264,6 +318,12 @@ def lamb(
 
     Returns:
       The optimiser; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.lamb(0.1)
+      >>> round(float(tx.update(5.0, tx.init(2.0), 2.0)[0]), 4)
+      -0.2
 
     Source: Y. You et al. (2019), arXiv:1904.00962.
     """
@@ -300,6 +360,12 @@ def lars(
     Returns:
       The optimiser; its `update` needs the parameters.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.lars(0.1)
+      >>> round(float(tx.update(5.0, tx.init(2.0), 2.0)[0]), 6)
+      -0.0002
+
     Source: Y. You, I. Gitman and B. Ginsburg (2017), arXiv:1708.03888.
     """
     return chain(
@@ -333,6 +399,12 @@ def rmsprop(
     Returns:
       The optimiser.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.rmsprop(0.1, decay=0.75)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      -0.2
+
     Source: T. Tieleman and G. Hinton, Lecture 6.5: RMSProp (2012); A. Graves (2013), arXiv:1308.0850.
     """
     rule = (scale_by_stddev if centered else scale_by_rms)(decay, eps, initial_scale, eps_in_sqrt, bias_correction)
@@ -352,6 +424,12 @@ def adagrad(
 
     Returns:
       The optimiser.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.adagrad(0.1, initial_accumulator_value=0.0)
+      >>> round(float(tx.update(5.0, tx.init(0.0))[0]), 4)
+      -0.1
 
     Source: J. Duchi, E. Hazan and Y. Singer, Journal of Machine Learning Research 12 (2011).
     """
@@ -388,6 +466,12 @@ def adafactor(
 
     Returns:
       The optimiser; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.adafactor(0.1, multiply_by_parameter_scale=False)
+      >>> round(float(tx.update(5.0, tx.init(2.0), 2.0)[0]), 4)
+      -0.1
 
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """

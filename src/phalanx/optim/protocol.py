@@ -39,13 +39,28 @@ class GradientTransformation(NamedTuple):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A `GradientTransformation` whose `update` takes any keyword arguments beyond those of the protocol."""
+    """A `GradientTransformation` whose `update` takes any keyword arguments beyond those of the protocol.
+
+    Args:
+      init, update: as in `GradientTransformation`.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> isinstance(optim.sgd(0.1), optim.GradientTransformationExtraArgs)
+      True
+    """
 
     __slots__ = ()
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing."""
+    """The state of a transformation that remembers nothing.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> optim.scale(0.5).init({"w": 0.0})
+      EmptyState()
+    """
 
 
 def at_once(fun: Callable) -> Callable:
@@ -102,6 +117,12 @@ def with_extra_args_support(tx: Any) -> GradientTransformationExtraArgs:
 
     Raises:
       ArgumentTypeError: `tx` has no such functions.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.with_extra_args_support(optim.GradientTransformation(lambda p: (), lambda g, s, p=None: (g, s)))
+      >>> tx.update(1.0, (), None, loss=3.0)
+      (1.0, ())
     """
     if isinstance(tx, GradientTransformationExtraArgs):
         return tx

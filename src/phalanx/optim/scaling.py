@@ -26,32 +26,79 @@ from phalanx.tree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 
 class ScaleByScheduleState(NamedTuple):
-    """How many updates there have been."""
+    """How many updates there have been.
+
+    Args:
+      count: int32[].
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.scale_by_schedule(lambda count: 1.0).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
 
 
 class AddDecayedWeightsState(NamedTuple):
-    """How many updates there have been."""
+    """How many updates there have been.
+
+    Args:
+      count: int32[].
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.add_decayed_weights(lambda count: 0.1).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
 
 
 class AddNoiseState(NamedTuple):
-    """How many updates there have been, and the random key of the next."""
+    """How many updates there have been, and the random key of the next.
+
+    Args:
+      count: int32[].
+      rng_key: a random key.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.add_noise(0.1, 0.5, seed=0).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     rng_key: Any
 
 
 class TraceState(NamedTuple):
-    """The accumulated momentum."""
+    """The accumulated momentum.
+
+    Args:
+      trace: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> float(optim.trace(0.9).init({"w": 0.0}).trace["w"])
+      0.0
+    """
 
     trace: Any
 
 
 class EmaState(NamedTuple):
-    """How many updates there have been, and their moving average."""
+    """How many updates there have been, and their moving average.
+
+    Args:
+      count: int32[].
+      ema: a tree like the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> int(optim.ema(0.9).init({"w": 0.0}).count)
+      0
+    """
 
     count: Any
     ema: Any
@@ -200,6 +247,12 @@ def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = N
     Raises:
       ArgumentError: neither or both of `key` and `seed` are given.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx, params = optim.add_noise(0.0, 0.5, seed=0), {"w": jnp.ones(2)}
+      >>> tx.update({"w": jnp.ones(2)}, tx.init(params))[0]["w"].tolist()
+      [1.0, 1.0]
+
     Source: A. Neelakantan et al. (2015), arXiv:1511.06807.
     """
     if (key is None) == (seed is None):
@@ -298,6 +351,12 @@ def scale_by_trust_ratio(
     Returns:
       The transformation; its `update` needs the parameters.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_trust_ratio()
+      >>> round(float(tx.update(jnp.array(5.0), tx.init(2.0), jnp.array(2.0))[0]), 4)
+      2.0
+
     Source: Y. You, I. Gitman and B. Ginsburg (2017), arXiv:1708.03888.
     """
 
@@ -318,6 +377,12 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformationE
 
     Returns:
       The transformation; its `update` needs the parameters.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> tx = optim.scale_by_param_block_rms()
+      >>> float(tx.update(jnp.array(5.0), tx.init(2.0), jnp.array(2.0))[0])
+      10.0
 
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """

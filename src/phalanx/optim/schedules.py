@@ -411,6 +411,12 @@ def linear_onecycle_schedule(
     Returns:
       The schedule.
 
+    Examples:
+      >>> from phalanx import optim
+      >>> schedule = optim.linear_onecycle_schedule(100, 1.0)
+      >>> [round(float(schedule(step)), 3) for step in (0, 30, 85)]
+      [0.04, 1.0, 0.04]
+
     Source: L. N. Smith and N. Topin (2017), arXiv:1708.07120.
     """
     _positive("optim.linear_onecycle_schedule, argument transition_steps", transition_steps)
@@ -436,6 +442,12 @@ def cosine_onecycle_schedule(
 
     Returns:
       The schedule.
+
+    Examples:
+      >>> from phalanx import optim
+      >>> schedule = optim.cosine_onecycle_schedule(100, 1.0)
+      >>> [round(float(schedule(step)), 3) for step in (0, 30, 100)]
+      [0.04, 1.0, 0.0]
 
     Source: L. N. Smith and N. Topin (2017), arXiv:1708.07120.
     """

@@ -178,6 +178,9 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     Args:
       key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
+    Returns:
+      The numbers, float[*shape].
+
     Examples:
       >>> from phalanx import random
       >>> random.laplace(random.key(0), (3,)).shape
@@ -196,6 +199,9 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
 
     Args:
       key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
+
+    Returns:
+      The numbers, float[*shape].
 
     Examples:
       >>> from phalanx import random
@@ -216,6 +222,9 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     Args:
       key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
 
+    Returns:
+      The numbers, float[*shape].
+
     Examples:
       >>> from phalanx import random
       >>> random.cauchy(random.key(0), (3,)).shape
@@ -234,6 +243,9 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
     Args:
       key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
+
+    Returns:
+      The lengths, float[*shape].
 
     Examples:
       >>> from phalanx import random

@@ -152,6 +152,9 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
     Args:
       key, a, shape, dtype, out_sharding: as in `gamma`, as are the result and the errors.
 
+    Returns:
+      The logarithms, float[*shape].
+
     Examples:
       >>> from phalanx import random
       >>> random.loggamma(random.key(0), 1e-6, (3,)).shape
@@ -312,6 +315,9 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
 
     Args:
       key, df, shape, dtype, out_sharding: as in `chisquare`, as are the result and the errors.
+
+    Returns:
+      The numbers, float[*shape].
 
     Examples:
       >>> from phalanx import random

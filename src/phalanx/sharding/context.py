@@ -97,6 +97,11 @@ def use_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh]:
     Raises:
       ArgumentTypeError: the argument is no mesh.
       ShardingError: a function that is being compiled would change the mesh.
+
+    Examples:
+      >>> with use_mesh(AbstractMesh((4,), ("data",))):
+      ...     get_abstract_mesh().axis_names
+      ('data',)
     """
     _check_mesh(mesh, "use_mesh")
     with set_mesh(mesh):
@@ -109,9 +114,21 @@ use_abstract_mesh = use_mesh  # its name where a mesh without devices is put in 
 def to_sharding(spec: Any, *, where: str) -> Sharding:
     """Read a sharding, or a bare spec over the mesh in force; `where` is the argument by its path, for the error.
 
+    Args:
+      spec: a sharding, or a `PartitionSpec`.
+      where: the argument by its path, for the error.
+
+    Returns:
+      The sharding.
+
     Raises:
       ShardingError: there is no mesh in force, or the spec does not fit it.
       ArgumentTypeError: the argument is neither.
+
+    Examples:
+      >>> with use_mesh(AbstractMesh((4,), ("data",))):
+      ...     to_sharding(PartitionSpec("data"), where="f, argument x").shard_shape((8,))
+      (2,)
     """
     if isinstance(spec, Sharding):
         return spec

@@ -33,9 +33,6 @@ Device = Any
 class AxisType(enum.Enum):
     """How the dimensions split along a mesh axis are treated: by the partitioner, by the types, or by the user.
 
-    Args:
-      value: "Auto", "Explicit" or "Manual".
-
     Examples:
       >>> mesh = AbstractMesh((2,), ("data",), axis_types=(AxisType.Explicit,))
       >>> mesh.axis_types[0] is AxisType("Explicit")

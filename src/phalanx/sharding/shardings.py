@@ -27,7 +27,19 @@ _MEMO_SIZE = 256
 
 
 class ShardIndex(NamedTuple):
-    """One device's part of an array: the device, the slices it holds, and how many devices before it hold the same."""
+    """One device's part of an array: the device, the slices it holds, and how many devices before it hold the same.
+
+    Args:
+      device: the device.
+      index: a tuple of slices, one for each dimension.
+      replica_id: how many devices before it hold the same.
+
+    Examples:
+      >>> import phalanx
+      >>> (part,) = SingleDeviceSharding(phalanx.devices()[0]).shards((4, 2))
+      >>> part.index, part.replica_id
+      ((slice(None, None, None), slice(None, None, None)), 0)
+    """
 
     device: Device
     index: Index  # type: ignore[assignment]  # the field's name for it; nobody searches this tuple
@@ -482,11 +494,9 @@ class GSPMDSharding(Sharding):
 
     Examples:
       >>> import phalanx
-      >>> from phalanx.sharding import P, make_mesh
-      >>> named = NamedSharding(make_mesh((1,), ("x",)), P())
-      >>> placed = GSPMDSharding(phalanx.devices()[:1], named.to_hlo(2))
-      >>> placed.is_equivalent_to(named, 2)
-      True
+      >>> sharding = GSPMDSharding(phalanx.devices(), HloSharding.replicate())
+      >>> sharding.is_fully_replicated, sharding.shard_shape((4, 2))
+      (True, (4, 2))
     """
 
     __slots__ = ("_device_assignment", "_internal_device_list", "hlo_sharding")
@@ -547,11 +557,9 @@ def from_hlo_sharding(
       `GSPMDSharding`, since no spec over this mesh says it.
 
     Examples:
-      >>> import phalanx
-      >>> from phalanx.sharding import P, make_mesh
+      >>> from phalanx.sharding import make_mesh
       >>> mesh = make_mesh((1,), ("x",))
-      >>> hlo = NamedSharding(mesh, P()).to_hlo(2)
-      >>> from_hlo_sharding(hlo, list(mesh.devices.flat), mesh, ndim=2).spec
+      >>> from_hlo_sharding(HloSharding.replicate(), list(mesh.devices.flat), mesh, ndim=2).spec
       PartitionSpec()
     """
     devices = tuple(devices)

@@ -23,6 +23,13 @@ class CompoundFactor(tuple):
 
     Args:
       factors: the names, at least two.
+
+    Raises:
+      ShardingError: there are fewer than two names.
+
+    Examples:
+      >>> CompoundFactor("i", "j") == ("i", "j")
+      True
     """
 
     def __new__(cls, *factors: str) -> CompoundFactor:
@@ -38,6 +45,13 @@ class ArrayMapping(tuple):
 
     Args:
       dim_mappings: one for each dimension.
+
+    Raises:
+      ShardingError: `BATCHING` stands behind another name.
+
+    Examples:
+      >>> len(ArrayMapping("i", CompoundFactor("j", "k")))
+      2
     """
 
     def __new__(cls, *dim_mappings: str | CompoundFactor) -> ArrayMapping:
@@ -60,6 +74,11 @@ class SdyShardingRule:
 
     Raises:
       ShardingError: a name in the options stands in no mapping.
+
+    Examples:
+      >>> rule = SdyShardingRule((ArrayMapping("i", "j"),), (ArrayMapping("i"),), reduction_factors=("j",))
+      >>> rule.operand_mappings[0] == ("i", "j")
+      True
     """
 
     def __init__(

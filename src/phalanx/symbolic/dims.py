@@ -29,7 +29,18 @@ from phalanx.symbolic.polynomials import (
 
 
 def is_symbolic(dim: Any) -> bool:
-    """Whether `dim` is not a plain int."""
+    """Whether `dim` is not a plain int.
+
+    Args:
+      dim: a dimension of a shape.
+
+    Returns:
+      A bool.
+
+    Examples:
+      >>> is_symbolic(Scope().variable("b")), is_symbolic(3)
+      (True, False)
+    """
     return type(dim) is Dim
 
 
@@ -109,6 +120,12 @@ def divide_exactly(x: Any, y: Any, where: str = "division of dimensions") -> Any
 
 def max_dim(x: Any, y: Any) -> Any:
     """The greater of two dimensions, kept as `max(x, y)` where that depends on the variables.
+
+    Args:
+      x, y: ints or symbolic dimensions.
+
+    Returns:
+      An int or a symbolic dimension.
 
     Examples:
       >>> scope = Scope()

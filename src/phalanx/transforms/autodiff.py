@@ -229,6 +229,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False, reduce_axes: Any = 
       fun: a function of arrays or pytrees of them.
       primals: the arguments.
       has_aux: whether `fun` returns `(result, aux)`.
+      reduce_axes: taken for compatibility.
 
     Returns:
       `(result, f_vjp)`, with `aux` third if `has_aux`; `f_vjp(cotangent)` gives a tuple with a cotangent for each
@@ -284,6 +285,7 @@ def value_and_grad(
       has_aux: whether `fun` returns `(result, aux)`.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
       allow_int: whether arguments may be integers, with `float0` gradients.
+      reduce_axes: taken for compatibility.
 
     Returns:
       A function of the same arguments that returns `(value, gradient)`; the value is `(result, aux)` if `has_aux`, the
@@ -619,6 +621,7 @@ def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Any = ()) -> Cal
     Args:
       fun: a linear function.
       primals: arguments of the right types; their values are not used, so `ShapeDtypeStruct`s do.
+      reduce_axes: taken for compatibility.
 
     Returns:
       A function from a cotangent of the result to a tuple of cotangents of the arguments.

@@ -36,6 +36,10 @@ class Offloadable(NamedTuple):
     Attributes:
       src: the kind of memory where the value is computed and used, such as `"device"`.
       dst: the kind where it waits, such as `"pinned_host"`.
+
+    Examples:
+      >>> Offloadable("device", "pinned_host").dst
+      'pinned_host'
     """
 
     src: str

@@ -58,7 +58,18 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def nothing_saveable(*_: Any, **__: Any) -> bool:
-    """Keep nothing but the inputs."""
+    """Keep nothing but the inputs.
+
+    Args:
+      *_, **__: the operation; not read.
+
+    Returns:
+      False.
+
+    Examples:
+      >>> nothing_saveable()
+      False
+    """
     return False
 
 

@@ -87,6 +87,12 @@ def combine_masks(*masks: Any, dtype: Any = np.float32) -> Any:
 
     Raises:
       ShapeError: the masks have different numbers of dimensions.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.combine_masks(jnp.array([True, True]), None, jnp.array([False, True])).tolist()
+      [0.0, 1.0]
     """
     given = [jnp.asarray(m) for m in masks if m is not None]
     if not given:
@@ -118,10 +124,21 @@ def dot_product_attention_weights(
     promote_dtype: Callable = promote_dtype,
     is_causal: bool = False,
 ) -> Any:
-    """The weights of attention; arguments as in `dot_product_attention`.
+    """The weights of attention.
+
+    Args:
+      query, key, bias, mask, broadcast_dropout, dropout_rng, dropout_rate, deterministic, dtype, precision, module,
+        promote_dtype, is_causal: as in `dot_product_attention`.
 
     Returns:
       num[*batch, heads, queries, keys], adding to 1 over the keys before dropout.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> x = jnp.ones((1, 2, 1, 4))
+      >>> nnx.dot_product_attention_weights(x, x).tolist()
+      [[[[0.5, 0.5], [0.5, 0.5]]]]
     """
     query, key = promote_dtype((query, key), dtype=dtype)
     if query.shape[-2] != key.shape[-2]:

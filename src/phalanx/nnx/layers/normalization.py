@@ -359,6 +359,13 @@ class InstanceNorm(_Normalization):
         axis_index_groups, use_fast_variance, promote_dtype, rngs, bias_metadata, scale_metadata: as in `LayerNorm`.
       feature_axes: the dimension of the features; that of the examples is the first.
 
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> y = nnx.InstanceNorm(1, rngs=nnx.Rngs(0))(jnp.array([[[1.0], [3.0]]]))
+      >>> y.round(3).tolist()
+      [[[-1.0], [1.0]]]
+
     Source: D. Ulyanov, A. Vedaldi and V. Lempitsky (2016), arXiv:1607.08022.
     """
 

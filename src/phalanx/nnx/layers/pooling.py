@@ -104,7 +104,13 @@ def _extreme(dtype: Any, sign: int) -> Any:
 def max_pool(
     inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID"
 ) -> Any:
-    """The maximum of windows; arguments as in `pool`.
+    """The maximum of windows.
+
+    Args:
+      inputs, window_shape, strides, padding: as in `pool`.
+
+    Returns:
+      The array of the maxima.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -119,7 +125,13 @@ def max_pool(
 def min_pool(
     inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID"
 ) -> Any:
-    """The minimum of windows; arguments as in `pool`.
+    """The minimum of windows.
+
+    Args:
+      inputs, window_shape, strides, padding: as in `pool`.
+
+    Returns:
+      The array of the minima.
 
     Examples:
       >>> import phalanx.numpy as jnp

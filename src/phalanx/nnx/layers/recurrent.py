@@ -30,7 +30,13 @@ orthogonal = initializers.orthogonal()
 
 
 class RNNCellBase(Module):
-    """The base of cells: `initialize_carry(input_shape, rngs)` and `__call__(carry, inputs) -> (carry, output)`."""
+    """The base of cells: `initialize_carry(input_shape, rngs)` and `__call__(carry, inputs) -> (carry, output)`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> issubclass(nnx.GRUCell, nnx.RNNCellBase)
+      True
+    """
 
     in_features: int
     hidden_features: int
@@ -190,7 +196,12 @@ class LSTMCell(RNNCellBase):
 
 
 class OptimizedLSTMCell(RNNCellBase):
-    """An `LSTMCell` that computes all gates at once; arguments as there.
+    """An `LSTMCell` that computes all gates at once.
+
+    Args:
+      in_features, hidden_features, gate_fn, activation_fn, kernel_init, recurrent_kernel_init, bias_init, dtype,
+        param_dtype, carry_init, promote_dtype, keep_rngs, rngs: as in `LSTMCell`.
+      kernel_metadata, recurrent_kernel_metadata, bias_metadata: as there.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -418,6 +429,11 @@ def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_majo
 
     Returns:
       The turned sequences.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> flip_sequences(jnp.array([[1, 2, 3]]), jnp.array([2]), num_batch_dims=1, time_major=False).tolist()
+      [[2, 1, 3]]
     """
     axis = 0 if time_major else num_batch_dims
 
