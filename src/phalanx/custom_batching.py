@@ -76,7 +76,14 @@ class custom_vmap:
         self.vmap_rule: Callable | None = None
 
     def def_vmap(self, vmap_rule: Callable) -> Callable:
-        """Set the rule: `rule(axis_size, in_batched, *args) -> (result, out_batched)`, mapped dimensions in front."""
+        """Set the rule: `rule(axis_size, in_batched, *args) -> (result, out_batched)`, mapped dimensions in front.
+
+        Args:
+          vmap_rule: the rule.
+
+        Returns:
+          The rule, so that this serves as a decorator.
+        """
         self.vmap_rule = vmap_rule
         return vmap_rule
 

@@ -29,6 +29,13 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
 
     Raises:
       ArgumentTypeError: `fn` is neither.
+
+    Examples:
+      >>> try:
+      ...     register_ffi_target("my_kernel", 3)
+      ... except ArgumentTypeError as error:
+      ...     print(error.expected)
+      a capsule with the address of a handler, or a dict of them by stage
     """
     parts = list(fn.values()) if isinstance(fn, dict) else [fn]
     if not parts or any(type(part).__name__ != "PyCapsule" for part in parts):

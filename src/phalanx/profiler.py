@@ -213,6 +213,14 @@ def start_server(port: int) -> Any:
 
     Raises:
       ArgumentError: a server runs already.
+
+    Examples:
+      >>> import socket
+      >>> with socket.socket() as free:
+      ...     free.bind(("localhost", 0))
+      ...     port = free.getsockname()[1]
+      >>> server = start_server(port)
+      >>> stop_server()
     """
     with _recorder.lock:
         if _recorder.server is not None:
@@ -226,6 +234,13 @@ def stop_server() -> None:
 
     Raises:
       ArgumentError: there is none.
+
+    Examples:
+      >>> try:
+      ...     stop_server()
+      ... except ArgumentError as error:
+      ...     print(error.mend)
+      call start_server first
     """
     with _recorder.lock:
         if _recorder.server is None:

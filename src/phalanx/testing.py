@@ -25,9 +25,9 @@ class CommunicationError(PhalanxError, AssertionError):
       where, expected, got, mend: as in `PhalanxError`.
 
     Examples:
-      >>> import phalanx, phalanx.numpy as jnp
+      >>> import phalanx.numpy as jnp
       >>> try:
-      ...     assert_collectives(jnp.sin, jnp.ones(2), kinds=["all-reduce"])
+      ...     assert_collectives(jnp.sin, jnp.ones(2), required=["all-reduce"])
       ... except CommunicationError as error:
       ...     print(type(error).__name__)
       CommunicationError

@@ -10,7 +10,14 @@ from phalanx.runtime.array import Array
 
 
 class SupportsDType(Protocol):
-    """Anything with a `dtype`, which stands for that element type."""
+    """Anything with a `dtype`, which stands for that element type.
+
+    Examples:
+      >>> import phalanx
+      >>> x: SupportsDType = phalanx.ShapeDtypeStruct((2,), "float64")
+      >>> phalanx.dtypes.canonicalize_dtype(x)
+      dtype('float32')
+    """
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -329,7 +329,14 @@ class ShapeDtypeStruct(Typed):
         return self.shape[0]
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """A copy with the named fields replaced."""
+        """A copy with the named fields replaced.
+
+        Args:
+          **fields: new values by the field's name.
+
+        Returns:
+          The copy.
+        """
         values = {name: getattr(self, name) for name in ("shape", "dtype", "sharding", "weak_type", "vma")}
         return ShapeDtypeStruct(**(values | fields))
 

@@ -25,6 +25,10 @@ def check_jaxpr(program: Jaxpr) -> None:
 
     Raises:
       ProgramError: naming the equation and what is wrong with it.
+
+    Examples:
+      >>> import phalanx
+      >>> check_jaxpr(phalanx.make_jaxpr(lambda x: x + 1)(2))
     """
     pending = [program]
     while pending:

@@ -235,7 +235,17 @@ class Config:
         return [*super().__dir__(), *_declared]
 
     def read(self, name: str) -> Any:
-        """Return the value of an option on this thread."""
+        """Return the value of an option on this thread.
+
+        Args:
+          name: the option, with or without the prefix `jax_`.
+
+        Returns:
+          The value.
+
+        Raises:
+          ArgumentError: there is no such option.
+        """
         return _find(name).value
 
     def update(self, name: str, value: Any) -> None:

@@ -17,6 +17,10 @@ class Effect:
       ordered: whether two of them must happen in program order.
       in_loops: whether loops and branches may hold it.
       recomputed: whether rematerialisation may run it again.
+
+    Examples:
+      >>> Effect("log", ordered=True).ordered
+      True
     """
 
     __slots__ = ("in_loops", "name", "ordered", "recomputed")

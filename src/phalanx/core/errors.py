@@ -115,7 +115,15 @@ class ShardingError(PhalanxError, ValueError):
 
 
 class DLPackError(ShardingError, BufferError):
-    """An array was asked for through DLPack that has no one buffer to share."""
+    """An array was asked for through DLPack that has no one buffer to share.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(DLPackError, BufferError)
+      True
+    """
 
 
 class TraceError(PhalanxError, TypeError):

@@ -23,7 +23,17 @@ R = TypeVar("R")
 
 
 class Var:
-    """A variable of a program; its identity is its name."""
+    """A variable of a program; its identity is its name.
+
+    Args:
+      aval: its type.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(lambda x: x + 1)(phalanx.ShapeDtypeStruct((3,), "int32"))
+      >>> [x.aval for x in program.invars]
+      [ShapedArray(int32[3])]
+    """
 
     __slots__ = ("aval",)
 
@@ -35,13 +45,32 @@ class Var:
 
 
 class DropVar(Var):
-    """The place of a result that nobody reads."""
+    """The place of a result that nobody reads.
+
+    Args:
+      aval: the type of the result.
+
+    Examples:
+      >>> from phalanx.core.aval import aval_of
+      >>> isinstance(DropVar(aval_of(1)), Var)
+      True
+    """
 
     __slots__ = ()
 
 
 class Literal:
-    """A scalar constant that stands in an equation itself."""
+    """A scalar constant that stands in an equation itself.
+
+    Args:
+      value: the constant.
+      aval: its type.
+
+    Examples:
+      >>> import phalanx
+      >>> [x.value for x in phalanx.make_jaxpr(lambda x: x + 1)(2).eqns[0].invars if type(x) is Literal]
+      [1]
+    """
 
     __slots__ = ("aval", "value")
 
@@ -56,7 +85,21 @@ class Literal:
 
 
 class Eqn:
-    """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line that wrote it."""
+    """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line that wrote it.
+
+    Args:
+      primitive: the operation.
+      invars: its operands, each a `Var` or a `Literal`.
+      outvars: its results.
+      params: its parameters by name.
+      source: the traceback, or None.
+      effects: what it does besides its results.
+
+    Examples:
+      >>> import phalanx
+      >>> phalanx.make_jaxpr(lambda x: x + 1)(2).eqns[0].primitive.name
+      'add'
+    """
 
     __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
 
@@ -202,7 +245,20 @@ def derivation(make: Callable[P, R]) -> Callable[P, R]:
 
 
 def subprograms(params: dict) -> Iterable[Jaxpr]:
-    """The programs held in an equation's parameters."""
+    """The programs held in an equation's parameters.
+
+    Args:
+      params: the parameters by name.
+
+    Yields:
+      Each program.
+
+    Examples:
+      >>> import phalanx
+      >>> eqn = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(2).eqns[0]
+      >>> [len(program.eqns) for program in subprograms(eqn.params)]
+      [1]
+    """
     for value in params.values():
         if type(value) is Jaxpr:
             yield value
@@ -275,7 +331,20 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list:
 
 
 def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list]:
-    """A program as a function of its flat inputs, which gives its flat results."""
+    """A program as a function of its flat inputs, which gives its flat results.
+
+    Args:
+      jaxpr: the program.
+
+    Returns:
+      The function.
+
+    Examples:
+      >>> import phalanx
+      >>> (y,) = jaxpr_as_fun(phalanx.make_jaxpr(lambda x: x + 1)(2))(5)
+      >>> int(y)
+      6
+    """
     return functools.partial(run_program, jaxpr)
 
 

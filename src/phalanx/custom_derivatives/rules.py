@@ -186,13 +186,25 @@ class custom_jvp(_CustomFunction):
     jvp: Callable | None
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
-        """Set the rule: `jvp(*nondiff, primals, tangents) -> (result, tangent)`."""
+        """Set the rule: `jvp(*nondiff, primals, tangents) -> (result, tangent)`.
+
+        Args:
+          jvp: the rule.
+          symbolic_zeros: whether tangents that are known to be zero come as `SymbolicZero`.
+
+        Returns:
+          The rule, so that this serves as a decorator.
+        """
         self.jvp = jvp
         self.symbolic_zeros = symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: Callable | None) -> None:
-        """Set one rule for each argument: `jvp(tangent, result, *primals) -> tangent`; None for a zero derivative."""
+        """Set one rule for each argument: `jvp(tangent, result, *primals) -> tangent`; None for a zero derivative.
+
+        Args:
+          *jvps: the rules, in the order of the arguments.
+        """
         if self.nondiff_argnums:
             raise ArgumentError(
                 "defjvps", expected="no nondiff_argnums", got=str(self.nondiff_argnums), mend="use defjvp"
@@ -280,6 +292,12 @@ class custom_vjp(_CustomFunction):
         """Set the rules: `fwd(*args) -> (result, residuals)`, `bwd(*nondiff, residuals, cotangent) -> cotangents`.
 
         `optimize_remat` changes nothing: what of `fwd` a rematerialised program does not need is always left out.
+
+        Args:
+          fwd, bwd: the two functions.
+          symbolic_zeros: whether `fwd` gets each primal as a `CustomVJPPrimal`, and cotangents known to be zero come as
+            `SymbolicZero`.
+          optimize_remat: taken for compatibility.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 

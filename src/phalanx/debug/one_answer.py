@@ -30,7 +30,15 @@ _MOST_MESHES = 8
 
 
 class ShardedMismatchError(PhalanxError, AssertionError):
-    """A function gives something else on a mesh than on one device."""
+    """A function gives something else on a mesh than on one device.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ShardedMismatchError, AssertionError)
+      True
+    """
 
 
 class Trial(NamedTuple):

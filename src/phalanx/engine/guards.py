@@ -27,7 +27,20 @@ DIRECTIONS: Final = ("host_to_device", "device_to_device", "device_to_host")
 
 
 class TransferError(PhalanxError, RuntimeError):
-    """Data was about to move between the host and devices, or between devices, where a guard forbids it."""
+    """Data was about to move between the host and devices, or between devices, where a guard forbids it.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> import numpy as np, phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     with phalanx.transfer_guard("disallow"):
+      ...         jnp.sin(np.ones(2))
+      ... except phalanx.errors.TransferError as error:
+      ...     print(type(error).__name__)
+      TransferError
+    """
 
 
 def guard_here(direction: str, level: str | None) -> None:

@@ -29,7 +29,15 @@ _XLA_NAMES = {"cpu": "cpu", "cuda": "CUDA"}
 
 
 class TargetError(PhalanxError, NotImplementedError):
-    """A program calls a kernel that this installation does not have on the platform."""
+    """A program calls a kernel that this installation does not have on the platform.
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(TargetError, NotImplementedError)
+      True
+    """
 
 
 class _Table:

@@ -78,10 +78,10 @@ def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
-      >>> from phalanx.sharding import PartitionSpec
-      >>> with phalanx.make_mesh((1,), ("x",)):
-      ...     y = pjit(lambda x: with_sharding_constraint(2 * x, PartitionSpec("x")))(jnp.arange(2))
-      >>> y.tolist()
+      >>> from phalanx.sharding import AxisType, NamedSharding, PartitionSpec
+      >>> mesh = phalanx.make_mesh((1,), ("x",), axis_types=(AxisType.Auto,))
+      >>> here = NamedSharding(mesh, PartitionSpec("x"))
+      >>> phalanx.jit(lambda x: with_sharding_constraint(2 * x, here))(jnp.arange(2)).tolist()
       [0, 2]
     """
     return lax.with_sharding_constraint(x, axis_resources)

@@ -104,11 +104,25 @@ class Exported:
         return tuple(types.hlo_of(s, a) for s, a in zip(self.out_shardings, self.out_avals, strict=True))
 
     def in_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
-        """For each leaf of the arguments its sharding over the devices of `mesh`, or None."""
+        """For each leaf of the arguments its sharding over the devices of `mesh`, or None.
+
+        Args:
+          mesh: a mesh of as many devices as the program is for.
+
+        Returns:
+          A tuple, one entry for each leaf.
+        """
         return self._placed(self.in_shardings, mesh)
 
     def out_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
-        """For each leaf of the result its sharding over the devices of `mesh`, or None."""
+        """For each leaf of the result its sharding over the devices of `mesh`, or None.
+
+        Args:
+          mesh: a mesh of as many devices as the program is for.
+
+        Returns:
+          A tuple, one entry for each leaf.
+        """
         return self._placed(self.out_shardings, mesh)
 
     def _placed(self, shardings: Sequence[Any], mesh: Any) -> tuple[Any, ...]:
@@ -122,11 +136,19 @@ class Exported:
         return tuple(types.placed(s, mesh) for s in shardings)
 
     def mlir_module(self) -> str:
-        """The program as the text of a StableHLO module."""
+        """The program as the text of a StableHLO module.
+
+        Returns:
+          The text.
+        """
         return str(stablehlo.deserialize(self.mlir_module_serialized, mlir.make_context()))
 
     def has_vjp(self) -> bool:
-        """Whether the function's reverse derivative is there."""
+        """Whether the function's reverse derivative is there.
+
+        Returns:
+          A bool.
+        """
         return self._get_vjp is not None
 
     def vjp(self) -> Exported:
@@ -168,6 +190,12 @@ class Exported:
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function on arrays, or on traced values inside `jit`, `grad`, `vmap` and other exports.
+
+        Args:
+          *args, **kwargs: the arguments.
+
+        Returns:
+          What the function gives.
 
         Raises:
           TreeError: the arguments have another structure.

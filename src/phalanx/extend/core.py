@@ -48,6 +48,9 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
     Args:
       params: `eqn.params`.
 
+    Yields:
+      Each program.
+
     Examples:
       >>> import phalanx
       >>> program = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(1.0)
@@ -62,6 +65,15 @@ def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
     Args:
       jaxpr: the program.
+
+    Yields:
+      Each program.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(1.0)
+      >>> [len(inner.eqns) for inner in subjaxprs(program)]
+      [1]
     """
     for eqn in jaxpr.eqns:
         yield from subprograms(eqn.params)

@@ -23,7 +23,14 @@ ShardedDeviceArray = Array
 
 
 class ResourceEnv:
-    """What `with mesh:` has put in force."""
+    """What `with mesh:` has put in force.
+
+    Examples:
+      >>> import phalanx
+      >>> with phalanx.make_mesh((1,), ("x",)):
+      ...     ResourceEnv().physical_mesh.axis_names
+      ('x',)
+    """
 
     @property
     def physical_mesh(self) -> Mesh:

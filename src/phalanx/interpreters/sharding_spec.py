@@ -80,7 +80,9 @@ class ShardedAxis:
       axis: which cut it is, counted from 0 over all numbers in `Chunked` and `Unstacked` entries in order.
 
     Examples:
-      >>> spec_to_indices((2, 2), ShardingSpec([Unstacked(2), Unstacked(2)], [ShardedAxis(1), ShardedAxis(0)]))
+      >>> spec_to_indices(
+      ...     (2, 2), ShardingSpec([Unstacked(2), Unstacked(2)], [ShardedAxis(1), ShardedAxis(0)])
+      ... )
       ((0, 0), (1, 0), (0, 1), (1, 1))
     """
 

@@ -31,6 +31,10 @@ class BlockScaleConfig(NamedTuple):
       scale_type: of the scales.
       global_scale: f32[1] or None, a factor for the whole array.
       infer_only: no derivative is needed.
+
+    Examples:
+      >>> get_scaled_dot_general_config("nvfp4").block_size
+      16
     """
 
     mode: str

@@ -406,9 +406,9 @@ class custom_vjp:
     array.
 
     Args:
-      fun: the function.
+      fun: the function. Left out, a decorator is given.
       nondiff_argnums: arguments without derivative, passed first to `bwd`.
-      **options: taken for compatibility.
+      graph, graph_updates: options taken for compatibility.
 
     Examples:
       >>> from phalanx import nnx
@@ -442,7 +442,12 @@ class custom_vjp:
         return object.__new__(cls)
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False) -> None:
-        """Set the rules."""
+        """Set the rules.
+
+        Args:
+          fwd, bwd: the two functions.
+          symbolic_zeros: taken for compatibility.
+        """
         self._fwd, self._bwd = fwd, bwd
 
     def __call__(self, *args: Any) -> Any:

@@ -48,12 +48,23 @@ class EMA(Object):
         self.params = functional.clone(functional.state(params, only))
 
     def update(self, updates: Any) -> None:
-        """Move the average towards a model, or a state of it."""
+        """Move the average towards a model, or a state of it.
+
+        Args:
+          updates: the model or the state.
+        """
         new = as_pure(functional.state(updates, self.filter))
         moved = incremental_update(new, as_pure(self.params), 1.0 - self.decay)
         functional.update(self.params, moved)
 
     def apply_to(self, model: Any) -> Any:
-        """A model with the averages in the place of its own values; all other variables are those of the model."""
+        """A model with the averages in the place of its own values; all other variables are those of the model.
+
+        Args:
+          model: the model.
+
+        Returns:
+          The new model.
+        """
         averages = dict(to_flat_state(self.params).items()) if isinstance(self.params, State) else {}
         return functional.map(lambda path, v: averages[path].value if path in averages else v, model)

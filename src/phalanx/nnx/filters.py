@@ -174,7 +174,9 @@ class AnyOf(_Combined):
 
     Examples:
       >>> from phalanx import nnx
-      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Any(nnx.Param, nnx.PathContains("b"))))
+      >>> list(
+      ...     nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Any(nnx.Param, nnx.PathContains("b")))
+      ... )
       ['a', 'b']
     """
 
@@ -190,7 +192,9 @@ class All(_Combined):
 
     Examples:
       >>> from phalanx import nnx
-      >>> list(nnx.state({"a": nnx.Param(1.0), "b": nnx.Param(2.0)}, nnx.All(nnx.Param, nnx.PathContains("b"))))
+      >>> list(
+      ...     nnx.state({"a": nnx.Param(1.0), "b": nnx.Param(2.0)}, nnx.All(nnx.Param, nnx.PathContains("b")))
+      ... )
       ['b']
     """
 

@@ -664,7 +664,14 @@ class SplitContext:
         self._walk = Walk()
 
     def split(self, node: Any, *filters: Filter) -> tuple:
-        """As `nnx.split`; what an earlier split of this context met is a reference to it, and in no state."""
+        """As `nnx.split`; what an earlier split of this context met is a reference to it, and in no state.
+
+        Args:
+          node, *filters: as in `nnx.split`.
+
+        Returns:
+          `(graphdef, state, ...)`.
+        """
         walk = self._walk
         first, first_ref = len(walk.variables), len(walk.refs)
         definition = walk.visit(node, (), [node], 0)
@@ -693,7 +700,14 @@ class MergeContext:
         self._made: dict[int, Any] = {}
 
     def merge(self, graphdef: GraphDef, /, *states: Any) -> Any:
-        """As `nnx.merge`, in the order in which they were split."""
+        """As `nnx.merge`, in the order in which they were split.
+
+        Args:
+          graphdef, *states: as in `nnx.merge`.
+
+        Returns:
+          The module, or the tree of modules.
+        """
         flat = {path: leaf for s in states for path, leaf in to_flat_state(s).items()}
         return build_from_leaves(graphdef, flat, "merge", made=self._made)
 

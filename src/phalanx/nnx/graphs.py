@@ -193,7 +193,14 @@ class GraphDef:
         return getattr(self.root, "type", None)
 
     def apply(self, state: Any, *states: Any) -> Any:
-        """A function that calls the module of this structure and these states (see `nnx.call`)."""
+        """A function that calls the module of this structure and these states (see `nnx.call`).
+
+        Args:
+          state, *states: the states.
+
+        Returns:
+          What `nnx.call` gives.
+        """
         from phalanx.nnx.functional import call
 
         return call((self, state, *states))

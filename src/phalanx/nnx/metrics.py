@@ -47,6 +47,9 @@ class Metric(Object):
     def update(self, **kwargs: Any) -> None:
         """Take a batch.
 
+        Args:
+          **kwargs: what the metric is of.
+
         Raises:
           NotImplementedError: the metric does not say how.
         """
@@ -55,13 +58,23 @@ class Metric(Object):
     def compute(self) -> Any:
         """The value so far.
 
+        Returns:
+          The value.
+
         Raises:
           NotImplementedError: the metric does not say how.
         """
         raise NotImplementedError(f"{type(self).__name__}.compute")
 
     def split(self, *filters: Filter) -> tuple:
-        """The structure and the state; as `nnx.split`."""
+        """The structure and the state; as `nnx.split`.
+
+        Args:
+          *filters: as in `nnx.split`.
+
+        Returns:
+          `(graphdef, state, ...)`.
+        """
         return functional.split(self, *filters)
 
 
@@ -285,10 +298,18 @@ class MultiMetric(Metric):
             getattr(self, name).reset()
 
     def update(self, **updates: Any) -> None:
-        """Update all, each with all of the arguments."""
+        """Update all, each with all of the arguments.
+
+        Args:
+          **updates: what the metrics are of.
+        """
         for name in self._metric_names:
             getattr(self, name).update(**updates)
 
     def compute(self) -> dict[str, Any]:
-        """The values so far, by name."""
+        """The values so far, by name.
+
+        Returns:
+          A dict of them.
+        """
         return {name: getattr(self, name).compute() for name in self._metric_names}

@@ -132,13 +132,21 @@ class Module(Object):
         )
 
     def train(self, **attributes: Any) -> None:
-        """Set `deterministic` and `use_running_average` to False, and the given attributes, wherever they are."""
+        """Set `deterministic` and `use_running_average` to False, and the given attributes, wherever they are.
+
+        Args:
+          **attributes: names and values.
+        """
         self.set_attributes(
             **{"deterministic": False, "use_running_average": False, **attributes}, raise_if_not_found=False
         )
 
     def eval(self, **attributes: Any) -> None:
-        """Set `deterministic` and `use_running_average` to True, and the given attributes, wherever they are."""
+        """Set `deterministic` and `use_running_average` to True, and the given attributes, wherever they are.
+
+        Args:
+          **attributes: names and values.
+        """
         self.set_attributes(
             **{"deterministic": True, "use_running_average": True, **attributes}, raise_if_not_found=False
         )
@@ -165,11 +173,19 @@ class Module(Object):
         )
 
     def iter_modules(self) -> Iterator[tuple[Path, Module]]:
-        """This module and all inside it with their paths, the inner ones first."""
+        """This module and all inside it with their paths, the inner ones first.
+
+        Returns:
+          An iterator of pairs (path, module).
+        """
         return functional.iter_modules(self)
 
     def iter_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules that are attributes of this one, by name."""
+        """The modules that are attributes of this one, by name.
+
+        Returns:
+          An iterator of pairs (name, module).
+        """
         return functional.iter_children(self)
 
 

@@ -184,5 +184,9 @@ class ModelAndOptimizer(Optimizer):
         self.model = model
 
     def update(self, grads: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Make one step; arguments and errors as in `Optimizer`."""
+        """Make one step.
+
+        Args:
+          grads, **kwargs: as in `Optimizer`, as are the errors.
+        """
         super().update(self.model, grads, **kwargs)

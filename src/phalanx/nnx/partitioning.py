@@ -73,7 +73,9 @@ def get_named_sharding(tree: Any, mesh: Any) -> Any:
       >>> from phalanx import nnx
       >>> from phalanx.sharding import make_mesh
       >>> mesh = make_mesh((1,), ("x",))
-      >>> nnx.get_named_sharding({"w": nnx.Param(1.0, out_sharding=("x",), eager_sharding=False)}, mesh)["w"].value.spec
+      >>> nnx.get_named_sharding({"w": nnx.Param(1.0, out_sharding=("x",), eager_sharding=False)}, mesh)[
+      ...     "w"
+      ... ].value.spec
       PartitionSpec('x')
     """
     specs = get_partition_spec(tree)

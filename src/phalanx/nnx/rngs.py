@@ -175,7 +175,11 @@ class RngStream(Object, _Draws):
         self.count = RngCount(jnp.zeros(shape, jnp.uint32), tag=tag)
 
     def __call__(self) -> Any:
-        """The next key."""
+        """The next key.
+
+        Returns:
+          A random key.
+        """
         key, count = self.key.value, self.count.value
         if key.shape:
             raise ArgumentError(
@@ -188,16 +192,37 @@ class RngStream(Object, _Draws):
         return random.fold_in(key, count)
 
     def split(self, k: int | tuple[int, ...]) -> RngStream:
-        """A stream of `k` keys, for `k` examples of a mapped function; this one advances."""
+        """A stream of `k` keys, for `k` examples of a mapped function; this one advances.
+
+        Args:
+          k: how many keys, or the shape of an array of them.
+
+        Returns:
+          The stream.
+        """
         return type(self)(random.split(self(), k), tag=self.tag)
 
     def fork(self, *, split: int | tuple[int, ...] | None = None) -> RngStream:
-        """An independent stream, of `split` keys if given; this one advances."""
+        """An independent stream, of `split` keys if given; this one advances.
+
+        Args:
+          split: how many keys, or the shape of an array of them; None for one.
+
+        Returns:
+          The stream.
+        """
         key = self()
         return type(self)(key if split is None else random.split(key, split), tag=self.tag)
 
     def broadcast(self, k: int | tuple[int, ...] | None = None) -> RngStream:
-        """An independent stream whose key is repeated `k` times; this one advances."""
+        """An independent stream whose key is repeated `k` times; this one advances.
+
+        Args:
+          k: how often, or the shape of an array of keys; None for one key.
+
+        Returns:
+          The stream.
+        """
         key = self()
         shape = () if k is None else (k,) if isinstance(k, int) else tuple(k)
         return type(self)(jnp.broadcast_to(key, shape) if shape else key, tag=self.tag)
@@ -259,11 +284,19 @@ class Rngs(Object, _Draws):
         return len(self.__dict__)
 
     def __call__(self) -> Any:
-        """The next key of the default stream."""
+        """The next key of the default stream.
+
+        Returns:
+          A random key.
+        """
         return self._stream("default")()
 
     def items(self) -> Iterator[tuple[str, RngStream]]:
-        """The streams by name."""
+        """The streams by name.
+
+        Yields:
+          Pairs (name, stream).
+        """
         yield from self.__dict__.items()
 
     def fork(self, /, *, split: Any = None) -> Rngs:
@@ -271,6 +304,9 @@ class Rngs(Object, _Draws):
 
         Args:
           split: how many keys: for all streams, or for those of a filter in a mapping of filters.
+
+        Returns:
+          The `Rngs`.
         """
         return Rngs(**{k: s.fork(split=n) for k, s, n in self._counted(split)})
 
@@ -279,6 +315,9 @@ class Rngs(Object, _Draws):
 
         Args:
           k: how many: for all streams, or for those of a filter in a mapping of filters.
+
+        Returns:
+          The `Rngs`.
         """
         return self.fork(split=k)
 
@@ -287,6 +326,9 @@ class Rngs(Object, _Draws):
 
         Args:
           k: how often: for all streams, or for those of a filter in a mapping of filters.
+
+        Returns:
+          The `Rngs`.
         """
         return Rngs(**{name: s.broadcast(n) for name, s, n in self._counted(k)})
 

@@ -60,38 +60,86 @@ class FlatState(Mapping):
         return path in self._items
 
     def keys(self) -> Any:
-        """The paths."""
+        """The paths.
+
+        Returns:
+          A view of them, in order.
+        """
         return self._items.keys()
 
     def values(self) -> Any:
-        """The leaves."""
+        """The leaves.
+
+        Returns:
+          A view of them, in order.
+        """
         return self._items.values()
 
     def items(self) -> Any:
-        """The pairs of both."""
+        """The pairs of both.
+
+        Returns:
+          A view of pairs (path, leaf), in order.
+        """
         return self._items.items()
 
     def get(self, path: Path, default: Any = None) -> Any:
-        """The leaf at a path."""
+        """The leaf at a path.
+
+        Args:
+          path: the path.
+          default: what there is where it leads nowhere.
+
+        Returns:
+          The leaf, or the default.
+        """
         return self._items.get(path, default)
 
     def to_nested_state(self) -> State:
-        """The same leaves as a nested mapping."""
+        """The same leaves as a nested mapping.
+
+        Returns:
+          A `State`.
+        """
         return State.from_flat_path(self._items)
 
     def split(self, *filters: Filter) -> Any:
-        """The leaves that each filter means, the first match counting: one for each filter, which must take all."""
+        """The leaves that each filter means, the first match counting: one for each filter, which must take all.
+
+        Args:
+          *filters: the filters.
+
+        Returns:
+          One group of leaves, or several.
+
+        Raises:
+          ArgumentError: no filter means a leaf.
+        """
         groups = _grouped(self._items.items(), filters, "split", exhaustive=True)
         return groups[0] if len(groups) == 1 else groups
 
     def filter(self, *filters: Filter) -> Any:
-        """The leaves that each filter means, the first match counting; what none means is left out."""
+        """The leaves that each filter means, the first match counting; what none means is left out.
+
+        Args:
+          *filters: the filters.
+
+        Returns:
+          One group of leaves, or several.
+        """
         groups = _grouped(self._items.items(), filters, "filter", exhaustive=False)
         return groups[0] if len(groups) == 1 else groups
 
     @staticmethod
     def merge(*states: FlatState) -> FlatState:
-        """One flat state of several."""
+        """One flat state of several.
+
+        Args:
+          *states: the states; where two have a leaf at a path, the later one counts.
+
+        Returns:
+          The `FlatState`.
+        """
         return FlatState({k: v for s in states for k, v in s.items()})
 
     def __repr__(self) -> str:
@@ -204,12 +252,23 @@ class State(MutableMapping):
         return _walked(self._mapping, ())
 
     def flat_state(self) -> FlatState:
-        """The leaves by their paths, sorted."""
+        """The leaves by their paths, sorted.
+
+        Returns:
+          A `FlatState`.
+        """
         return FlatState(self._leaves())
 
     @classmethod
     def from_flat_path(cls, flat_state: Mapping | Iterable[tuple[Path, Any]], /) -> State:
-        """A state of leaves by their paths."""
+        """A state of leaves by their paths.
+
+        Args:
+          flat_state: a mapping of paths, or pairs (path, leaf).
+
+        Returns:
+          The `State`.
+        """
         root: dict = {}
         pairs: Any = flat_state.items() if isinstance(flat_state, Mapping) else flat_state
         for path, leaf in pairs:
@@ -222,30 +281,68 @@ class State(MutableMapping):
     def split(self, first: Filter, /, *filters: Filter) -> Any:
         """A state for each filter, the first match counting; together they must take every leaf.
 
+        Args:
+          first, *filters: the filters.
+
+        Returns:
+          One state, or a tuple of as many as there are filters.
+
         Raises:
           ArgumentError: no filter means a leaf.
         """
         return split_state(self, first, *filters)
 
     def filter(self, first: Filter, /, *filters: Filter) -> Any:
-        """A state for each filter, the first match counting; what no filter means is left out."""
+        """A state for each filter, the first match counting; what no filter means is left out.
+
+        Args:
+          first, *filters: the filters.
+
+        Returns:
+          One state, or a tuple of as many as there are filters.
+        """
         return filter_state(self, first, *filters)
 
     @staticmethod
     def merge(state: Mapping, /, *states: Mapping) -> State:
-        """One state of several; where two have a leaf at a path, the later one counts."""
+        """One state of several; where two have a leaf at a path, the later one counts.
+
+        Args:
+          state, *states: the states.
+
+        Returns:
+          The `State`.
+        """
         return merge_state(state, *states)
 
     def map(self, f: Callable[[Path, Any], Any]) -> State:
-        """The state with `f(path, leaf)` in place of each leaf."""
+        """The state with `f(path, leaf)` in place of each leaf.
+
+        Args:
+          f: the function.
+
+        Returns:
+          A `State`.
+        """
         return State.from_flat_path((p, f(p, x)) for p, x in self._leaves())
 
     def to_pure_dict(self, extract_fn: Callable | None = None) -> dict:
-        """Nested dictionaries of the variables' values."""
+        """Nested dictionaries of the variables' values.
+
+        Args:
+          extract_fn: as in `nnx.to_pure_dict`.
+
+        Returns:
+          The dictionaries.
+        """
         return to_pure_dict(self, extract_fn)
 
     def replace_by_pure_dict(self, pure_dict: Mapping, replace_fn: Callable | None = None) -> None:
-        """Set the values of the variables from nested dictionaries of them."""
+        """Set the values of the variables from nested dictionaries of them.
+
+        Args:
+          pure_dict, replace_fn: as in `nnx.replace_by_pure_dict`, as are the errors.
+        """
         replace_by_pure_dict(self, pure_dict, replace_fn)
 
     def __repr__(self) -> str:
@@ -400,7 +497,9 @@ def split_state(state: State, first: Filter, /, *filters: Filter) -> Any:
 
     Examples:
       >>> from phalanx import nnx
-      >>> params, rest = nnx.split_state(nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param, ...)
+      >>> params, rest = nnx.split_state(
+      ...     nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param, ...
+      ... )
       >>> rest
       State({'b': Cache(value=2.0)})
     """

@@ -47,23 +47,56 @@ class TrainState:
 
     @classmethod
     def create(cls, graphdef: GraphDef, *, params: State, tx: Any, step: int = 0, **kwargs: Any) -> TrainState:
-        """A state before the first step; a subclass's own fields by keyword."""
+        """A state before the first step.
+
+        Args:
+          graphdef: the structure of the model.
+          params: its parameters.
+          tx: the optimiser.
+          step: the number of the step.
+          **kwargs: a subclass's own fields.
+
+        Returns:
+          The state.
+        """
         return cls(graphdef=graphdef, params=params, opt_state=with_extra_args_support(tx).init(params),
                    step=jnp.asarray(step, np.int32), tx=tx, **kwargs)  # fmt: skip
 
     def apply(self, state: Any, *states: Any) -> Any:
-        """What calls the model with these states: `state.apply("params")(x)`, or with states themselves."""
+        """What calls the model with these states: `state.apply("params")(x)`, or with states themselves.
+
+        Args:
+          state, *states: states, or names of fields that hold them.
+
+        Returns:
+          What `nnx.call` gives.
+        """
         given = [getattr(self, s) if isinstance(s, str) else s for s in (state, *states)]
         return self.graphdef.apply(*given)
 
     def apply_gradients(self, grads: State, **kwargs: Any) -> TrainState:
-        """The state after one step along these gradients; further fields to change by keyword."""
+        """The state after one step along these gradients.
+
+        Args:
+          grads: a state like the parameters.
+          **kwargs: further fields to change.
+
+        Returns:
+          The new state.
+        """
         updates, opt_state = self.tx.update(grads, self.opt_state, self.params)
         params = apply_updates(self.params, updates)
         return self.replace(params=params, opt_state=opt_state, step=self.step + 1, **kwargs)
 
     def replace(self, **changes: Any) -> TrainState:
-        """The state with other values in some fields."""
+        """The state with other values in some fields.
+
+        Args:
+          **changes: the values by the field's name.
+
+        Returns:
+          The new state.
+        """
         return dataclasses.replace(self, **changes)
 
 

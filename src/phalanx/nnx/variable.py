@@ -147,7 +147,15 @@ class Variable:
 
     @classmethod
     def from_metadata(cls, value: Any, attributes: Mapping[str, Any]) -> Variable:
-        """A variable with this value and metadata, as it is: no hook is called, nothing is placed."""
+        """A variable with this value and metadata, as it is: no hook is called, nothing is placed.
+
+        Args:
+          value: the value.
+          attributes: the metadata.
+
+        Returns:
+          The variable.
+        """
         self = object.__new__(cls)
         self._set_up(value, dict(attributes))
         return self
@@ -180,12 +188,24 @@ class Variable:
         self.set_raw_value(value)
 
     def get_value(self, *, index: Any = MISSING) -> Any:
-        """The value, or what `index` picks of it."""
+        """The value, or what `index` picks of it.
+
+        Args:
+          index: what to pick, as in `value[index]`; `...` for all of it.
+
+        Returns:
+          The value, or its part.
+        """
         value = self.value
         return value if index is MISSING or _is_whole(value, index) else value[index]
 
     def set_value(self, value: Any, *, index: Any = MISSING) -> None:
-        """Set the value, or what `index` picks of it, as `on_set_value` wants it."""
+        """Set the value, or what `index` picks of it, as `on_set_value` wants it.
+
+        Args:
+          value: the value, or a variable that has it.
+          index: where to put it, as in `value[index]`; all of the value where it is left out.
+        """
         if state.trace is not self._trace:
             check_level(self)
         if isinstance(value, Variable):
@@ -227,6 +247,13 @@ class Variable:
     def get_metadata(self, name: str | None = None, default: Any = MISSING) -> Any:
         """All metadata, or that of one name.
 
+        Args:
+          name: the name; None for all.
+          default: what there is where the name is not.
+
+        Returns:
+          A dict of all, or one value.
+
         Raises:
           ArgumentError: there is none of this name and no default.
         """
@@ -246,7 +273,12 @@ class Variable:
         return name in self._metadata
 
     def set_metadata(self, *args: Any, **metadata: Any) -> None:
-        """Set metadata: `set_metadata(name, value)` or `set_metadata(name=value)`; one mapping replaces all."""
+        """Set metadata: `set_metadata(name, value)` or `set_metadata(name=value)`; one mapping replaces all.
+
+        Args:
+          *args: a name and a value, or a mapping.
+          **metadata: names and values.
+        """
         if state.trace is not self._trace:
             check_level(self, "setting metadata")
         if len(args) == 1:
@@ -290,7 +322,15 @@ class Variable:
     # Copies
 
     def copy(self, value: Any = MISSING, **updates: Any) -> Any:
-        """Another variable of the same kind, value and metadata, those given replaced."""
+        """Another variable of the same kind, value and metadata, those given replaced.
+
+        Args:
+          value: the new value.
+          **updates: new metadata.
+
+        Returns:
+          The variable.
+        """
         made = self.from_metadata(self._value if value is MISSING else value, {**self._metadata, **updates})
         made._source = self._source
         return made
@@ -302,7 +342,14 @@ class Variable:
         return self.copy()
 
     def copy_from(self, other: Variable) -> None:
-        """Take over the value and the metadata of another variable of the same kind."""
+        """Take over the value and the metadata of another variable of the same kind.
+
+        Args:
+          other: the variable.
+
+        Raises:
+          ArgumentError: it is of another kind.
+        """
         if type(self) is not type(other):
             raise ArgumentError(
                 f"{type(self).__name__}.copy_from",

@@ -211,7 +211,14 @@ class MultiSteps:
         return self._opt
 
     def init(self, params: Any) -> MultiStepsState:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Args:
+          params: the parameters.
+
+        Returns:
+          The state.
+        """
         gathered = zeros_like_tree(params, self._dtype)
         skipped = () if self._should_skip is None else self._should_skip(params, counter(), params)[1]
         return MultiStepsState(
@@ -219,11 +226,22 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState) -> Any:
-        """Whether the last update was a real step: bool[]."""
+        """Whether the last update was a real step.
+
+        Args:
+          state: the state after it.
+
+        Returns:
+          bool[].
+        """
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> GradientTransformationExtraArgs:
-        """The same as a pair of functions, to be chained."""
+        """The same as a pair of functions, to be chained.
+
+        Returns:
+          The transformation.
+        """
         return GradientTransformationExtraArgs(self.init, self.update)
 
     def _update(self, updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:

@@ -120,7 +120,9 @@ def with_extra_args_support(tx: Any) -> GradientTransformationExtraArgs:
 
     Examples:
       >>> from phalanx import optim
-      >>> tx = optim.with_extra_args_support(optim.GradientTransformation(lambda p: (), lambda g, s, p=None: (g, s)))
+      >>> tx = optim.with_extra_args_support(
+      ...     optim.GradientTransformation(lambda p: (), lambda g, s, p=None: (g, s))
+      ... )
       >>> tx.update(1.0, (), None, loss=3.0)
       (1.0, ())
     """

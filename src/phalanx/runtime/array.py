@@ -138,7 +138,11 @@ class Array(Operators, metaclass=_ArrayMeta):
     # Placement
 
     def devices(self) -> set:
-        """The devices that hold pieces of this array."""
+        """The devices that hold pieces of this array.
+
+        Returns:
+          A set of device objects.
+        """
         return set(self.sharding.device_set)
 
     @property
@@ -168,7 +172,14 @@ class Array(Operators, metaclass=_ArrayMeta):
         ]
 
     def addressable_data(self, index: int) -> Array:
-        """The piece on this process's device number `index`."""
+        """The piece on this process's device number `index`.
+
+        Args:
+          index: which of this process's devices, from 0.
+
+        Returns:
+          An array on that device.
+        """
         return self.addressable_shards[index].data
 
     @property
@@ -190,24 +201,44 @@ class Array(Operators, metaclass=_ArrayMeta):
             del self._host
 
     def is_deleted(self) -> bool:
-        """Whether the buffers were freed or donated."""
+        """Whether the buffers were freed or donated.
+
+        Returns:
+          A bool.
+        """
         return self._buffer.is_deleted()
 
     def is_ready(self) -> bool:
-        """Whether the value has been computed."""
+        """Whether the value has been computed.
+
+        Returns:
+          A bool.
+        """
         return self._live().is_ready()
 
     def block_until_ready(self) -> Array:
-        """Wait until the value has been computed, and give the array back."""
+        """Wait until the value has been computed, and give the array back.
+
+        Returns:
+          This array.
+        """
         buffers.block_until_ready([self._live()])
         return self
 
     def on_device_size_in_bytes(self) -> int:
-        """The bytes that this array takes on its devices, summed."""
+        """The bytes that this array takes on its devices, summed.
+
+        Returns:
+          The number of bytes.
+        """
         return self._live().on_device_size_in_bytes()
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the buffer of an array on one device."""
+        """The address of the buffer of an array on one device.
+
+        Returns:
+          The address; it holds as long as the array does.
+        """
         return self._live().unsafe_buffer_pointer()
 
     # Host values
@@ -278,15 +309,33 @@ class Array(Operators, metaclass=_ArrayMeta):
         return value.copy() if copy else value
 
     def item(self, *args: int) -> Any:
-        """An element as a Python scalar: the only one, or the one at the given position."""
+        """An element as a Python scalar: the only one, or the one at the given position.
+
+        Args:
+          *args: the position, an index for each dimension, or one into the flattened array; none for the only element.
+
+        Returns:
+          A bool, an int, a float or a complex.
+        """
         return self._value.item(*args)
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python scalars."""
+        """The elements as nested lists of Python scalars.
+
+        Returns:
+          The lists; a scalar for an array of rank 0.
+        """
         return self._value.tolist()
 
     def tobytes(self, order: Any = "C") -> bytes:
-        """The elements as bytes."""
+        """The elements as bytes.
+
+        Args:
+          order: "C" for rows first, "F" for columns first.
+
+        Returns:
+          The bytes.
+        """
         return self._value.tobytes(order)
 
     def __bool__(self) -> bool:

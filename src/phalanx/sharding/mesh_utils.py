@@ -74,6 +74,11 @@ def create_device_mesh(
 
     Raises:
       ShardingError: the shape does not hold as many devices as there are.
+
+    Examples:
+      >>> import phalanx
+      >>> create_device_mesh((1, 1), phalanx.devices()[:1]).shape
+      (1, 1)
     """
     shape = tuple(mesh_shape)
     chosen = list(all_devices() if devices is None else devices)

@@ -151,6 +151,12 @@ class Sharding(ShardingBase):
     def shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
         """Device, index and replica id of every part of an array of that shape, in the order of the devices.
 
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          A `ShardIndex` for each device.
+
         Raises:
           ShardingError: as `shard_shape`.
         """
@@ -160,13 +166,26 @@ class Sharding(ShardingBase):
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The slices of an array of that shape that each device holds, `slice(None)` for dimensions that are not cut.
 
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          For each device a tuple of slices, one for each dimension.
+
         Raises:
           ShardingError: as `shard_shape`.
         """
         return {shard.device: shard.index for shard in self.shards(global_shape)}
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
-        """As `devices_indices_map`, for the devices of this process."""
+        """As `devices_indices_map`, for the devices of this process.
+
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          For each of these devices a tuple of slices, one for each dimension.
+        """
         local = self.addressable_devices
         return {shard.device: shard.index for shard in self.shards(global_shape) if shard.device in local}
 
@@ -375,12 +394,26 @@ class NamedSharding(Sharding):
         return self._remembered(key, lambda: hlo_of_axes(self.mesh, self.axes(num_dimensions)))
 
     def update(self, *, mesh: Any = None, spec: Any = None, memory_kind: Any = UNSPECIFIED) -> NamedSharding:
-        """The same sharding but for what is given."""
+        """The same sharding but for what is given.
+
+        Args:
+          mesh, spec, memory_kind: as for the class; the sharding's own where not given.
+
+        Returns:
+          The new sharding.
+        """
         kind = self.memory_kind if memory_kind is UNSPECIFIED else memory_kind
         return NamedSharding(self.mesh if mesh is None else mesh, self.spec if spec is None else spec, kind)
 
     def with_spec(self, spec: PartitionSpec) -> NamedSharding:
-        """Another spec over the same mesh, in the same memory."""
+        """Another spec over the same mesh, in the same memory.
+
+        Args:
+          spec: the spec.
+
+        Returns:
+          The new sharding.
+        """
         return NamedSharding(self.mesh, spec, self.memory_kind)
 
     @property

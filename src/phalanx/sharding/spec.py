@@ -91,11 +91,25 @@ class PartitionSpec:
         return self.dims + ((),) * (ndim - len(self.dims))
 
     def index(self, entry: Any) -> int:
-        """The first dimension with this entry, as of a tuple."""
+        """The first dimension with this entry, as of a tuple.
+
+        Args:
+          entry: what stands for a dimension: an axis, a tuple of axes, or None.
+
+        Returns:
+          The number of the dimension.
+        """
         return self._entries.index(entry)
 
     def count(self, entry: Any) -> int:
-        """The number of dimensions with this entry, as of a tuple."""
+        """The number of dimensions with this entry, as of a tuple.
+
+        Args:
+          entry: what stands for a dimension: an axis, a tuple of axes, or None.
+
+        Returns:
+          How many there are.
+        """
         return self._entries.count(entry)
 
     def __len__(self) -> int:

@@ -98,7 +98,18 @@ def _programs_of(fun: Callable, options: dict) -> _Programs:
 
 
 class Jit:
-    """What is behind a compiled function: its options, and its programs by the types of the arguments."""
+    """What is behind a compiled function: its options, and its programs by the types of the arguments.
+
+    Args:
+      fun: the function.
+      signature: its parameters, and which of them are static or donated.
+      options: those given to `jit`.
+
+    Examples:
+      >>> import phalanx
+      >>> isinstance(phalanx.jit(lambda x: x + 1)._jit, Jit)
+      True
+    """
 
     def __init__(self, fun: Callable, signature: Signature, options: dict = NOTHING_ASKED):
         self._fun = fun
@@ -278,16 +289,37 @@ class Jit:
         return self._fun, self._options
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """Trace for arguments of these types (arrays or `ShapeDtypeStruct`s): the first stage."""
+        """Trace for arguments of these types: the first stage.
+
+        Args:
+          *args, **kwargs: arrays, or `ShapeDtypeStruct`s like them.
+
+        Returns:
+          The stage.
+        """
         call = self._signature.split(args, kwargs)
         return self._traced(call).placed(call.leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Trace and lower for arguments of these types: the second stage."""
+        """Trace and lower for arguments of these types: the second stage.
+
+        Args:
+          *args, **kwargs: as in `trace`.
+
+        Returns:
+          The stage.
+        """
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The types of the results, without compiling."""
+        """The types of the results, without compiling.
+
+        Args:
+          *args, **kwargs: as in `trace`.
+
+        Returns:
+          A tree of `ShapeDtypeStruct`s.
+        """
         return self.trace(*args, **kwargs).out_info
 
     def spell(self, **names: str) -> None:

@@ -209,6 +209,14 @@ def with_sharding_constraint(x: Any, parts: Any) -> Any:
     Raises:
       ArgumentError: no `sharded_jit` is around it.
       ShardingError: the counts make another number of pieces than those of the function.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> f = sharded_jit(
+      ...     lambda x: with_sharding_constraint(2 * x, PartitionSpec(1)), None, None, num_partitions=1
+      ... )
+      >>> f(jnp.arange(2)).tolist()
+      [0, 2]
     """
     count, here = _enclosing.count, _count(parts)
     if count is None:

@@ -286,7 +286,14 @@ class Lowered:
     effects = property(lambda self: self._traced.effects)
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
-        """Compile: the third stage."""
+        """Compile: the third stage.
+
+        Args:
+          compiler_options: options passed to XLA, over those given to `jit`.
+
+        Returns:
+          The stage.
+        """
         traced = self._traced
         options = (traced._settings["compiler_options"] or {}) | (compiler_options or {})
         with logged("Compiling", traced.fun_name, traced.program.in_avals):
@@ -295,19 +302,38 @@ class Lowered:
         return Compiled(traced, program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The program as text, in the dialect "stablehlo" (default) or "hlo"."""
+        """The program as text, in the dialect "stablehlo" (default) or "hlo".
+
+        Args:
+          dialect: "stablehlo", or "hlo"; None for the former.
+          debug_info: whether StableHLO text tells names and lines of the source.
+
+        Returns:
+          The text.
+        """
         module = self.program.module.module
         if _dialect("as_text", dialect) == "hlo":
             return stablehlo.to_hlo_text(module)
         return module.operation.get_asm(enable_debug_info=debug_info)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
-        """The MLIR module ("stablehlo") or the XLA computation ("hlo")."""
+        """The MLIR module ("stablehlo") or the XLA computation ("hlo").
+
+        Args:
+          dialect: as in `as_text`.
+
+        Returns:
+          The module or the computation.
+        """
         module = self.program.module.module
         return stablehlo.to_hlo(module) if _dialect("compiler_ir", dialect) == "hlo" else module
 
     def cost_analysis(self) -> Any:
-        """What XLA estimates of the program before compiling: operations, bytes accessed."""
+        """What XLA estimates of the program before compiling: operations, bytes accessed.
+
+        Returns:
+          The estimates by name.
+        """
         return stablehlo.cost_analysis(self.program.module.module, self.program.devices[0])
 
     def __repr__(self) -> str:
@@ -374,27 +400,56 @@ class Compiled:
         return tree_unflatten(self.out_tree, [t.sharding for t in self.program.out_types])
 
     def as_text(self) -> str:
-        """The optimised program as XLA runs it."""
+        """The optimised program as XLA runs it.
+
+        Returns:
+          The text in HLO.
+        """
         return compiler.hlo_text(self.program.executable)
 
     def cost_analysis(self) -> Any:
-        """XLA's estimate of operations and bytes."""
+        """XLA's estimate of operations and bytes.
+
+        Returns:
+          The estimates by name.
+        """
         return compiler.cost_analysis(self.program.executable)
 
     def memory_analysis(self) -> Any:
-        """XLA's account of memory on one device."""
+        """XLA's account of memory on one device.
+
+        Returns:
+          jaxlib's record, sizes in bytes.
+        """
         return compiler.memory_stats(self.program.executable)
 
     def runtime_executable(self) -> Any:
-        """The engine's executable."""
+        """The engine's executable.
+
+        Returns:
+          jaxlib's loaded executable.
+        """
         return self.program.executable
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments of the types this was compiled for, as calling the stage does."""
+        """Run on arguments of the types this was compiled for, as calling the stage does.
+
+        Args:
+          *args, **kwargs: the arguments.
+
+        Returns:
+          What the function gives.
+        """
         return self(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arguments of the types this was compiled for; static ones may be left out.
+
+        Args:
+          *args, **kwargs: the arguments.
+
+        Returns:
+          What the function gives.
 
         Raises:
           TreeError: other arguments than it was compiled for.

@@ -37,7 +37,15 @@ from phalanx.tree.paths import leaf_path
 
 
 class SerialLoop(NamedTuple):
-    """A resource of `xmap`: the axis is cut into `length` parts that run one after the other, to save memory."""
+    """A resource of `xmap`: the axis is cut into `length` parts that run one after the other, to save memory.
+
+    Args:
+      length: the number of parts.
+
+    Examples:
+      >>> SerialLoop(4).length
+      4
+    """
 
     length: int
 

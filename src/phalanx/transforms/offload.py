@@ -24,6 +24,11 @@ class Space(enum.Enum):
     Attributes:
       Device: the devices' own memory, where programs compute.
       Host: memory of the host from which devices read without a copy in between.
+
+    Examples:
+      >>> import phalanx
+      >>> phalanx.device_put(1.0, Space.Device).sharding.memory_kind in (None, "device", "unpinned_host")
+      True
     """
 
     Device = "device"

@@ -89,6 +89,9 @@ class LoRA(Module):
           x: num[..., in_features].
           **kwargs: passed to the module.
 
+        Returns:
+          num[..., out_features].
+
         Raises:
           ShapeError: there are more or fewer features.
         """
@@ -141,5 +144,12 @@ class LoRALinear(Linear):
         )  # fmt: skip
 
     def __call__(self, inputs: Any, out_sharding: Any = None) -> Any:
-        """Add what both give; arguments and errors as in `Linear`."""
+        """Add what both give.
+
+        Args:
+          inputs, out_sharding: as in `Linear`, as are the errors.
+
+        Returns:
+          num[..., out_features].
+        """
         return super().__call__(inputs, out_sharding=out_sharding) + self.lora(inputs)

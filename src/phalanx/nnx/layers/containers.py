@@ -45,6 +45,9 @@ class Sequential(Module):
           rngs: random streams for those that take them.
           **kwargs: keyword arguments of the first.
 
+        Returns:
+          What the last one gives.
+
         Raises:
           ArgumentError: there is nothing to call.
         """
@@ -103,5 +106,12 @@ class PReLU(Module):
         self.promote_dtype = promote_dtype
 
     def __call__(self, inputs: Any) -> Any:
-        """Apply the function to each element."""
+        """Apply the function to each element.
+
+        Args:
+          inputs: the array.
+
+        Returns:
+          An array of the same shape.
+        """
         return _bent(inputs, self.negative_slope.value, self.dtype, self.promote_dtype)

@@ -199,6 +199,9 @@ class Conv(Module):
           inputs: num[*batch, *spatial, in_features]; the batch may have any number of dimensions, or none.
           out_sharding: how the result is to lie.
 
+        Returns:
+          num[*batch, *spatial, out_features], the spatial sizes as padding and strides make them.
+
         Raises:
           ShapeError: the channels are not as many as the layer was made for.
         """
@@ -320,7 +323,13 @@ class ConvTranspose(Module):
         self.preferred_element_type = preferred_element_type
 
     def __call__(self, inputs: Any) -> Any:
-        """Convolve: num[*batch, *spatial, in_features] -> num[*batch, *larger, out_features].
+        """Convolve.
+
+        Args:
+          inputs: num[*batch, *spatial, in_features].
+
+        Returns:
+          num[*batch, *larger, out_features].
 
         Raises:
           ShapeError: the channels are not as many as the layer was made for.

@@ -138,11 +138,14 @@ class Linear(Module):
         self.preferred_element_type = preferred_element_type
 
     def __call__(self, inputs: Any, out_sharding: Any = None) -> Any:
-        """Map the last dimension: num[..., in_features] -> num[..., out_features].
+        """Map the last dimension.
 
         Args:
-          inputs: the array.
+          inputs: num[..., in_features].
           out_sharding: how the result is to lie.
+
+        Returns:
+          num[..., out_features].
 
         Raises:
           ShapeError: the last dimension is another.
@@ -247,6 +250,9 @@ class LinearGeneral(Module):
           inputs: the array.
           out_sharding: how the result is to lie.
 
+        Returns:
+          The array, the new dimensions at its end.
+
         Raises:
           ShapeError: the sizes of these dimensions are others.
         """
@@ -330,6 +336,9 @@ class Einsum(Module):
           inputs: the array.
           einsum_str: the einsum, unless the layer was made with it.
           out_sharding: how the result is to lie.
+
+        Returns:
+          What the einsum gives.
 
         Raises:
           ArgumentError: there are no subscripts, two, or not the form `"input,kernel->result"`.
@@ -420,11 +429,14 @@ class Embed(Module):
         self.promote_dtype = promote_dtype
 
     def __call__(self, inputs: Any, out_sharding: Any = None) -> Any:
-        """Look up vectors: int[*s] -> num[*s, features].
+        """Look up vectors.
 
         Args:
-          inputs: numbers below `num_embeddings`; from there on the vectors are NaN.
+          inputs: int[*s], numbers below `num_embeddings`; from there on the vectors are NaN.
           out_sharding: how the result is to lie.
+
+        Returns:
+          num[*s, features].
 
         Raises:
           DTypeError: the numbers are not integers.
@@ -437,11 +449,14 @@ class Embed(Module):
         return placed(out, out_sharding, "nnx.Embed, out_sharding")
 
     def attend(self, query: Any, out_sharding: Any = None) -> Any:
-        """The products of vectors with all of the table: num[..., features] -> num[..., num_embeddings].
+        """The products of vectors with all of the table.
 
         Args:
-          query: the vectors.
+          query: num[..., features].
           out_sharding: how the result is to lie.
+
+        Returns:
+          num[..., num_embeddings].
         """
         query, table = self.promote_dtype((query, self.embedding.value), dtype=self.dtype)
         options: dict[str, Any] = {} if out_sharding is None else {"out_sharding": out_sharding}

@@ -209,6 +209,9 @@ class BatchNorm(_Normalization):
           use_running_average: use the averages; None for the layer's own setting.
           mask: which elements count for the statistics.
 
+        Returns:
+          An array of the shape of `x`.
+
         Raises:
           ArgumentError: neither says whether to use the averages.
           ShapeError: there are more or fewer features.
@@ -292,6 +295,9 @@ class LayerNorm(_Normalization):
           x: num[..., num_features].
           mask: which elements count for the statistics.
 
+        Returns:
+          An array of the shape of `x`.
+
         Raises:
           ShapeError: there are more or fewer features.
         """
@@ -344,7 +350,14 @@ class RMSNorm(_Normalization):
         )  # fmt: skip
 
     def __call__(self, x: Any, mask: Any = None) -> Any:
-        """Normalise; arguments and errors as in `LayerNorm`."""
+        """Normalise.
+
+        Args:
+          x, mask: as in `LayerNorm`, as are the errors.
+
+        Returns:
+          An array of the shape of `x`.
+        """
         x = jnp.asarray(x)
         features = _dims(self.feature_axes, x.ndim)
         checked_features("nnx.RMSNorm", x, features[-1:], (self.num_features,))
@@ -402,6 +415,9 @@ class InstanceNorm(_Normalization):
         Args:
           x: the array.
           mask: which elements count for the statistics.
+
+        Returns:
+          An array of the shape of `x`.
 
         Raises:
           ShapeError: there are more or fewer features, or they are in the dimension of the examples.
@@ -504,6 +520,9 @@ class GroupNorm(_Normalization):
         Args:
           x: the array.
           mask: which elements count for the statistics.
+
+        Returns:
+          An array of the shape of `x`.
 
         Raises:
           ShapeError: there are more or fewer channels.

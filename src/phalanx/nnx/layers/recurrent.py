@@ -72,6 +72,9 @@ class RNNCellBase(Module):
           rngs: where keys come from, the stream `carry`.
           carry_init: an initializer `(key, shape, dtype)`.
 
+        Returns:
+          The carry.
+
         Raises:
           ArgumentError: an initializer needs keys, and there are none.
         """
@@ -89,6 +92,13 @@ class RNNCellBase(Module):
 
     def __call__(self, carry: Any, inputs: Any) -> tuple[Any, Any]:
         """Take one input: the new carry and the output.
+
+        Args:
+          carry: what the cell remembers.
+          inputs: num[*batch, in_features].
+
+        Returns:
+          The new carry and the output.
 
         Raises:
           NotImplementedError: the cell does not say how.
@@ -185,6 +195,9 @@ class LSTMCell(RNNCellBase):
         Args:
           carry: memory and hidden state, num[*batch, hidden_features] each.
           inputs: num[*batch, in_features].
+
+        Returns:
+          The new carry and num[*batch, hidden_features].
         """
         c, h = carry
         gates = [
@@ -246,7 +259,14 @@ class OptimizedLSTMCell(RNNCellBase):
         )  # fmt: skip
 
     def __call__(self, carry: tuple[Any, Any], inputs: Any) -> tuple[tuple[Any, Any], Any]:
-        """Take one input; as in `LSTMCell`."""
+        """Take one input.
+
+        Args:
+          carry, inputs: as in `LSTMCell`.
+
+        Returns:
+          The new carry and num[*batch, hidden_features].
+        """
         c, h = carry
         gates = jnp.split(self.dense_i(inputs) + self.dense_h(h), 4, axis=-1)
         c, h = _lstm_step(c, *gates, self.gate_fn, self.activation_fn)
@@ -307,6 +327,9 @@ class SimpleCell(RNNCellBase):
         Args:
           carry: num[*batch, hidden_features].
           inputs: num[*batch, in_features].
+
+        Returns:
+          num[*batch, hidden_features], as the carry and as the output.
         """
         new = self.dense_i(inputs) + self.dense_h(carry)
         if self.residual:
@@ -372,7 +395,14 @@ class GRUCell(RNNCellBase):
         )  # fmt: skip
 
     def __call__(self, carry: Any, inputs: Any) -> tuple[Any, Any]:
-        """Take one input; as in `SimpleCell`."""
+        """Take one input.
+
+        Args:
+          carry, inputs: as in `SimpleCell`.
+
+        Returns:
+          num[*batch, hidden_features], as the carry and as the output.
+        """
         new = _gru_step(carry, self.dense_i(inputs), self.dense_h(carry), self.gate_fn, self.activation_fn)
         return new, new
 

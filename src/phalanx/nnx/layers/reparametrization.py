@@ -109,7 +109,15 @@ class WeightNorm(Module):
             self.scales[path_text(path)] = parameter(Param, scale_init, rngs.params(), shape, param_dtype)
 
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer; its own weights stay as they are."""
+        """Call the layer; its own weights stay as they are.
+
+        Args:
+          x: the layer's input.
+          *args, **kwargs: the layer's other arguments.
+
+        Returns:
+          What the layer gives.
+        """
 
         def change(name: str, value: Any) -> Any:
             scale = self.scales[name].value if self.use_scale else None
@@ -201,6 +209,9 @@ class SpectralNorm(Module):
           *args: the layer's other arguments.
           update_stats: take steps of the power iteration, and keep where they lead; None for the layer's own setting.
           **kwargs: the layer's keyword arguments.
+
+        Returns:
+          What the layer gives.
         """
         advance = not self.use_running_average if update_stats is None else update_stats
 

@@ -111,6 +111,9 @@ class Dropout(Module):
           deterministic: do nothing; None for the layer's own setting.
           rngs: random streams, a stream or a key, in the place of the layer's own.
 
+        Returns:
+          An array of the same shape and dtype; what is kept is scaled up.
+
         Raises:
           ArgumentError: there is nowhere to draw from.
         """
