@@ -1,5 +1,6 @@
 """Options: names, environment, context managers, threads, and the context that caches key on."""
 
+import doctest
 import subprocess
 import sys
 import threading
@@ -172,3 +173,11 @@ def test_an_unknown_attribute_is_an_attribute_error():
         config.nonsense
     with pytest.raises(ArgumentError, match="call of config.update"):
         config.enable_x64 = True
+
+
+@pytest.mark.parametrize("name", sorted(config.values))
+def test_the_docstring_of_an_option_tells_what_it_takes_and_its_example_runs(name):
+    option = getattr(options, name)
+    assert all(f"{section}:\n" in option.__doc__ for section in ("Args", "Returns", "Raises", "Examples"))
+    example = doctest.DocTestParser().get_doctest(option.__doc__, dict(vars(options)), name, None, None)
+    assert doctest.DocTestRunner().run(example) == (0, 1)
