@@ -237,8 +237,18 @@ def scalar_aval_of(x: Any) -> ShapedArray | None:
 def aval_of(x: Any) -> ShapedArray:
     """The abstract value of anything that may stand as an operand: an array, a tracer, NumPy data, a Python scalar.
 
+    Args:
+      x: the operand.
+
+    Returns:
+      Its `ShapedArray`.
+
     Raises:
       ArgumentTypeError: `x` is none of these.
+
+    Examples:
+      >>> aval_of(np.zeros((2, 3), np.float32))
+      ShapedArray(float32[2,3])
     """
     if type(x) is np.ndarray:
         return _aval_of_host(x)

@@ -379,8 +379,15 @@ class UnexpectedTracerError(PhalanxError, TypeError):
 def check_function(where: str, fun: Any) -> None:
     """Refuse what cannot be called where a transformation takes a function.
 
+    Args:
+      where: the operation and argument, for the error.
+      fun: what should be a function.
+
     Raises:
       ArgumentTypeError: `fun` is not callable.
+
+    Examples:
+      >>> check_function("f, argument fun", len)
     """
     if not callable(fun):
         raise ArgumentTypeError(where, expected="a function", got=repr(fun), mend="pass a function")

@@ -57,7 +57,18 @@ def summary(traceback: Any) -> str:
 
 
 def code_position(fun: Any) -> str:
-    """Where a function was defined, as `name at file:line`."""
+    """Where a function was defined, as `name at file:line`.
+
+    Args:
+      fun: the function.
+
+    Returns:
+      The text; the name alone where there is no Python code.
+
+    Examples:
+      >>> code_position(len)
+      'len'
+    """
     name = getattr(fun, "__name__", None) or type(fun).__name__
     written = getattr(fun, "__wrapped__", fun)
     code = getattr(written, "__code__", None) or getattr(fun, "__code__", None)

@@ -399,6 +399,12 @@ def stage(
     Raises:
       TraceError: an output is not an array.
       UnexpectedTracerError: with `check_tracer_leaks`, a tracer outlived the trace.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> from phalanx.core.aval import aval_of
+      >>> len(stage(lambda x: [lax.sin(x)], [aval_of(1.0)]).eqns)
+      1
     """
     trace = StagingTrace(state.trace, name)
     trace.input_name = input_name

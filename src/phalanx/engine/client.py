@@ -68,7 +68,18 @@ class Settings(NamedTuple):
 
 
 def platform_name(platform: str) -> str:
-    """The name under which the engine and StableHLO know a platform: that of "gpu" is "cuda"."""
+    """The name under which the engine and StableHLO know a platform: that of "gpu" is "cuda".
+
+    Args:
+      platform: such as "cpu" or "gpu".
+
+    Returns:
+      The name.
+
+    Examples:
+      >>> platform_name("gpu"), platform_name("cpu")
+      ('cuda', 'cpu')
+    """
     return "cuda" if platform == "gpu" else platform
 
 

@@ -41,7 +41,18 @@ def static_dims(dims: Any) -> tuple[int, ...]:
 
 
 def static_shape(shape: Any) -> tuple:
-    """A shape as a tuple, from any iterable of integers or symbolic dimensions, or from one of them."""
+    """A shape as a tuple, from any iterable of integers or symbolic dimensions, or from one of them.
+
+    Args:
+      shape: the iterable, or one size.
+
+    Returns:
+      The tuple.
+
+    Examples:
+      >>> static_shape([2, 3]), static_shape(4)
+      ((2, 3), (4,))
+    """
     if type(shape) is tuple:
         return shape
     if isinstance(shape, int | np.integer) or getattr(shape, "is_symbolic_dim", False):

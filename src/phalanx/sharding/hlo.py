@@ -46,8 +46,20 @@ def hlo_of_axes(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -
 def tiling_of_hlo(hlo: HloSharding, num_devices: int, ndim: int) -> Tiling:
     """Which part of an array of `ndim` dimensions each partition holds, by a replicated or tiled sharding of XLA's.
 
+    Args:
+      hlo: the sharding.
+      num_devices: how many partitions there are.
+      ndim: the rank of the array.
+
+    Returns:
+      The `Tiling`.
+
     Raises:
       ShardingError: the sharding has another rank, or places no array (it is manual or unknown).
+
+    Examples:
+      >>> tiling_of_hlo(HloSharding.replicate(), num_devices=2, ndim=1).parts
+      (1,)
     """
     if hlo.is_replicated() or num_devices == 1:
         return Tiling((1,) * ndim, np.zeros((num_devices, ndim), np.int64))
@@ -81,7 +93,16 @@ def manual_place(hlo: HloSharding, num_devices: int) -> np.ndarray | None:
 def hlo_of_tiling(tiling: Tiling, manual: np.ndarray | None = None) -> HloSharding:
     """XLA's form of any tiling each part of which is held equally often.
 
-    `manual` is where each partition stands along axes that the program handles itself, if there are any.
+    Args:
+      tiling: which part each device holds.
+      manual: i64[devices], where each partition stands along axes that the program handles itself, if there are any.
+
+    Returns:
+      The sharding.
+
+    Examples:
+      >>> hlo_of_tiling(Tiling((1,), np.zeros((2, 1), np.int64))).is_replicated()
+      True
     """
     count = len(tiling.coordinates)
     if manual is not None:
@@ -115,6 +136,13 @@ def spec_of_tiling(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: S
     Args:
       tiling: which part each device of the mesh holds, devices in row-major order.
       axis_names, axis_sizes: of the mesh.
+
+    Returns:
+      The spec, or None.
+
+    Examples:
+      >>> spec_of_tiling(Tiling((2,), np.array([[0], [1]])), ("x",), (2,))
+      PartitionSpec('x')
     """
     ndim = len(tiling.parts)
     held = tiling.coordinates.reshape(*axis_sizes, ndim)

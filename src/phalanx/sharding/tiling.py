@@ -22,6 +22,11 @@ class Tiling(NamedTuple):
     Args:
       parts: number of parts of each dimension.
       coordinates: i64[devices, ndim], which part of each dimension the device at each position holds.
+
+    Examples:
+      >>> halves = Tiling((2,), np.array([[0], [1]]))
+      >>> halves.is_equal(Tiling((2,), np.array([[1], [0]])))
+      False
     """
 
     parts: tuple[int, ...]
@@ -33,7 +38,19 @@ class Tiling(NamedTuple):
 
 
 def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) -> Any:
-    """The numbers whose digits, from major to minor, are given with the size of each."""
+    """The numbers whose digits, from major to minor, are given with the size of each.
+
+    Args:
+      digits: int[*s] each, or ints.
+      sizes: how many values each digit has.
+
+    Returns:
+      int[*s].
+
+    Examples:
+      >>> mixed_radix([1, 2], [4, 3])
+      5
+    """
     number: Any = 0
     for digit, size in zip(digits, sizes, strict=True):
         number = number * size + digit
@@ -41,7 +58,18 @@ def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) ->
 
 
 def prime_factors(number: int) -> list[int]:
-    """The prime factors, smallest first: the sizes of the finest axes that so many devices have."""
+    """The prime factors, smallest first: the sizes of the finest axes that so many devices have.
+
+    Args:
+      number: at least 1.
+
+    Returns:
+      The factors, as often as each divides.
+
+    Examples:
+      >>> prime_factors(12)
+      [2, 2, 3]
+    """
     factors, factor = [], 2
     while number > 1:
         while number % factor:
@@ -58,8 +86,15 @@ def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
       size, parts: of the whole dimension, and the number of parts.
       dim, by, where: its position, how it is cut, and the argument or operation, for the error.
 
+    Returns:
+      The size.
+
     Raises:
       ShardingError: `parts` does not divide `size`.
+
+    Examples:
+      >>> part_size(8, 2, 0, by="'x' has 2 devices", where="x")
+      4
     """
     if size % parts == 0:
         return size // parts

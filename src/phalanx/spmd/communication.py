@@ -54,6 +54,9 @@ class Collective(NamedTuple):
 class Collectives(tuple[Collective, ...]):
     """The collectives of a program, in the order in which they stand; it prints as one line for each.
 
+    Args:
+      collectives: the records.
+
     Examples:
       >>> found = Collectives([Collective("all-reduce", 128, ("data",), "train.py:7", ((0, 1),), (3,))])
       >>> found.kinds, found.bytes
