@@ -110,7 +110,7 @@ class Result:
     @property
     def is_open(self) -> bool:
         """Whether the rounds so far do not tell if a bound holds."""
-        if not self.ours:
+        if not (self.ours and self.peer):
             return False
         low, high = self.interval
         return any(low < bound < high for bound in self.bounds)

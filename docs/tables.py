@@ -29,6 +29,11 @@ class Rows(griffe.Extension):
         if row.docstring is not None:
             return
         made = getattr(import_module(module.path), name, None)
+        options = {"warnings": False}
+        if type(made).__name__ == "Option":  # of `core/config.py`: documented by what it was declared with
+            text = inspect.cleandoc(made.__doc__ or "")
+            row.docstring = griffe.Docstring(text, parent=row, parser="google", parser_options=options)
+            return
         if not inspect.isfunction(made) or not made.__doc__ or made.__module__ != module.path:
             return
         kinds = {kind: griffe.ParameterKind[kind.name.lower()] for kind in inspect._ParameterKind}
@@ -45,7 +50,5 @@ class Rows(griffe.Extension):
             name, parameters=griffe.Parameters(*parameters), lineno=row.lineno, endlineno=row.endlineno
         )
         text = inspect.cleandoc(made.__doc__)
-        function.docstring = griffe.Docstring(
-            text, parent=function, parser="google", parser_options={"warnings": False}
-        )
+        function.docstring = griffe.Docstring(text, parent=function, parser="google", parser_options=options)
         module.set_member(name, function)

@@ -147,8 +147,8 @@ def check_derivative(case: Case) -> None:
     assert_close(y_dot, differences(fun, x, x_dot), case.tol, "tangent")
 
 
-def check_adjoint(case: Case) -> None:
-    """Cotangents pair with tangents as results do."""
+def check_adjoint(case: Case, at_once: bool = False) -> None:
+    """Cotangents pair with tangents as results do, in one compiled program or operation by operation."""
     rng = np.random.default_rng(2)
     fun, x = case.of_varied()
     x_dot = [random_like(rng, v) for v in x]
@@ -157,7 +157,7 @@ def check_adjoint(case: Case) -> None:
     def forth_and_back(x: list, x_dot: list, y_bar: list) -> tuple:
         return phalanx.jvp(fun, tuple(x), tuple(x_dot))[1], phalanx.vjp(fun, *x)[1](y_bar)
 
-    y_dot, x_bar = phalanx.jit(forth_and_back)(x, x_dot, y_bar)
+    y_dot, x_bar = (forth_and_back if at_once else phalanx.jit(forth_and_back))(x, x_dot, y_bar)
     for v, b in zip(x, x_bar, strict=True):
         assert b.shape == v.shape and np.dtype(b.dtype) == v.dtype, (b, v.dtype)
     want = inner(y_bar, y_dot)

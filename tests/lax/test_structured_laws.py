@@ -69,6 +69,13 @@ def test_transpose_is_the_adjoint(case: Case):
     check_adjoint(case)
 
 
+# Values that are known are differentiated as they come, by other steps than those of a program.
+@pytest.mark.slow
+@pytest.mark.parametrize("case", {c.operation: c for c in CASES if c.reverse}.values(), ids=repr)
+def test_transpose_is_the_adjoint_of_each_operation_at_once(case: Case):
+    check_adjoint(case, at_once=True)
+
+
 @cases(lambda c: c.second and c.reverse)
 def test_second_derivatives_agree_with_differences(case: Case):
     check_second_order(case)

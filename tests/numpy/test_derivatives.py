@@ -83,6 +83,15 @@ def test_tangents_are_differences_and_cotangents_their_adjoint(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
+def test_gradients_at_once_are_those_of_the_program(name):
+    function, x = CASES[name]
+    with phalanx.enable_x64(True):
+        gradient = phalanx.grad(lambda x: jnp.sum(function(x)))
+        np.testing.assert_allclose(np.asarray(gradient(x)), np.asarray(phalanx.jit(gradient)(x)), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_vmap_is_a_loop(name):
     function, x = CASES[name]
     xs = np.stack([x, x * 1.1, x * 0.9]).astype(np.float32)

@@ -172,11 +172,11 @@ class Tracer(Typed, Operators):
         raise TracerArrayConversionError.of(self.describe(), self.origin())
 
     def item(self, *args: int) -> Any:
-        """The element of a one-element array as a Python scalar, where it is known."""
+        """The element of a one-element array as a Python scalar, if known, to be shown: it has no derivative."""
         return np.asarray(self._known(ConcretizationTypeError, use="a Python scalar")).item(*args)
 
     def tolist(self) -> Any:
-        """The elements as nested lists, where they are known."""
+        """The elements as nested lists, where they are known, to be shown: they have no derivatives."""
         return np.asarray(self._known(ConcretizationTypeError, use="a list")).tolist()
 
     def __format__(self, spec: str) -> str:

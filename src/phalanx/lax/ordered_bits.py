@@ -17,7 +17,7 @@ from phalanx.lax.elementwise import and_p, like, max_p, min_p, ne_p, shift_right
 from phalanx.lax.family import kind_of
 from phalanx.lax.select import select_n_p
 
-_INTEGERS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_INTEGERS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def loses_nans(ctx: Any, dtype: Any) -> bool:
