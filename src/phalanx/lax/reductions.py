@@ -72,13 +72,13 @@ class Reduction(Primitive):
     def lower(self, ctx: Any, x: Any, *, dims: tuple) -> Any:
         dtype = ctx.aval_out.dtype
         initial = self.initial(dtype)
-        is_whole = ctx.module.num_partitions == 1 or (ctx.module.manual is not None and ctx.module.manual.is_whole)
-        if self.of_complex and not is_whole and loses_nans(ctx, dtype):
+        is_split = ctx.module.is_split
+        if self.of_complex and is_split and loses_nans(ctx, dtype):
             extreme = functools.partial(self, dims=dims)
             return ctx.inline(lambda v: by_bits(extreme, v, self.combines == "max"), x)[0]
         if not (self.of_complex and kind_of(dtype) == "complex"):
             return ctx.reduce(self.operation, x, init=initial, dims=dims)
-        if not is_whole:  # XLA joins what devices have by operations of real numbers only.
+        if is_split:  # XLA joins what devices have by operations of real numbers only.
             return ctx.inline(self._by_parts, x, dims=dims)[0]
         pair = [ShapedArray((), ctx.aval_out.dtype)] * 2
         op = hlo.ReduceOp([ctx.type(ctx.aval_out)], [x], [ctx.constant(initial, pair[0])], list(dims))

@@ -109,6 +109,11 @@ class ModuleContext:
         self.manual: Any = None  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # numbers of collectives
 
+    @property
+    def is_split(self) -> bool:
+        """Whether the partitioner splits what is being emitted, so that one operation may take several devices."""
+        return self.num_partitions > 1 and not (self.manual is not None and self.manual.is_whole)
+
     def type(self, aval: Any) -> Any:
         """The tensor type of an abstract value."""
         try:
