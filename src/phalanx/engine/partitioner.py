@@ -1,7 +1,7 @@
 """Operations that the partitioner asks us how to split: custom calls of one name, answered while XLA compiles.
 
-Builds on jaxlib's registry of such calls; `runtime.pieces` and `spmd.custom_partitioning` register the answers and say
-what each call means; `compiler` asks for the errors that answers ended with.
+Builds on jaxlib's registry of such calls; `runtime.partitioned_calls` registers the answers, and `compiler` asks for
+the errors that answers ended with.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import enum
 import math
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,12 +21,9 @@ from phalanx.core.dtypes import KeyDtype
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
 from phalanx.core.primitive import Roles, results_of
 from phalanx.engine import partitioner
-from phalanx.engine.mlir import i32, ir, sdy
-from phalanx.runtime import dynamic
+from phalanx.runtime.partitioned_calls import PartitionedCalls, spread
 from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
-
-TARGET = "phalanx.pieces"
 
 
 class _Operation:
@@ -59,24 +54,15 @@ class _Operation:
 
     def rule(self) -> Any:
         """What Shardy reads: one factor for each name; those that are not parallel must be whole."""
-        factors: dict[Any, int] = {}
-        sizes: list[int] = []
-        mappings = []
+        sizes: dict[Any, int] = {}
+        tensors = []
         for aval, names in self.tensors:
-            dims = []
-            for name, size in zip(names, aval.shape, strict=True):
-                # A name that is not parallel may have another size elsewhere, and then is another factor.
-                key = name if name in self.parallel else (name, size)
-                if key not in factors:
-                    factors[key] = len(sizes)
-                    sizes.append(size)
-                dims.append(sdy.DimMappingAttr.get([factors[key]]))
-            mappings.append(sdy.TensorMappingAttr.get(dims))
-        count = len(self.avals)
-        whole = [f for key, f in factors.items() if key not in self.parallel]
-        return sdy.OpShardingRuleAttr.get(
-            sizes, mappings[:count], mappings[count:], need_replication_factors=sorted(whole), is_custom=True
-        )
+            # A name that is not parallel may have another size elsewhere, and then is another factor.
+            keys = [name if name in self.parallel else (name, n) for name, n in zip(names, aval.shape, strict=True)]
+            sizes.update(zip(keys, aval.shape, strict=True))
+            tensors.append([[key] for key in keys])
+        whole = [key for key in sizes if key not in self.parallel]
+        return spread(tensors, len(self.avals), sizes, need_replication_factors=whole)
 
     def on(self, sizes: Sequence[tuple[int, ...]]) -> Jaxpr:
         """The program of the operation alone, on operands of these shapes."""
@@ -84,10 +70,31 @@ class _Operation:
         outs = [Var(aval) for aval in results_of(self.eqn.primitive, tuple([v.aval for v in ins]), self.eqn.params)]
         return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
 
+    def split(self, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
+        """Say how the call is split, by how its operands and results lie for XLA."""
+        from phalanx.runtime.lowering import lower_program
 
-_operations: weakref.WeakValueDictionary[str, _Operation] = weakref.WeakValueDictionary()
-_registered: set[str] = set()
-_lock = threading.Lock()
+        given = [*operands, *results]
+        count = max([len(s.tile_assignment_devices()) for s in given if s.is_tiled()], default=1)
+        manual = next((m for m in (manual_place(s, count) for s in given) if m is not None), None)
+        tilings = [tiling_of_hlo(s, count, aval.ndim) for s, (aval, _) in zip(given, self.tensors, strict=True)]
+        cuts = _agreed(self, tilings, manual)
+        shardings, shapes = [], []
+        for aval, names in self.tensors:
+            here = [cuts.get(name) for name in names]
+            parts = tuple([c.parts if c else 1 for c in here])
+            held = [c.held if c else np.zeros(count, np.int64) for c in here]
+            tiling = Tiling(parts, np.stack(held, axis=1) if held else np.zeros((count, 0), np.int64))
+            # XLA moves between shardings of one form more cleverly, so one that it gave is said in its own words.
+            said = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
+            shardings.append(next(said, None) or hlo_of_tiling(tiling, manual))
+            shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
+        num = len(self.avals)
+        module = lower_program(self.on(shapes[:num]), self.platform, name="piece")
+        return partitioner.Split(str(module.module), shardings[:num], shardings[num:])
+
+
+_calls = PartitionedCalls("phalanx.pieces")
 
 
 # Parameters that print as what they are; functions and other objects only print their names.
@@ -107,22 +114,9 @@ def is_told_by_text(program: Jaxpr) -> bool:
 
 def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
     """Emit an operation of a program over several devices as a call that is split by pieces."""
-    module = ctx.module
-    operation = _Operation(eqn, module.platform)
+    operation = _Operation(eqn, ctx.module.platform)
     text = str(operation.on([aval.shape for aval in operation.avals]))
-    with _lock:
-        operation = _operations.setdefault(text, operation)
-        if module.platform not in _registered:
-            partitioner.register(TARGET, module.platform, split)
-            _registered.add(module.platform)
-    module.keep_alive.append(operation)
-    attributes = {
-        "backend_config": ir.StringAttr.get(text),
-        "api_version": i32(2),
-        "has_side_effect": ir.BoolAttr.get(False),
-        "sdy.sharding_rule": operation.rule(),
-    }
-    return dynamic.custom_call(ctx, TARGET, operands, operation.results, attributes)
+    return _calls.emit(ctx, text, operation, operands, operation.results, operation.rule())
 
 
 class _Cut(NamedTuple):
@@ -130,35 +124,6 @@ class _Cut(NamedTuple):
 
     parts: int
     held: np.ndarray
-
-
-def split(text: str, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
-    """Say how a call is split, by the operation's program and by how its operands and results lie for XLA."""
-    from phalanx.runtime.lowering import lower_program
-
-    operation = _operations[text]
-    given = [*operands, *results]
-    count = max([len(s.tile_assignment_devices()) for s in given if s.is_tiled()], default=1)
-    manual = next((m for m in (manual_place(s, count) for s in given) if m is not None), None)
-    tilings = [tiling_of_hlo(s, count, aval.ndim) for s, (aval, _) in zip(given, operation.tensors, strict=True)]
-    cuts = _agreed(operation, tilings, manual)
-    shardings, shapes = [], []
-    for aval, names in operation.tensors:
-        here = [cuts.get(name) for name in names]
-        parts = tuple([c.parts if c else 1 for c in here])
-        held = [c.held if c else np.zeros(count, np.int64) for c in here]
-        tiling = Tiling(parts, np.stack(held, axis=1) if held else np.zeros((count, 0), np.int64))
-        # XLA moves between shardings of one form more cleverly, so one that it gave is said in its own words.
-        said = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
-        shardings.append(next(said, None) or hlo_of_tiling(tiling, manual))
-        shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
-    num = len(operation.avals)
-    outer, state.context = state.context, operation.context  # This thread is XLA's.
-    try:
-        module = lower_program(operation.on(shapes[:num]), operation.platform, name="piece")
-        return partitioner.Split(str(module.module), shardings[:num], shardings[num:])
-    finally:
-        state.context = outer
 
 
 def _agreed(operation: _Operation, tilings: Sequence[Tiling], manual: np.ndarray | None) -> dict[Any, _Cut]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +21,11 @@ from phalanx.core.source import code_position
 from phalanx.core.trace import stage
 from phalanx.engine import partitioner
 from phalanx.engine.frames import boundaries
-from phalanx.engine.mlir import i32, ir
 from phalanx.engine.runtime import HloSharding
 from phalanx.lax.bodies import groups_of
 from phalanx.lax.replicas import Manual
-from phalanx.runtime import dynamic
 from phalanx.runtime.lowering import lower_program
+from phalanx.runtime.partitioned_calls import PartitionedCalls
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
 from phalanx.sharding.shardings import from_hlo_sharding
 from phalanx.spmd.jit import jit
@@ -37,7 +34,7 @@ from phalanx.spmd.sharding_rule import SdyShardingRule
 from phalanx.transforms.calls import DerivedCall
 from phalanx.tree import tree_flatten, tree_unflatten
 
-TARGET = "phalanx.custom_partitioning"
+_calls = PartitionedCalls("phalanx.custom_partitioning")
 
 
 class CustomPartitioning(DerivedCall, name="custom_partitioning"):
@@ -50,27 +47,15 @@ class CustomPartitioning(DerivedCall, name="custom_partitioning"):
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, rule: _Rule, num_consts: int) -> list:
         module = ctx.module
-        is_one_device = module.num_partitions == 1 or (module.manual is not None and module.manual.is_whole)
-        if is_one_device or module.leading or module.is_portable:
+        if not module.is_split or module.leading or module.is_portable:
             return ctx.call(jaxpr, operands, rule.name)
         operation = _Operation(rule, jaxpr, num_consts, module)
-        with _lock:
-            _operations[operation.name] = operation
-            if module.platform not in _registered:
-                partitioner.register(TARGET, module.platform, _split)
-                _registered.add(module.platform)
-        module.keep_alive.append(operation)
         module.is_self_contained = False  # What devices run is Python of this process.
         constants, shapes = groups_of([v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts])
         results = list(map(ctx.type, jaxpr.out_avals))
         spread = rule.spread(operation.mesh, [x.type for x in operands[num_consts:]], results)
-        attributes = {
-            "backend_config": ir.StringAttr.get(operation.name),
-            "api_version": i32(2),
-            "has_side_effect": ir.BoolAttr.get(False),
-            "sdy.sharding_rule": spread.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals]),
-        }
-        return dynamic.custom_call(ctx, TARGET, operands, jaxpr.out_avals, attributes)
+        attribute = spread.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals])
+        return _calls.emit(ctx, operation.name, operation, operands, jaxpr.out_avals, attribute)
 
 
 custom_partitioning_p = CustomPartitioning()
@@ -188,38 +173,27 @@ class _Operation:
                 )
         return program
 
+    def split(self, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
+        """Say how the call is split, by what the user's `partition` says."""
+        rule, count = self.rule, self.num_consts
+        avals, outs = self.jaxpr.in_avals, self.jaxpr.out_avals
+        function, ins, out = rule.partition(
+            self.mesh,
+            list(map(self.described, avals[count:], operands[count:])),
+            list(map(self.described, outs, results)),
+        )
+        program = self.piece(function, avals, ins, list(map(_shard, outs, out)))
+        manual = Manual(self.mesh, frozenset(self.mesh.axis_names), self.devices)
+        module = lower_program(program, self.platform, name=rule.name, manual=manual)
+        said = (
+            [s.in_order(self.devices, a.ndim)._to_xla_hlo_sharding(a.ndim) for s, a in zip(shardings, avals)]
+            for shardings, avals in ((ins, avals[count:]), (out, outs))
+        )
+        return partitioner.Split(str(module.module), [*[HloSharding.replicate()] * count, *next(said)], next(said))
+
 
 def _shard(aval: ShapedArray, sharding: Sharding) -> ShapedArray:
     return ShapedArray(sharding.shard_shape(aval.shape), aval.dtype)
-
-
-_operations: weakref.WeakValueDictionary[str, _Operation] = weakref.WeakValueDictionary()
-_registered: set[str] = set()
-_lock = threading.Lock()
-
-
-def _split(name: str, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
-    """Say how a call is split, by what the user's `partition` says."""
-    operation = _operations[name]
-    rule, count = operation.rule, operation.num_consts
-    outer, state.context = state.context, operation.context  # This thread is XLA's.
-    try:
-        avals, outs = operation.jaxpr.in_avals, operation.jaxpr.out_avals
-        function, ins, out = rule.partition(
-            operation.mesh,
-            list(map(operation.described, avals[count:], operands[count:])),
-            list(map(operation.described, outs, results)),
-        )
-        program = operation.piece(function, avals, ins, list(map(_shard, outs, out)))
-        manual = Manual(operation.mesh, frozenset(operation.mesh.axis_names), operation.devices)
-        module = lower_program(program, operation.platform, name=rule.name, manual=manual)
-    finally:
-        state.context = outer
-    said = (
-        [s.in_order(operation.devices, a.ndim)._to_xla_hlo_sharding(a.ndim) for s, a in zip(shardings, avals)]
-        for shardings, avals in ((ins, avals[count:]), (out, outs))
-    )
-    return partitioner.Split(str(module.module), [*[HloSharding.replicate()] * count, *next(said)], next(said))
 
 
 @boundaries

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core.errors import ShapeError, ShardingError
-from phalanx.engine.mlir import sdy
+from phalanx.runtime.partitioned_calls import spread
 
 BATCHING = "…"
 """Stands in an `ArrayMapping` for leading dimensions of any number; text says `...`."""
@@ -138,17 +138,9 @@ class SdyShardingRule:
             if len(mappings) != len(shapes):
                 raise _misfit(f"{kind}s", f"{len(shapes)} mappings", len(mappings))
             tensors += [_factors(f"{kind} {i}", m, s, sizes) for i, (m, s) in enumerate(zip(mappings, shapes))]
-        numbers = {name: i for i, name in enumerate(dict.fromkeys(n for t in tensors for d in t for n in d))}
-        built = [
-            sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get([numbers[n] for n in d]) for d in t]) for t in tensors
-        ]
-        special = {option: [numbers[n] for n in names] for option, names in self.special.items()}
-        special["need_replication_factors"] += [numbers[name] for names in whole for name in names]
-        special = {option: sorted(found) for option, found in special.items()}
-        count = len(constants) + len(operands)
-        return sdy.OpShardingRuleAttr.get(
-            [sizes[name] for name in numbers], built[:count], built[count:], is_custom=True, **special
-        )
+        special = dict(self.special)
+        special["need_replication_factors"] += tuple([name for names in whole for name in names])
+        return spread(tensors, len(constants) + len(operands), sizes, **special)
 
     def __repr__(self) -> str:
         def said(mappings: Sequence[ArrayMapping]) -> str:

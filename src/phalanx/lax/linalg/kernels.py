@@ -13,8 +13,9 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import RuleError
-from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.linalg.matrices import INT32, LETTERS, is_complex
+from phalanx.runtime.partitioned_calls import spread
 
 _UNITARY = {"orgqr": "ungqr", "ormqr": "unmqr", "syevd": "heevd", "sytrd": "hetrd"}
 
@@ -102,20 +103,14 @@ def _target(routine: str, platform: str, dtype: Any) -> tuple[str, tuple[int, ..
 
 def _batch_rule(avals: tuple, results: tuple, num_batch: int) -> Any:
     """What tells the partitioner that matrices of a stack do not meet: batch dimensions are one index, others whole."""
-    sizes = list(avals[0].shape[:num_batch])
-    mappings = []
-    for aval in (*avals, *results):
-        own = range(len(sizes), len(sizes) + aval.ndim - num_batch)
-        sizes += aval.shape[num_batch:]
-        factors = (*range(min(num_batch, aval.ndim)), *own)
-        mappings.append(sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get([f]) for f in factors]))
-    return sdy.OpShardingRuleAttr.get(
-        sizes,
-        mappings[: len(avals)],
-        mappings[len(avals) :],
-        need_replication_factors=list(range(num_batch, len(sizes))),
-        is_custom=True,
-    )
+    sizes: dict[Any, int] = {}
+    tensors = []
+    for i, aval in enumerate((*avals, *results)):
+        names = [("batch", d) if d < num_batch else (i, d) for d in range(aval.ndim)]
+        sizes.update(zip(names, aval.shape, strict=True))
+        tensors.append([[name] for name in names])
+    whole = [name for name in sizes if name[0] != "batch"]
+    return spread(tensors, len(avals), sizes, need_replication_factors=whole)
 
 
 def _order(ndim: int, num_batch: int, row_major: bool) -> list[int]:
