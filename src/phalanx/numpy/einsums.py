@@ -226,7 +226,8 @@ def _reduced_term(x: Any, ones: tuple, term: str | None) -> Any:
     x = lax.squeeze(x, ones) if ones else x
     if term is None:
         return x
-    from phalanx.numpy.shapes import diagonal, moveaxis
+    from phalanx.numpy.diagonals import diagonal
+    from phalanx.numpy.shapes import moveaxis
 
     while len(set(term)) != len(term):
         c = next(c for c in term if term.count(c) > 1)

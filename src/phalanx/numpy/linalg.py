@@ -23,15 +23,15 @@ from phalanx.numpy.contraction import matmul as _matmul
 from phalanx.numpy.contraction import tensordot as _tensordot
 from phalanx.numpy.contraction import vecdot as _vecdot
 from phalanx.numpy.creation import eye
+from phalanx.numpy.diagonals import diagonal as _diagonal
+from phalanx.numpy.diagonals import trace as _trace
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import canonical_axes, cast, operand, promote_inexact
 from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import min as _min
 from phalanx.numpy.reductions import sum as _sum
-from phalanx.numpy.shapes import diagonal as _diagonal
 from phalanx.numpy.shapes import matrix_transpose as _matrix_transpose
 from phalanx.numpy.shapes import moveaxis, reshape
-from phalanx.numpy.shapes import trace as _trace
 from phalanx.numpy.square_matrices import adjoint, matrix, signs_and_logs, squares
 from phalanx.numpy.square_matrices import det as det
 from phalanx.numpy.square_matrices import inv as inv

@@ -7,7 +7,19 @@ from typing import Any
 from phalanx.core.config import state
 from phalanx.core.operators import install
 from phalanx.engine.frames import as_boundary, hide_frames
-from phalanx.numpy import contraction, creation, indexing, reductions, rounding, shapes, sorting, taking, ufuncs
+from phalanx.numpy import (
+    contraction,
+    creation,
+    diagonals,
+    indexing,
+    reductions,
+    repeating,
+    rounding,
+    shapes,
+    sorting,
+    taking,
+    ufuncs,
+)
 from phalanx.numpy import legacy_views as legacy_views
 from phalanx.numpy.at import At
 from phalanx.numpy.operands import canonical_shape, unwrapped
@@ -140,7 +152,9 @@ def methods() -> dict[str, Any]:
     table["__getitem__"], table["__iter__"] = indexing.getitem, indexing.iterate
     for room, names in {
         reductions: "all any argmax argmin cumprod cumsum max mean min prod ptp std sum var",
-        shapes: "diagonal ravel repeat squeeze swapaxes trace",
+        shapes: "ravel squeeze swapaxes",
+        diagonals: "diagonal trace",
+        repeating: "repeat",
         sorting: "argpartition argsort sort",
         taking: "choose nonzero take",
         ufuncs: "conj conjugate",

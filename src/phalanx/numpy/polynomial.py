@@ -12,12 +12,13 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.contraction import convolve
 from phalanx.numpy.creation import array
+from phalanx.numpy.diagonals import diag
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, cast, concrete, operand, promote, promote_inexact
 from phalanx.numpy.ranges import arange
 from phalanx.numpy.reductions import argmax, sum
-from phalanx.numpy.shapes import atleast_1d, diag, roll
+from phalanx.numpy.shapes import atleast_1d, roll
 from phalanx.numpy.sorting import argsort
 from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic

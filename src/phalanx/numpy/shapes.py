@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import laid_out
-from phalanx.numpy.creation import array, band_mask
+from phalanx.numpy.creation import array
 from phalanx.numpy.operands import (
     broadcast_operands,
     broadcast_to_shape,
@@ -26,89 +25,10 @@ from phalanx.numpy.operands import (
     canonical_axis,
     canonical_shape,
     cast,
-    concrete,
-    host_operand,
     operand,
 )
 from phalanx.runtime.dispatch import eager_program
-from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
-
-
-def shape(a: Any) -> tuple:
-    """The dimensions of an array.
-
-    Examples:
-      >>> jnp.shape(jnp.zeros((2, 3)))
-      (2, 3)
-    """
-    return np.shape(a) if isinstance(a, list | tuple) else operand(a, "shape").shape
-
-
-def ndim(a: Any) -> int:
-    """The rank of an array.
-
-    Examples:
-      >>> jnp.ndim(jnp.zeros((2, 3)))
-      2
-    """
-    return len(shape(a))
-
-
-def size(a: Any, axis: Any = None) -> int:
-    """The number of elements, or of those along axes.
-
-    Examples:
-      >>> jnp.size(jnp.zeros((2, 3)))
-      6
-    """
-    dims = shape(a)
-    return math.prod(dims[i] for i in canonical_axes(axis, len(dims), "size"))
-
-
-def isscalar(element: Any) -> bool:
-    """Whether something is a scalar: a Python number, or an array of rank 0.
-
-    Examples:
-      >>> jnp.isscalar(3.0), jnp.isscalar(jnp.zeros(1))
-      (True, False)
-    """
-    if isinstance(element, np.ndarray):
-        return element.ndim == 0
-    return (hasattr(element, "aval") and element.ndim == 0) or np.isscalar(element)
-
-
-def iterable(y: Any) -> bool:
-    """Whether something can be iterated over.
-
-    Examples:
-      >>> jnp.iterable(jnp.zeros(2)), jnp.iterable(jnp.zeros(()))
-      (True, False)
-    """
-    if hasattr(y, "aval"):
-        return y.ndim > 0
-    return np.iterable(y)
-
-
-def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex.
-
-    Examples:
-      >>> jnp.iscomplexobj(jnp.zeros(2))
-      False
-    """
-    if x is None:
-        return False
-    return dtypes.issubdtype(getattr(x, "dtype", None) or np.asarray(x).dtype, np.complexfloating)
-
-
-def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex.
-
-    Examples:
-      >>> jnp.isrealobj(jnp.zeros(2))
-      True
-    """
-    return not iscomplexobj(x)
+from phalanx.symbolic import is_symbolic, max_dim
 
 
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Any:
@@ -125,8 +45,9 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
       An array of that shape, in the dtype of `a`.
 
     Raises:
-      ShapeError: the number of elements differs.
       ArgumentError: `order` is not supported.
+      ArgumentTypeError: an entry of `shape` is no integer.
+      ShapeError: the number of elements differs.
 
     Examples:
       >>> jnp.reshape(jnp.arange(6), (2, -1)).tolist()
@@ -182,6 +103,17 @@ def _reshape_fortran(a: Any, new: tuple, order: str) -> Any:
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
     """All elements in one dimension.
 
+    Args:
+      a: an array or a scalar.
+      order: `"C"`, or `"F"` to let the first index vary fastest; `"K"` is `"C"`.
+      out_sharding: how the result lies, as in `reshape`.
+
+    Returns:
+      A vector.
+
+    Raises:
+      ArgumentError: `order` is not supported.
+
     Examples:
       >>> jnp.ravel(jnp.zeros((2, 2))).tolist()
       [0.0, 0.0, 0.0, 0.0]
@@ -232,6 +164,12 @@ def _as_array(a: Any) -> Any:
 def matrix_transpose(x: Any, /) -> Any:
     """The last two dimensions exchanged.
 
+    Args:
+      x: num[*batch, m, n].
+
+    Returns:
+      num[*batch, n, m].
+
     Raises:
       ShapeError: the rank is below 2.
 
@@ -251,6 +189,16 @@ def matrix_transpose(x: Any, /) -> Any:
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Two dimensions exchanged.
 
+    Args:
+      a: an array.
+      axis1, axis2: the two.
+
+    Returns:
+      An array of the same elements.
+
+    Raises:
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.swapaxes(jnp.zeros((2, 3)), 0, 1).shape
       (3, 2)
@@ -265,7 +213,16 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Dimensions moved to other places, the others keeping their order.
 
+    Args:
+      a: an array.
+      source: the dimensions to move, one or several.
+      destination: their places in the result.
+
+    Returns:
+      An array of the same elements.
+
     Raises:
+      AxisError: an axis does not exist, or is given twice.
       ShapeError: the two have different lengths.
 
     Examples:
@@ -293,6 +250,17 @@ def _tuple(axis: Any) -> tuple:
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """One dimension moved before another.
 
+    Args:
+      a: an array.
+      axis: the dimension to move.
+      start: before which to put it, counted in `a`.
+
+    Returns:
+      An array of the same elements.
+
+    Raises:
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
       (4, 2, 3)
@@ -312,6 +280,9 @@ def expand_dims(a: Any, axis: Any) -> Any:
 
     Returns:
       An array of the same elements.
+
+    Raises:
+      AxisError: a place does not exist, or is given twice.
 
     Examples:
       >>> jnp.expand_dims(jnp.zeros(3), 0).shape
@@ -358,6 +329,14 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Any:
     """The array repeated to fill a shape, by NumPy's rules.
 
+    Args:
+      array: an array or a scalar.
+      shape: an int or a tuple of them.
+      out_sharding: how the result lies, as in `reshape`.
+
+    Returns:
+      An array of that shape.
+
     Raises:
       ShapeError: the array does not broadcast to the shape.
 
@@ -383,6 +362,15 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Any:
 def broadcast_arrays(*args: Any) -> list:
     """Arrays repeated to one common shape.
 
+    Args:
+      args: arrays or scalars.
+
+    Returns:
+      A list of arrays.
+
+    Raises:
+      ShapeError: the shapes do not broadcast.
+
     Examples:
       >>> [a.shape for a in jnp.broadcast_arrays(jnp.zeros((3, 1)), jnp.zeros(2))]
       [(3, 2), (3, 2)]
@@ -394,6 +382,12 @@ def broadcast_arrays(*args: Any) -> list:
 def atleast_1d(*arys: Any) -> Any:
     """Arrays with rank 1 or more.
 
+    Args:
+      arys: arrays or scalars; a list as the only one is an array.
+
+    Returns:
+      An array; a list of them for several.
+
     Examples:
       >>> jnp.atleast_1d(3.0).shape
       (1,)
@@ -404,6 +398,12 @@ def atleast_1d(*arys: Any) -> Any:
 def atleast_2d(*arys: Any) -> Any:
     """Arrays with rank 2 or more.
 
+    Args:
+      arys: as in `atleast_1d`; a vector becomes a row.
+
+    Returns:
+      An array; a list of them for several.
+
     Examples:
       >>> jnp.atleast_2d(jnp.zeros(3)).shape
       (1, 3)
@@ -413,6 +413,12 @@ def atleast_2d(*arys: Any) -> Any:
 
 def atleast_3d(*arys: Any) -> Any:
     """Arrays with rank 3 or more.
+
+    Args:
+      arys: as in `atleast_1d`; a vector of n becomes [1, n, 1], a matrix [m, n, 1].
+
+    Returns:
+      An array; a list of them for several.
 
     Examples:
       >>> jnp.atleast_3d(jnp.zeros(3)).shape
@@ -436,6 +442,16 @@ def _atleast(name: str, arys: tuple, grow: Any) -> Any:
 def flip(m: Any, axis: Any = None) -> Any:
     """The order of elements reversed along axes.
 
+    Args:
+      m: an array.
+      axis: an axis, a tuple of them, or None for all.
+
+    Returns:
+      An array of the shape of `m`.
+
+    Raises:
+      AxisError: there is no such axis.
+
     Examples:
       >>> jnp.flip(jnp.arange(3)).tolist()
       [2, 1, 0]
@@ -447,6 +463,15 @@ def flip(m: Any, axis: Any = None) -> Any:
 def fliplr(m: Any) -> Any:
     """The second dimension reversed.
 
+    Args:
+      m: of rank 2 or more.
+
+    Returns:
+      An array of the shape of `m`.
+
+    Raises:
+      AxisError: the rank is below 2.
+
     Examples:
       >>> jnp.fliplr(jnp.array([[1, 2]])).tolist()
       [[2, 1]]
@@ -456,6 +481,15 @@ def fliplr(m: Any) -> Any:
 
 def flipud(m: Any) -> Any:
     """The first dimension reversed.
+
+    Args:
+      m: of rank 1 or more.
+
+    Returns:
+      An array of the shape of `m`.
+
+    Raises:
+      AxisError: `m` is a scalar.
 
     Examples:
       >>> jnp.flipud(jnp.array([1, 2])).tolist()
@@ -468,8 +502,16 @@ def flipud(m: Any) -> Any:
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """Rotated by `k` quarter turns in the plane of two axes.
 
+    Args:
+      m: of rank 2 or more.
+      k: how many quarter turns, from the first axis towards the second.
+      axes: the two axes of the plane.
+
+    Returns:
+      An array with the two dimensions exchanged for odd `k`.
+
     Raises:
-      AxisError: the two axes are the same.
+      AxisError: the two axes are the same, or one does not exist.
 
     Examples:
       >>> jnp.rot90(jnp.array([[1, 2], [3, 4]])).tolist()
@@ -496,6 +538,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
 
     Returns:
       An array of the shape of `a`.
+
+    Raises:
+      AxisError: there is no such axis.
+      ShapeError: there are not as many shifts as axes.
 
     Examples:
       >>> jnp.roll(jnp.arange(4), 1).tolist()
@@ -531,92 +577,6 @@ def _roll_one(a: Any, shift: Any, axis: int) -> Any:
     size = cast(n, shift.dtype)
     start = lax.rem(lax.sub(size, lax.rem(shift, size)), size)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
-
-
-def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
-) -> Any:
-    """Each element repeated along an axis.
-
-    Args:
-      a: an array or a scalar.
-      repeats: how often: a number, or one for each element along the axis.
-      axis: the axis; None to ravel first.
-      total_repeat_length: the length of the result, needed where `repeats` is traced.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array, along the axis as long as all repetitions together.
-
-    Raises:
-      ConcretizationTypeError: `repeats` is traced and the length is not given.
-
-    Examples:
-      >>> jnp.repeat(jnp.array([1, 2]), 2).tolist()
-      [1, 1, 2, 2]
-    """
-    a = operand(a, "repeat")
-    if out_sharding is not None:
-        again = lambda x: repeat(x, repeats, axis, total_repeat_length=total_repeat_length)
-        return laid_out(again, (a,), out_sharding, "repeat, out_sharding")
-    if isinstance(repeats, list | tuple):
-        repeats = np.asarray(repeats)
-    if axis is None:
-        a, axis = ravel(a), 0
-    a = reshape(a, (1,)) if a.ndim == 0 else a
-    axis = canonical_axis(axis, a.ndim, "repeat")
-    if (isinstance(repeats, int) and repeats >= 0) or getattr(repeats, "is_symbolic_dim", False):
-        if total_repeat_length is None:
-            return _repeat_all(a, repeats, axis)
-        repeats = lax.full((a.shape[axis],), repeats, np.dtype(np.int32))
-    if total_repeat_length is None:
-        return _repeat_known(a, repeats, axis)
-    return _repeat_to_length(a, operand(repeats, "repeat"), axis, static_size(total_repeat_length))
-
-
-def _repeat_known(a: Any, repeats: Any, axis: int) -> Any:
-    """The elements repeated as often as numbers say that decide the shape."""
-    known = concrete(host_operand(repeats, "repeat"))
-    if known is None:
-        raise ConcretizationTypeError(
-            "repeat, argument repeats", expected="values that are known while tracing, as they decide the shape",
-            got=f"{repeats.describe() if hasattr(repeats, 'describe') else repeats}",
-            mend="give total_repeat_length, or mark the argument it comes from as static",
-        )  # fmt: skip
-    if known.dtype.kind not in "iub" or (known < 0).any():
-        raise ArgumentError("repeat, argument repeats", expected="integers >= 0", got=repeats, mend="check the numbers")
-    if known.size == 1:
-        return _repeat_all(a, int(known.reshape(())), axis)
-    if known.size != a.shape[axis]:
-        raise ShapeError(
-            "repeat, argument repeats", expected=f"{a.shape[axis]} numbers, one for each element", got=known.shape,
-            mend="give one number, or one for each",
-        )  # fmt: skip
-    return _take_at(a, np.repeat(np.arange(a.shape[axis], dtype=np.int32), known.reshape(-1)), axis)
-
-
-@eager_program(static_argnames=("repeats", "axis"))
-def _repeat_all(a: Any, repeats: int, axis: int) -> Any:
-    dims = a.shape
-    wide = (*dims[: axis + 1], repeats, *dims[axis + 1 :])
-    out = lax.broadcast_in_dim(a, wide, tuple(i for i in range(len(wide)) if i != axis + 1))
-    return lax.reshape(out, (*dims[:axis], dims[axis] * repeats, *dims[axis + 1 :]))
-
-
-def _take_at(a: Any, positions: Any, axis: int) -> Any:
-    from phalanx.numpy.taking import take
-
-    return take(a, positions, axis, mode="clip", indices_are_sorted=True)
-
-
-@eager_program(static_argnames=("axis", "length"))
-def _repeat_to_length(a: Any, repeats: Any, axis: int, length: int) -> Any:
-    n = a.shape[axis]
-    repeats = broadcast_to_shape(repeats, (n,))
-    ends = lax.cumsum(repeats, axis=0)
-    # An element begins where those before it end: count the ends that each place has passed.
-    steps = lax.full((length,), 0, np.dtype(np.int32)).at[ends].add(1)
-    return _take_at(a, lax.min_p(lax.cumsum(steps, axis=0), cast(max_dim(n - 1, 0), np.dtype(np.int32))), axis)
 
 
 @eager_program(static_argnames=("reps",))
@@ -658,6 +618,16 @@ def tile(A: Any, reps: Any) -> Any:
 def resize(a: Any, new_shape: Any) -> Any:
     """The elements in another shape, repeated or cut to fill it.
 
+    Args:
+      a: an array or a scalar, raveled.
+      new_shape: an int or a tuple of them.
+
+    Returns:
+      An array of that shape; zeros where `a` has no elements.
+
+    Raises:
+      ArgumentError: a size is negative.
+
     Examples:
       >>> jnp.resize(jnp.arange(3), (2, 2)).tolist()
       [[0, 1], [2, 0]]
@@ -674,116 +644,16 @@ def resize(a: Any, new_shape: Any) -> Any:
     return reshape(lax.slice_in_dim(flat, 0, total) if flat.shape[0] != total else flat, new)
 
 
-@eager_program(static_argnames=("k",))
-def tril(m: Any, k: int = 0) -> Any:
-    """The matrix with zeros above a diagonal.
-
-    Examples:
-      >>> jnp.tril(jnp.ones((2, 2))).tolist()
-      [[1.0, 0.0], [1.0, 1.0]]
-    """
-    return _triangle(m, k, "ge", "tril")
-
-
-@eager_program(static_argnames=("k",))
-def triu(m: Any, k: int = 0) -> Any:
-    """The matrix with zeros below a diagonal.
-
-    Examples:
-      >>> jnp.triu(jnp.ones((2, 2))).tolist()
-      [[1.0, 1.0], [0.0, 1.0]]
-    """
-    return _triangle(m, k - 1, "lt", "triu")
-
-
-def _triangle(m: Any, k: int, how: str, name: str) -> Any:
-    m = operand(m, name)
-    if m.ndim < 2:
-        if m.ndim == 0:
-            raise ShapeError(name, expected="an array of rank 1 or more", got="a scalar", mend="reshape it to (1, 1)")
-        m = lax.broadcast_in_dim(m, (m.shape[0], m.shape[0]), (1,))
-    mask = band_mask(m.shape[-2:], k, how)
-    mask = broadcast_to_shape(mask, m.shape)
-    return lax.select_n_p(mask, m.dtype.type(0), m)
-
-
-@eager_program(static_argnames=("k",))
-def diag(v: Any, k: int = 0) -> Any:
-    """The diagonal of a matrix, or the matrix with a given diagonal.
-
-    Raises:
-      ShapeError: the rank is neither 1 nor 2.
-
-    Examples:
-      >>> jnp.diag(jnp.array([1, 2])).tolist()
-      [[1, 0], [0, 2]]
-    """
-    v = operand(v, "diag")
-    if v.ndim == 2:
-        return diagonal(v, k)
-    if v.ndim != 1:
-        raise ShapeError("diag", expected="a vector or a matrix", got=f"an array of shape {v.shape}", mend="ravel it")
-    n = v.shape[0] + abs(k)
-    if k:
-        v = lax.pad(v, v.dtype.type(0), ((max(0, k), max(0, -k), 0),))
-    wide = lax.broadcast_in_dim(v, (n, n), (1,))
-    return lax.select_n_p(band_mask((n, n), k, "eq"), v.dtype.type(0), wide)
-
-
-def diagflat(v: Any, k: int = 0) -> Any:
-    """The matrix with all elements of an array as its diagonal.
-
-    Examples:
-      >>> jnp.diagflat(jnp.ones((1, 2))).tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
-    """
-    return diag(ravel(v), k)
-
-
-@eager_program(static_argnames=("offset", "axis1", "axis2"))
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The diagonals of the matrices along two axes, as the last dimension.
-
-    Raises:
-      ShapeError: the rank is below 2.
-
-    Examples:
-      >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]])).tolist()
-      [1, 4]
-    """
-    a = operand(a, "diagonal")
-    if a.ndim < 2:
-        raise ShapeError(
-            "diagonal", expected="an array of rank 2 or more", got=f"an array of shape {a.shape}", mend="reshape it"
-        )
-    a = moveaxis(a, (axis1, axis2), (-2, -1))
-    rows, columns = a.shape[-2:]
-    first_row, first_column = max(0, -offset), max(0, offset)
-    n = max_dim(0, min_dim(rows - first_row, columns - first_column))
-    if n == 0:
-        return lax.full((*a.shape[:-2], 0), 0, a.dtype)
-    # Cut to whole rows of the flat matrix: there the diagonal has a constant stride, so no gather is needed.
-    flat = lax.reshape(a, (*a.shape[:-2], rows * columns))
-    start = first_row * columns + first_column
-    stop = start + (n - 1) * (columns + 1) + 1
-    return lax.slice_in_dim(flat, start, stop, columns + 1, axis=flat.ndim - 1)
-
-
-@eager_program(static_argnames=("offset", "axis1", "axis2", "dtype"))
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
-    """The sum of a diagonal.
-
-    Examples:
-      >>> jnp.trace(jnp.array([[1, 2], [3, 4]])).item()
-      5
-    """
-    from phalanx.numpy.reductions import sum
-
-    return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
-
-
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
     """A vector without its leading and trailing zeros; the values must be known.
+
+    Args:
+      filt: a vector whose values are known.
+      trim: `"f"` for the front, `"b"` for the back, `"fb"` for both.
+      axis: without effect.
+
+    Returns:
+      A vector.
 
     Examples:
       >>> jnp.trim_zeros(jnp.array([0, 1, 0])).tolist()

@@ -19,9 +19,10 @@ from phalanx.lax.linalg.qr import geqrf_p
 from phalanx.numpy import ufuncs
 from phalanx.numpy.contraction import matmul
 from phalanx.numpy.creation import eye
+from phalanx.numpy.diagonals import diagonal, trace, tril
 from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, operand, promote_inexact
 from phalanx.numpy.reductions import prod, sum
-from phalanx.numpy.shapes import diagonal, matrix_transpose, moveaxis, reshape, trace, tril
+from phalanx.numpy.shapes import matrix_transpose, moveaxis, reshape
 from phalanx.numpy.taking import take_along_axis
 from phalanx.runtime.dispatch import eager_program
 

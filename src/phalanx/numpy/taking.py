@@ -1,11 +1,10 @@
-"""Taking and putting: take, take_along_axis, put_along_axis, nonzero, argwhere, choose, compress and index grids.
+"""Taking and putting: take, take_along_axis, put_along_axis, nonzero, argwhere, choose and compress.
 
 Built on the gather and scatter of `lax`, and on `indexing` and `at`.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -22,14 +21,14 @@ from phalanx.numpy.operands import (
     broadcast_shapes,
     broadcast_to_shape,
     canonical_axis,
-    canonical_shape,
     cast,
     concrete,
     host_operand,
     operand,
 )
+from phalanx.numpy.shapes import ravel, resize
 from phalanx.runtime.dispatch import eager_program
-from phalanx.symbolic import is_symbolic, max_dim, min_dim, static_size
+from phalanx.symbolic import max_dim, static_size
 
 _MODES = (None, "fill", "clip", "wrap", "drop", "promise_in_bounds")
 
@@ -224,11 +223,16 @@ def put_along_axis(
       >>> jnp.put_along_axis(jnp.zeros((1, 2)), jnp.array([[1]]), 5.0, 1, inplace=False).tolist()
       [[0.0, 5.0]]
     """
-    _refuse_inplace(inplace, "put_along_axis")
+    refuse_inplace(inplace, "put_along_axis")
     return _put_along_axis(arr, indices, values, axis, mode)
 
 
-def _refuse_inplace(inplace: bool, name: str) -> None:
+def refuse_inplace(inplace: bool, name: str) -> None:
+    """Refuse to write into an array.
+
+    Raises:
+      ArgumentError: `inplace` is True.
+    """
     if inplace:
         raise ArgumentError(
             f"{name}, argument inplace", expected="False, since arrays do not change", got=True,
@@ -277,9 +281,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
       >>> jnp.put(jnp.zeros(3), jnp.array([1]), 5.0, inplace=False).tolist()
       [0.0, 5.0, 0.0]
     """
-    _refuse_inplace(inplace, "put")
-    from phalanx.numpy.shapes import ravel, resize
-
+    refuse_inplace(inplace, "put")
     x, ind, v = (array(y) if isinstance(y, list | tuple) else operand(y, "put") for y in (a, ind, v))
     ind, v = ravel(ind), ravel(v)
     if not ind.size or not v.size:
@@ -316,9 +318,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
       ... ).tolist()
       [1.0, 0.0, 2.0]
     """
-    _refuse_inplace(inplace, "place")
-    from phalanx.numpy.shapes import ravel, resize
-
+    refuse_inplace(inplace, "place")
     x, mask, vals = (array(y) if isinstance(y, list | tuple) else operand(y, "place") for y in (arr, mask, vals))
     mask = ravel(to_bool(mask))
     if not vals.size:
@@ -329,7 +329,12 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
     return lax.reshape(_choose(mask, cast(chosen, x.dtype), ravel(x)), x.shape)
 
 
-def _sizes_known(mask: Any, name: str) -> np.ndarray:
+def known_mask(mask: Any, name: str) -> np.ndarray:
+    """The values that decide the shape of a result.
+
+    Raises:
+      ConcretizationTypeError: they are traced.
+    """
     known = concrete(mask)
     if known is None:
         raise ConcretizationTypeError(
@@ -363,7 +368,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         raise ShapeError("nonzero", expected="an array of rank 1 or more", got="a scalar", mend="use atleast_1d")
     if size is None:
         index_dtype = dtypes.canonicalize_dtype(np.int64)
-        return tuple(array(i.astype(index_dtype)) for i in np.nonzero(_sizes_known(x, "nonzero")))
+        return tuple(array(i.astype(index_dtype)) for i in np.nonzero(known_mask(x, "nonzero")))
     return tuple(_nonzero(x, static_size(size), fill_value))
 
 
@@ -459,8 +464,6 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
       >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3])).tolist()
       [1, 3]
     """
-    from phalanx.numpy.shapes import ravel
-
     condition = host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "extract")
     return compress(condition.reshape(-1), ravel(arr), size=size, fill_value=fill_value)
 
@@ -490,8 +493,6 @@ def compress(
       >>> jnp.compress(jnp.array([True, False]), jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
       [[1, 2]]
     """
-    from phalanx.numpy.shapes import ravel
-
     x = array(a) if isinstance(a, list | tuple) else operand(a, "compress")
     condition = host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "compress")
     if condition.ndim != 1:
@@ -529,7 +530,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     index = host_operand(a, "choose")
     parts = [operand(c, "choose") for c in choices]
     if mode == "raise":
-        known = _sizes_known(index, "choose")
+        known = known_mask(index, "choose")
         if np.any((known < 0) | (known >= len(parts))):
             raise ArgumentError(
                 "choose, argument a", expected=f"numbers from 0 to {len(parts) - 1}", got=known.tolist(),
@@ -538,262 +539,3 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     index = index % len(parts) if mode == "wrap" else clip(index, 0, len(parts) - 1)
     index, *parts = broadcast_operands("choose", index, *parts)
     return lax.squeeze(take_along_axis(stack(parts), lax.expand_dims(index, (0,)), 0, mode="promise_in_bounds"), (0,))
-
-
-# Index grids
-
-
-def diag_indices(n: int, ndim: int = 2) -> tuple:
-    """The index arrays of a main diagonal.
-
-    Args:
-      n: the length of the diagonal.
-      ndim: the number of dimensions.
-
-    Returns:
-      A tuple of `ndim` vectors int[n].
-
-    Examples:
-      >>> [i.tolist() for i in jnp.diag_indices(2)]
-      [[0, 1], [0, 1]]
-    """
-    from phalanx.numpy.ranges import arange
-
-    return (arange(n),) * ndim
-
-
-def diag_indices_from(arr: Any) -> tuple:
-    """The index arrays of the main diagonal of a square array.
-
-    Raises:
-      ShapeError: the dimensions differ.
-
-    Examples:
-      >>> [i.tolist() for i in jnp.diag_indices_from(jnp.zeros((2, 2)))]
-      [[0, 1], [0, 1]]
-    """
-    x = operand(arr, "diag_indices_from")
-    if x.ndim < 2 or len(set(x.shape)) != 1:
-        raise ShapeError("diag_indices_from", expected="an array of rank 2 or more with equal dimensions", got=x.shape,
-                         mend="use diag_indices")  # fmt: skip
-    return diag_indices(x.shape[0], x.ndim)
-
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
-    """The index arrays of a lower triangle.
-
-    Examples:
-      >>> [i.tolist() for i in jnp.tril_indices(2)]
-      [[0, 1, 1], [0, 0, 1]]
-    """
-    return tuple(map(array, np.tril_indices(n, k, m)))
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
-    """The index arrays of an upper triangle.
-
-    Examples:
-      >>> [i.tolist() for i in jnp.triu_indices(2)]
-      [[0, 0, 1], [0, 1, 1]]
-    """
-    return tuple(map(array, np.triu_indices(n, k, m)))
-
-
-def tril_indices_from(arr: Any, k: int = 0) -> tuple:
-    """The index arrays of the lower triangle of a matrix.
-
-    Examples:
-      >>> len(jnp.tril_indices_from(jnp.zeros((2, 2)))[0])
-      3
-    """
-    return tril_indices(_matrix_shape(arr, "tril_indices_from")[0], k, arr.shape[1])
-
-
-def triu_indices_from(arr: Any, k: int = 0) -> tuple:
-    """The index arrays of the upper triangle of a matrix.
-
-    Examples:
-      >>> len(jnp.triu_indices_from(jnp.zeros((2, 2)))[0])
-      3
-    """
-    return triu_indices(_matrix_shape(arr, "triu_indices_from")[0], k, arr.shape[1])
-
-
-def _matrix_shape(arr: Any, name: str) -> tuple:
-    if arr.ndim != 2:
-        raise ShapeError(name, expected="a matrix", got=arr.shape, mend="give an array of rank 2")
-    return arr.shape
-
-
-def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple:
-    """The index arrays of what a mask function leaves of a matrix of ones.
-
-    Examples:
-      >>> [i.tolist() for i in jnp.mask_indices(2, jnp.triu)]
-      [[0, 0, 1], [0, 1, 1]]
-    """
-    return nonzero(mask_func(lax.full((n, n), 1, np.dtype(np.float32)), k), size=size)
-
-
-def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """The index of each place of an array of a shape, one array for each dimension.
-
-    Examples:
-      >>> jnp.indices((2, 2)).tolist()
-      [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
-    """
-    from phalanx.numpy.joining import stack
-
-    dims = canonical_shape(dimensions, "indices")
-    dtype = dtypes.requested_dtype(int if dtype is None else dtype, "indices")
-    out = [
-        lax.broadcasted_iota(dtype, tuple(d if not sparse or i == j else 1 for j, d in enumerate(dims)), i)
-        for i in range(len(dims))
-    ]
-    if sparse:
-        return tuple(out)
-    return stack(out) if out else lax.full((0,), 0, dtype)
-
-
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None) -> Any:
-    """Positions in the raveled array of index tuples.
-
-    Args:
-      multi_index: one array for each dimension.
-      dims: the shape.
-      mode: for indices out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
-      order: `"C"` or `"F"`.
-      dtype: an integer dtype for the positions.
-
-    Returns:
-      Integers in the shape of the index arrays.
-
-    Raises:
-      ArgumentError: an index is out of bounds and `mode` is `"raise"`.
-      ConcretizationTypeError: an index is traced and `mode` is `"raise"`.
-      ShapeError: there are not as many index arrays as dimensions.
-
-    Examples:
-      >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
-      [1, 3]
-    """
-    from phalanx.numpy.rounding import clip
-
-    parts = [host_operand(i, "ravel_multi_index") for i in multi_index]
-    dims = canonical_shape(dims, "ravel_multi_index")
-    if len(parts) != len(dims):
-        raise ShapeError(
-            "ravel_multi_index", expected=f"{len(dims)} index arrays", got=len(parts), mend="give one each"
-        )
-    if mode == "raise":
-        for p, d in zip(parts, dims, strict=True):
-            known = _sizes_known(p, "ravel_multi_index")
-            if np.any((known < 0) | (known >= d)):
-                raise ArgumentError(
-                    "ravel_multi_index", expected=f"indices from 0 to {d - 1}", got=known.tolist(),
-                    mend="give mode='clip' or mode='wrap'",
-                )  # fmt: skip
-    elif mode == "clip":
-        parts = [clip(p, 0, d - 1) for p, d in zip(parts, dims, strict=True)]
-    else:
-        parts = [p % d for p, d in zip(parts, dims, strict=True)]
-    pairs = list(zip(parts, dims, strict=True))
-    pairs = pairs if order == "C" else pairs[::-1]
-    out: Any = None
-    for p, d in pairs:
-        out = p if out is None else out * d + p
-    return out if hasattr(out, "aval") and dtype is None else array(out, dtype)
-
-
-def unravel_index(indices: Any, shape: Any) -> tuple:
-    """Index tuples of positions in a raveled array.
-
-    Args:
-      indices: integers; negative ones count from the end, those out of bounds stand for the nearest place.
-      shape: of the array, an int or a tuple of them.
-
-    Returns:
-      A tuple of an array for each dimension, in the shape of `indices`.
-
-    Raises:
-      DTypeError: the indices are no integers.
-
-    Examples:
-      >>> [i.tolist() for i in jnp.unravel_index(jnp.array([1, 3]), (2, 2))]
-      [[0, 1], [1, 1]]
-    """
-    shape = canonical_shape(shape, "unravel_index")
-    return tuple(_unravel(operand(indices, "unravel_index"), shape))
-
-
-@eager_program(static_argnames=("shape",))
-def _unravel(indices: Any, shape: tuple) -> list:
-    from phalanx.numpy.ufuncs import divmod
-
-    total = math.prod(shape)
-    if not dtypes.issubdtype(indices.dtype, np.integer):
-        raise DTypeError("unravel_index, argument indices", expected="integers", got=str(indices.dtype), mend="convert")
-    one = functools.partial(cast, dtype=indices.dtype)
-    # Out of bounds on either side gives the nearest place, as for reading.
-    indices = lax.clamp(one(-total), indices, one(total - 1))
-    indices = _choose(lax.lt(indices, one(0)), indices + one(total), indices)
-    out: list = []
-    for d in reversed(shape):
-        indices, rest = divmod(indices, one(d))
-        out.append(rest)
-    return out[::-1]
-
-
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
-    """A copy of a matrix with its main diagonal replaced.
-
-    Args:
-      a: a matrix, or an array whose dimensions are equal.
-      val: a scalar, or values to repeat along the diagonal.
-      wrap: must be False.
-      inplace: must be False, since arrays do not change.
-
-    Returns:
-      An array of the shape and dtype of `a`.
-
-    Raises:
-      ArgumentError: `inplace` is True, or `wrap` is.
-      ShapeError: `a` is neither.
-
-    Examples:
-      >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False).tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
-    """
-    _refuse_inplace(inplace, "fill_diagonal")
-    if wrap:
-        raise ArgumentError("fill_diagonal, argument wrap", expected="False", got=True, mend="leave it out")
-    x, val = operand(a, "fill_diagonal"), array(val) if isinstance(val, list | tuple) else operand(val, "fill_diagonal")
-    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) != 1):
-        raise ShapeError(
-            "fill_diagonal", expected="a matrix, or an array with equal dimensions", got=x.shape, mend="cut it"
-        )
-    n = functools.reduce(min_dim, x.shape)
-    i = lax.iota(np.dtype(np.int32), n) if is_symbolic(n) else np.arange(n)
-    if val.ndim:
-        from phalanx.numpy.shapes import ravel, tile
-
-        val = ravel(val)
-        val = (tile(val, -(-n // val.shape[0])) if val.shape[0] < n else val)[:n]
-    return x.at[(i,) * x.ndim].set(val) if hasattr(x, "at") else array(x).at[(i,) * x.ndim].set(val)
-
-
-def ix_(*args: Any) -> tuple:
-    """Index arrays that choose the product of given positions.
-
-    Examples:
-      >>> [i.shape for i in jnp.ix_(jnp.array([0, 1]), jnp.array([2]))]
-      [(2, 1), (1, 1)]
-    """
-    out = []
-    for i, a in enumerate(args):
-        x = array(a) if isinstance(a, list | tuple) else operand(a, "ix_")
-        if x.ndim != 1:
-            raise ShapeError(f"ix_, argument {i}", expected="a vector", got=x.shape, mend="ravel it")
-        x = nonzero(x)[0] if x.dtype == np.bool_ else x if x.size else x.astype(int)
-        out.append(lax.reshape(x, (1,) * i + (x.shape[0],) + (1,) * (len(args) - i - 1)))
-    return tuple(out)
