@@ -1,11 +1,13 @@
 """Arguments by name, and what calls with rare arguments give: expressions beside their results."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from phalanx.errors import ArgumentError, ArgumentTypeError, AxisError, DTypeError, ShapeError
 from phalanx.scipy import special
 
 _I = np.array([2, -3, 2, 5], np.int32)
@@ -55,6 +57,14 @@ GIVEN = {
     "special.gammainc(a=1.0, x=0.0)": 0,
     "special.beta(a=1.0, b=2.0)": 0.5,
     "special.ndtri(p=0.5)": 0,
+    "jnp.corrcoef(I, dtype='complex64').dtype == np.complex64": True,
+    "jnp.corrcoef(np.array([[0.0, 1], [1, 0]]), dtype='float16').dtype == np.float16": True,
+    "jnp.trim_zeros(np.array([[0, 0, 0], [0, 7, 0]]))": [[7]],
+    "jnp.trim_zeros(np.array([[0, 0, 0], [0, 7, 0]]), axis=1)": [[0], [7]],
+    "jnp.trim_zeros(np.array([[0, 0, 0], [0, 7, 0]]), 'f', axis=(0, 1))": [[7, 0]],
+    "jnp.trim_zeros(np.zeros(2), 'b')": [],
+    "jnp.trim_zeros(np.array(3))": 3,
+    "jnp.einsum('i,i', I, I, _dot_general=lambda x, y, numbers, **options: jnp.sum(x + y))": 12,
 }
 
 
@@ -84,6 +94,13 @@ REFUSED = {
     "jnp.gradient(I, jnp.ones(5))": (ShapeError, "gradient: expected coordinates of the 4 points along axis 0"),
     "jnp.interp(1j, I, I)": (DTypeError, "interp: expected real coordinates, got complex64"),
     "jnp.bitwise_or.reduce(jnp.ones(0))": (DTypeError, "bitwise_or: expected boolean or integer operands, got float32"),
+    "jnp.cov(I, dtype=int)": (DTypeError, "cov, argument dtype: expected an inexact dtype, got int32"),
+    "jnp.histogram(I, 2, weights=I[:3])": (ShapeError, r"histogram, argument weights: expected shape \(4,\), one for each"),
+    "jnp.copy(I, order='F')": (ArgumentError, "copy, argument order: expected 'K' or 'C', got 'F'"),
+    "jnp.asarray(jnp.ones(2), order='F')": (ArgumentError, "asarray, argument order: expected 'K' or 'C', got 'F'"),
+    "jnp.fft.hfft(I, axis=1)": (AxisError, "fft.hfft, argument axis: expected an axis of an array of rank 1, got 1"),
+    "jnp.fft.ihfft(I, axis=-2)": (AxisError, "fft.ihfft, argument axis: expected an axis of an array of rank 1, got -2"),
+    "jnp.fft.hfft(I, norm='x')": (ArgumentError, "fft.hfft, argument norm"),
     "jnp.frexp(1j)": (DTypeError, "frexp: expected real numbers, got complex64"),
     "jnp.modf(1.5, I)": (ArgumentError, "modf, argument out: expected None"),
     "jnp.add(x1=I, x2=I)": (TypeError, "positional-only"),
@@ -96,6 +113,18 @@ def test_what_rare_arguments_are_refused(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"jnp": jnp, "I": _I})
+
+
+_ARGUMENTS = {"subscripts": "ij", "arrays": [_I], "choices": [_I, _I], "indices": 0, "condition": [True], "q": 0.5}
+_FUNCTIONS = {name: f for name, f in vars(jnp).items() if inspect.isfunction(f) and f.__name__ == name}
+
+
+@pytest.mark.parametrize("name", [n for n, f in _FUNCTIONS.items() if "out" in inspect.signature(f).parameters])
+def test_no_function_takes_an_array_to_write_into(name):
+    parameters = inspect.signature(_FUNCTIONS[name]).parameters.values()
+    given = [_ARGUMENTS.get(p.name, _I[None] % 2) for p in parameters if p.default is p.empty]
+    with pytest.raises(ArgumentError, match=f"{name}, argument out: expected None, since arrays do not change"):
+        _FUNCTIONS[name](*given, out=_I)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

@@ -23,6 +23,7 @@ from phalanx.numpy.operands import (
     cast,
     operand,
     promote,
+    refuse_out,
 )
 from phalanx.runtime.dispatch import eager_program
 
@@ -343,15 +344,19 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
 
     Args:
       a, b: of m and n elements.
-      out: without effect.
+      out: must be None.
 
     Returns:
       num[m, n].
+
+    Raises:
+      ArgumentError: `out` is given.
 
     Examples:
       >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()
       [[3, 4], [6, 8]]
     """
+    refuse_out(out, "outer")
     x, y = promote("outer", operand(a, "outer"), operand(b, "outer"))
     m, n = math.prod(x.shape), math.prod(y.shape)
     x = lax.reshape(x, (m,)) if x.ndim != 1 else x

@@ -46,8 +46,7 @@ def array(
       >>> jnp.array([[1, 2], [3, 4]]).tolist()
       [[1, 2], [3, 4]]
     """
-    if order not in (None, "K", "C"):
-        raise ArgumentError("array, argument order", expected="'K' or 'C'", got=repr(order), mend="leave it out")
+    _check_order(order, "array")
     dtype = dtypes.requested_dtype(dtype, "array") if dtype is not None else None
     x = unwrapped(object) if not hasattr(object, "aval") else object
     if getattr(x, "aval", None) is None:
@@ -140,6 +139,11 @@ def _stacked(x: Any, dtype: Any) -> Any:
     return stack(parts, dtype=dtype)
 
 
+def _check_order(order: Any, where: str) -> None:
+    if order not in (None, "K", "C"):
+        raise ArgumentError(f"{where}, argument order", expected="'K' or 'C'", got=repr(order), mend="leave it out")
+
+
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
     out_sharding: Any = None,
@@ -149,7 +153,7 @@ def asarray(
     Args:
       a: an array, a scalar, nested sequences of them, or an object that becomes one.
       dtype: the dtype, else that of the data.
-      order: `"K"` or `"C"`.
+      order: `"K"` or `"C"`; arrays have no other order.
       copy: True to copy in any case.
       device: a device or sharding to place the array on.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
@@ -157,10 +161,15 @@ def asarray(
     Returns:
       The array.
 
+    Raises:
+      ArgumentError: `order` is not supported.
+      ArgumentTypeError: `a` holds something that is no number.
+
     Examples:
       >>> jnp.asarray([1.5, 2.0]).dtype.name
       'float32'
     """
+    _check_order(order, "asarray")
     if dtype is None and copy is None and device is None and out_sharding is None:
         if getattr(a, "aval", None) is not None:
             return a
@@ -172,15 +181,19 @@ def copy(a: Any, order: str | None = None) -> Any:
 
     Args:
       a: an array or a scalar.
-      order: without effect.
+      order: `"K"` or `"C"`; arrays have no other order.
 
     Returns:
       An array of the elements of `a` that shares no memory with it.
+
+    Raises:
+      ArgumentError: `order` is not supported.
 
     Examples:
       >>> jnp.copy(jnp.arange(3)).tolist()
       [0, 1, 2]
     """
+    _check_order(order, "copy")
     a = operand(a, "copy")
     return lax.copy_p(a) if hasattr(a, "aval") else array(a)
 

@@ -13,7 +13,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array, band_mask
-from phalanx.numpy.operands import broadcast_to_shape, operand
+from phalanx.numpy.operands import broadcast_to_shape, operand, refuse_out
 from phalanx.numpy.reductions import sum
 from phalanx.numpy.shapes import moveaxis, ravel, tile
 from phalanx.numpy.taking import refuse_inplace
@@ -166,18 +166,20 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
       a: of rank 2 or more.
       offset, axis1, axis2: as in `diagonal`.
       dtype: as in `sum`.
-      out: without effect.
+      out: must be None.
 
     Returns:
       An array without the two axes.
 
     Raises:
+      ArgumentError: `out` is given.
       ShapeError: the rank is below 2.
 
     Examples:
       >>> jnp.trace(jnp.array([[1, 2], [3, 4]])).item()
       5
     """
+    refuse_out(out, "trace")
     return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 

@@ -15,7 +15,7 @@ from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import laid_out
-from phalanx.numpy.operands import as_array, cast, operand, result_dtype
+from phalanx.numpy.operands import as_array, cast, operand, refuse_out, result_dtype
 from phalanx.runtime.dispatch import eager_program
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -34,32 +34,36 @@ def einsum(
       optimize: how the order of products is found: `"auto"`, another strategy of opt_einsum, or a path.
       precision: of the products, as in `lax.dot`.
       preferred_element_type: the dtype to accumulate in and give.
+      _dot_general: what multiplies two operands, with the arguments of `lax.dot_general`.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       An array with the axes named after `->`; without an arrow, with those named once, in alphabetical order.
 
     Raises:
-      ArgumentError: the subscripts are malformed, or do not fit the operands.
+      ArgumentError: the subscripts are malformed, or do not fit the operands; or `out` is given.
       ShapeError: sizes of one axis disagree.
 
     Examples:
       >>> jnp.einsum("ij,j->i", jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1])).tolist()
       [3, 7]
     """
+    refuse_out(out, "einsum")
     if type(subscripts) is not str:
         subscripts, operands = _from_lists((subscripts, *operands))
     arrays = [x if hasattr(x, "aval") else operand(x, "einsum") for x in operands]
     if out_sharding is not None:
         options = dict(optimize=optimize, precision=precision, preferred_element_type=preferred_element_type)
-        multiply = lambda *xs: einsum(subscripts, *xs, **options)
+        multiply = lambda *xs: einsum(subscripts, *xs, _dot_general=_dot_general, **options)
         return laid_out(multiply, arrays, out_sharding, "einsum, out_sharding")
     if type(optimize) is not str and not isinstance(optimize, bool):
         optimize = tuple(optimize)
+    if _dot_general is not None:
+        return _plan(subscripts, arrays, optimize, precision, preferred_element_type, _dot_general)(arrays)
     key = (subscripts, optimize, precision, preferred_element_type, state.context, *[_kind(x) for x in arrays])
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans[key] = _plan(subscripts, arrays, optimize, precision, preferred_element_type)
+        plan = _plans[key] = _plan(subscripts, arrays, optimize, precision, preferred_element_type, lax.dot_general)
     return plan(arrays) if state.trace is not None else _run(arrays, plan)
 
 
@@ -190,29 +194,32 @@ class _Plan:
         return out
 
 
-def _plan(subscripts: str, arrays: Sequence[Any], optimize: Any, precision: Any, preferred: Any) -> _Plan:
+def _plan(
+    subscripts: str, arrays: Sequence[Any], optimize: Any, precision: Any, preferred: Any, dot_general: Callable
+) -> _Plan:
     terms, result = _parse(subscripts, [x.ndim for x in arrays])
     sizes = _sizes(terms, arrays)
     dtype, _ = result_dtype(arrays)
     out_dtype = dtypes.canonicalize_dtype(preferred) if preferred is not None else None
+    multiply = functools.partial(dot_general, precision=precision, preferred_element_type=out_dtype)
     convert = [None if x.dtype == dtype else functools.partial(cast, dtype=dtype) for x in arrays]
     steps: list = []
-    terms = [_prepare_term(i, t, x, sizes, steps, len(arrays)) for i, (t, x) in enumerate(zip(terms, arrays))]
-    for places in _path(subscripts, terms, result, sizes, optimize):
+    terms = [_prepare_term(t, x, sizes, steps) for t, x in zip(terms, arrays)]
+    for places in _path(terms, result, sizes, optimize):
         taken = [terms.pop(i) for i in places]
         kept = set(result).union(*terms)
         if len(taken) == 1:
-            step, term = _single(taken[0], kept, sizes)
+            step, term = _single(taken[0], kept)
         else:
-            step, term = _pair(taken[0], taken[1], kept, result if not terms else None, precision, out_dtype)
+            step, term = _pair(taken[0], taken[1], kept, result if not terms else None, multiply)
         steps.append((places, step))
         terms.append(term)
     (term,) = terms
-    steps.append(((0,), functools.partial(_finish, term=term, result=result, sizes=sizes, dtype=out_dtype)))
+    steps.append(((0,), functools.partial(_finish, term=term, result=result, dtype=out_dtype)))
     return _Plan(convert, steps)
 
 
-def _prepare_term(i: int, term: str, x: Any, sizes: dict, steps: list, count: int) -> str:
+def _prepare_term(term: str, x: Any, sizes: dict, steps: list) -> str:
     """Drop axes of size 1 that other operands have with more, and take diagonals of axes named twice."""
     ones = tuple(k for k, (c, n) in enumerate(zip(term, x.shape)) if type(n) is int and n == 1 and sizes[c] != 1)
     rest = "".join(c for k, c in enumerate(term) if k not in ones)
@@ -238,7 +245,7 @@ def _reduced_term(x: Any, ones: tuple, term: str | None) -> Any:
     return x
 
 
-def _path(subscripts: str, terms: Sequence[str], result: str, sizes: dict, optimize: Any) -> list[tuple]:
+def _path(terms: Sequence[str], result: str, sizes: dict, optimize: Any) -> list[tuple]:
     """Which operands meet, in turn; positions in descending order, as they are taken off the list."""
     n = len(terms)
     if n == 1:
@@ -272,7 +279,7 @@ def _in_pairs(path: Sequence[tuple], n: int) -> Any:
             yield (places[0],)
 
 
-def _single(term: str, kept: set, sizes: dict) -> tuple[Callable, str]:
+def _single(term: str, kept: set) -> tuple[Callable, str]:
     """Sum over the axes that nothing else has."""
     return functools.partial(_sum_out, term=term, kept="".join(sorted(kept))), "".join(c for c in term if c in kept)
 
@@ -286,7 +293,7 @@ def _sum_out(x: Any, term: str, kept: str) -> Any:
     return sum(x, axis=axes, promote_integers=False)
 
 
-def _pair(a: str, b: str, kept: set, result: str | None, precision: Any, dtype: Any) -> tuple[Callable, str]:
+def _pair(a: str, b: str, kept: set, result: str | None, multiply: Callable) -> tuple[Callable, str]:
     """The product of two operands, summed over the axes that are needed no more."""
     alone_a = "".join(c for c in a if c in b or c in kept)
     alone_b = "".join(c for c in b if c in a or c in kept)
@@ -306,23 +313,21 @@ def _pair(a: str, b: str, kept: set, result: str | None, precision: Any, dtype: 
         (tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)),
     )
     step = functools.partial(
-        _multiply, terms=(a, b), kept=(alone_a, alone_b), swap=swap, numbers=numbers, precision=precision, dtype=dtype
+        _multiply, terms=(a, b), kept=(alone_a, alone_b), swap=swap, numbers=numbers, multiply=multiply
     )
     return step, out
 
 
-def _multiply(
-    x: Any, y: Any, *, terms: tuple, kept: tuple, swap: bool, numbers: tuple, precision: Any, dtype: Any
-) -> Any:
+def _multiply(x: Any, y: Any, *, terms: tuple, kept: tuple, swap: bool, numbers: tuple, multiply: Callable) -> Any:
     if terms[0] != kept[0]:
         x = _sum_out(x, terms[0], kept[0])
     if terms[1] != kept[1]:
         y = _sum_out(y, terms[1], kept[1])
     x, y = (y, x) if swap else (x, y)
-    return lax.dot_general(x, y, numbers, precision=precision, preferred_element_type=dtype)
+    return multiply(x, y, numbers)
 
 
-def _finish(x: Any, term: str, result: str, sizes: dict, dtype: Any) -> Any:
+def _finish(x: Any, term: str, result: str, dtype: Any) -> Any:
     """Bring the axes into the wanted order; axes of size 1 that were dropped come back."""
     if term != result:
         order = tuple(term.index(c) for c in result if c in term)

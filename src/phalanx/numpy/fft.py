@@ -179,15 +179,16 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The real transform of numbers with Hermitian symmetry."""
     (x,) = promote_inexact("fft.hfft", operand(a, "fft.hfft"))
-    n = 2 * (x.shape[axis] - 1) if n is None else n
-    swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
-    return irfft(lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, swapped)
+    return _one("hfft", "IRFFT", lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, _swapped(norm))
+
+
+def _swapped(norm: str | None) -> str | None:
+    return {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`."""
-    swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
-    return lax.conj(rfft(array(a) if isinstance(a, list | tuple) else a, n, axis, swapped))
+    return lax.conj(_one("ihfft", "RFFT", array(a) if isinstance(a, list | tuple) else a, n, axis, _swapped(norm)))
 
 
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:

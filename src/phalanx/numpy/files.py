@@ -129,7 +129,7 @@ def save(file: Any, arr: Any, allow_pickle: bool = False) -> None:
     Args:
       file: the name of a file, or a binary file.
       arr: an array.
-      allow_pickle: without effect; nothing is pickled.
+      allow_pickle: a permission; nothing is pickled.
 
     Returns:
       None.

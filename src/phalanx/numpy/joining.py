@@ -14,7 +14,16 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
-from phalanx.numpy.operands import broadcast_to_shape, canonical_axis, cast, concrete, integer, operand, promote
+from phalanx.numpy.operands import (
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    concrete,
+    integer,
+    operand,
+    promote,
+    refuse_out,
+)
 from phalanx.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 from phalanx.runtime.dispatch import eager_program
 from phalanx.symbolic import is_symbolic, max_dim
@@ -111,14 +120,14 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> An
     Args:
       arrays: a sequence of arrays of one shape, or an array, whose first dimension is then moved.
       axis: where the new dimension stands in the result.
-      out: without effect.
+      out: must be None.
       dtype: the dtype, else the common one.
 
     Returns:
       An array of one rank more.
 
     Raises:
-      ArgumentError: there are no arrays.
+      ArgumentError: there are no arrays, or `out` is given.
       AxisError: there is no such place.
       ShapeError: shapes differ.
 
@@ -126,6 +135,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> An
       >>> jnp.stack([jnp.zeros(2), jnp.ones(2)]).tolist()
       [[0.0, 0.0], [1.0, 1.0]]
     """
+    refuse_out(out, "stack")
     if (hasattr(arrays, "aval") or isinstance(arrays, np.ndarray)) and dtype is None:
         from phalanx.numpy.shapes import moveaxis
 

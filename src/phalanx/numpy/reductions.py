@@ -380,21 +380,26 @@ def var(
       >>> jnp.var(jnp.array([1.0, 3.0])).item()
       1.0
     """
-    refuse_out(out, "var")
-    x = operand(a, "var")
+    return _variance("var", a, axis, dtype, out, ddof if correction is None else correction, keepdims, where, mean)
+
+
+def _variance(
+    name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool, where: Any, mean: Any
+) -> Any:
+    refuse_out(out, name)
+    x = operand(a, name)
     axis, names = apart(axis)
-    axes = canonical_axes(axis, x.ndim, "var")
+    axes = canonical_axes(axis, x.ndim, name)
     over = (*axes, *names)
-    ddof = ddof if correction is None else correction
     if dtype is not None and dtypes.issubdtype(x.dtype, np.complexfloating) and np.dtype(dtype).kind != "c":
         dtype = None if dtypes.issubdtype(dtype, np.inexact) else dtype
-    compute, result = _inexact_result(x, dtype, "var")
+    compute, result = _inexact_result(x, dtype, name)
     if x.dtype.kind == "c" and compute.kind != "c":
         compute = x.dtype
     x = cast(x, compute) if x.dtype != compute else x
-    n = _counted(where, x.shape, axes, names, _real_dtype(compute), keepdims, "var")
+    n = _counted(where, x.shape, axes, names, _real_dtype(compute), keepdims, name)
     if mean is None:
-        n_kept = n if where is None else _counted(where, x.shape, axes, names, _real_dtype(compute), True, "var")
+        n_kept = n if where is None else _counted(where, x.shape, axes, names, _real_dtype(compute), True, name)
         mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
     centered = x - mean
     if compute.kind == "c":
@@ -439,7 +444,8 @@ def std(
     """
     if dtype is not None and not dtypes.issubdtype(dtype, np.inexact):
         raise DTypeError("std, argument dtype", expected="an inexact dtype", got=dtype, mend="leave it out")
-    return lax.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+    ddof = ddof if correction is None else correction
+    return lax.sqrt(_variance("std", a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 @_static

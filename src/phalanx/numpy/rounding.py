@@ -117,7 +117,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
     Args:
       x: numbers; the parts of complex ones are treated each by itself, integers left alone.
-      copy: without effect.
+      copy: a hint, since arrays do not change.
       nan: what to put for NaN.
       posinf, neginf: what to put for the infinities.
 

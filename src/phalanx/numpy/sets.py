@@ -77,7 +77,7 @@ def unique(
       equal_nan: whether NaN equals NaN.
       size: how many to give; needed where `ar` is traced.
       fill_value: for places beyond the last, the smallest element by default.
-      sorted: ignored; the result is in order.
+      sorted: whether the order matters; the result is in order anyway.
 
     Returns:
       The elements or slices, as many as differ or `size`; in a tuple with what the flags ask for, in their order.
@@ -292,7 +292,7 @@ def isin(
     Args:
       element: an array or nested lists of numbers.
       test_elements: the others.
-      assume_unique: ignored.
+      assume_unique: a promise that nothing stands twice; the result is the same.
       invert: whether it is not among them.
       method: `"auto"`, `"compare_all"`, `"binary_search"` or `"sort"`.
 
@@ -335,7 +335,7 @@ def intersect1d(
 
     Args:
       ar1, ar2: arrays or nested lists of numbers, raveled.
-      assume_unique: each has no element twice.
+      assume_unique: a promise that nothing stands twice in either, which needs no check.
       return_indices: give the positions in both too.
       size: how many to give; needed under tracing.
       fill_value: for places beyond the last.
@@ -426,7 +426,7 @@ def setxor1d(
 
     Args:
       ar1, ar2: arrays, raveled.
-      assume_unique: without effect.
+      assume_unique: a promise that nothing stands twice in either, which needs no check.
       size: how many to give; needed under tracing.
       fill_value: for places beyond the last, the smallest element by default.
 

@@ -38,7 +38,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
       a: an array or a scalar.
       shape: an int or a tuple; one entry may be -1, to be found from the others.
       order: `"C"`, or `"F"` to let the first index vary fastest.
-      copy: ignored, since arrays do not change.
+      copy: a hint, since arrays do not change.
       out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
@@ -645,24 +645,29 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
-    """A vector without its leading and trailing zeros; the values must be known.
+    """The array without the zeros at its ends; the values must be known.
 
     Args:
-      filt: a vector whose values are known.
+      filt: an array whose values are known.
       trim: `"f"` for the front, `"b"` for the back, `"fb"` for both.
-      axis: without effect.
+      axis: along which to cut, an axis, a tuple of them, or None for all.
 
     Returns:
-      A vector.
+      The smallest box of `filt` that holds all elements that are not 0.
+
+    Raises:
+      AxisError: there is no such axis.
+      ConcretizationTypeError: `filt` is traced.
 
     Examples:
       >>> jnp.trim_zeros(jnp.array([0, 1, 0])).tolist()
       [1]
     """
-    value = np.asarray(filt)
-    nonzero = np.flatnonzero(value != 0)
-    first = int(nonzero[0]) if len(nonzero) else len(value)
-    last = int(nonzero[-1]) + 1 if len(nonzero) else len(value)
-    first = first if "f" in trim.lower() else 0
-    last = last if "b" in trim.lower() else len(value)
-    return array(filt)[first:last]
+    x = array(filt)
+    box = [slice(None)] * x.ndim
+    value = np.asarray(x)
+    places = np.argwhere(value) if x.ndim else value
+    for i in canonical_axes(axis, x.ndim, "trim_zeros"):
+        first, last = (places[:, i].min(), places[:, i].max() + 1) if len(places) else (x.shape[i], 0)
+        box[i] = slice(int(first) if "f" in trim.lower() else 0, int(last) if "b" in trim.lower() else None)
+    return x[tuple(box)]

@@ -73,7 +73,7 @@ def sort(
     return lax.rev(y, (axis,)) if descending else y
 
 
-def index_dtype(n: Any) -> Any:
+def index_dtype() -> Any:
     """The dtype of positions: the default integer."""
     return dtypes.canonicalize_dtype(np.int64)
 
@@ -108,7 +108,7 @@ def argsort(
     """
     _refuse_kind(kind, order, "argsort")
     x, axis = _prepared(a, axis, "argsort")
-    dtype = index_dtype(x.shape[axis]) if dtype is None else dtypes.requested_dtype(dtype, "argsort")
+    dtype = index_dtype() if dtype is None else dtypes.requested_dtype(dtype, "argsort")
     places = lax.broadcasted_iota(dtype, x.shape, axis)
     if not descending:
         return lax.sort((x, places), dimension=axis, is_stable=stable, num_keys=1)[1]
@@ -170,9 +170,9 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
             "lexsort, argument keys", expected="keys of one shape", got=[k.shape for k in parts], mend="broadcast"
         )
     if not parts[0].ndim:
-        return as_array(np.zeros((), index_dtype(0)))
+        return as_array(np.zeros((), index_dtype()))
     axis = canonical_axis(axis, parts[0].ndim, "lexsort")
-    places = lax.broadcasted_iota(index_dtype(0), parts[0].shape, axis)
+    places = lax.broadcasted_iota(index_dtype(), parts[0].shape, axis)
     return lax.sort((*parts[::-1], places), dimension=axis, num_keys=len(parts))[-1]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
@@ -353,6 +353,7 @@ def cov(
       num[n, n] for n variables, num[] for one.
 
     Raises:
+      DTypeError: `dtype` is not inexact.
       ShapeError: the rank of an operand is above 2, or weights are not one for each observation.
 
     Examples:
@@ -361,7 +362,10 @@ def cov(
     """
     parts = [operand(v, "cov") for v in (m, y) if v is not None]
     if dtype is not None:
-        parts = [cast(v, dtypes.requested_dtype(dtype, "cov")) for v in parts]
+        dtype = dtypes.requested_dtype(dtype, "cov")
+        if not dtypes.issubdtype(dtype, np.inexact):
+            raise DTypeError("cov, argument dtype", expected="an inexact dtype", got=str(dtype), mend="leave it out")
+        parts = [cast(v, dtype) for v in parts]
     parts = list(promote_inexact("cov", *parts))
     for v in parts:
         if v.ndim > 2:
@@ -408,19 +412,20 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
     Args:
       x, y, rowvar: as `m`, `y` and `rowvar` in `cov`.
-      dtype: without effect.
+      dtype: an inexact one for the result, that of `x` and `y` by default.
 
     Returns:
       num[n, n] for n variables, num[] for one, from -1 to 1.
 
     Raises:
+      DTypeError: `dtype` is not inexact.
       ShapeError: the rank of an operand is above 2.
 
     Examples:
       >>> round(jnp.corrcoef(jnp.array([[0.0, 1.0], [1.0, 0.0]]))[0, 1].item(), 5)
       -1.0
     """
-    c = cov(x, y, rowvar)
+    c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:
         return c / c
     d = lax.sqrt(lax.real(c.diagonal()) if c.dtype.kind == "c" else c.diagonal())
@@ -486,7 +491,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
       a: numbers of any shape.
       bins: the number of bins, or their borders.
       range: the outer borders; the smallest and the largest element by default.
-      weights: without effect.
+      weights: do not move the borders.
 
     Returns:
       A vector of one border more than there are bins.
@@ -534,6 +539,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
 
     Raises:
       ArgumentError: `bins` is a text.
+      ShapeError: the weights have another shape than `a`.
 
     Examples:
       >>> jnp.histogram(jnp.array([0.0, 1.0, 4.0]), 2)[0].tolist()
@@ -550,7 +556,13 @@ def _histogram(x: Any, edges: Any, weights: Any, density: bool) -> Any:
     if weights is None:
         weights = lax.full(flat.shape, 1, flat.dtype)
     else:
-        weights = ravel(operand(weights, "histogram"))
+        weights = operand(weights, "histogram")
+        if weights.shape != x.shape:
+            raise ShapeError(
+                "histogram, argument weights", expected=f"shape {x.shape}, one for each element", got=weights.shape,
+                mend="broadcast them",
+            )  # fmt: skip
+        weights = ravel(weights)
     n = edges_in.shape[0]
     i = searchsorted(edges_in, flat, side="right")
     i = where(flat == edges_in[-1], cast(n - 1, np.dtype(np.int32)), i)

@@ -25,6 +25,7 @@ from phalanx.numpy.operands import (
     concrete,
     host_operand,
     operand,
+    refuse_out,
 )
 from phalanx.numpy.shapes import ravel, resize
 from phalanx.runtime.dispatch import eager_program
@@ -56,7 +57,7 @@ def take(
       a: an array or nested lists of numbers.
       indices: integers; negative ones count from the end.
       axis: the axis; None to ravel first.
-      out: without effect.
+      out: must be None.
       mode: for indices out of bounds: `"fill"` (the default), `"clip"`, which makes negative ones 0, `"wrap"` or
         `"promise_in_bounds"`.
       unique_indices: a promise that makes the derivative faster.
@@ -67,7 +68,7 @@ def take(
       An array of the dtype of `a`, with the dimensions of `indices` in place of the axis.
 
     Raises:
-      ArgumentError: there is no such mode.
+      ArgumentError: there is no such mode, or `out` is given.
       AxisError: there is no such axis.
       DTypeError: the indices are no integers.
 
@@ -75,6 +76,7 @@ def take(
       >>> jnp.take(jnp.array([10, 20, 30]), jnp.array([2, 0])).tolist()
       [30, 10]
     """
+    refuse_out(out, "take")
     if mode not in _MODES:
         raise ArgumentError(
             "take, argument mode", expected="'fill', 'clip', 'wrap' or 'promise_in_bounds'", got=repr(mode),
@@ -479,12 +481,13 @@ def compress(
       axis: the axis; None to ravel first.
       size: how many to give; needed where the condition is traced.
       fill_value: for places beyond the last.
-      out: without effect.
+      out: must be None.
 
     Returns:
       An array of the dtype of `a`, along the axis as long as the condition holds or `size`.
 
     Raises:
+      ArgumentError: `out` is given.
       AxisError: there is no such axis.
       ConcretizationTypeError: the condition is traced and `size` is not given.
       ShapeError: the condition is no vector.
@@ -493,6 +496,7 @@ def compress(
       >>> jnp.compress(jnp.array([True, False]), jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
       [[1, 2]]
     """
+    refuse_out(out, "compress")
     x = array(a) if isinstance(a, list | tuple) else operand(a, "compress")
     condition = host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "compress")
     if condition.ndim != 1:
@@ -510,14 +514,14 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     Args:
       a: integers.
       choices: a sequence of arrays that broadcast with `a`.
-      out: without effect.
+      out: must be None.
       mode: for numbers out of bounds, `"wrap"` or `"clip"`; `"raise"` needs values that are known.
 
     Returns:
       An array of the broadcast shape.
 
     Raises:
-      ArgumentError: a number is out of bounds and `mode` is `"raise"`.
+      ArgumentError: a number is out of bounds and `mode` is `"raise"`, or `out` is given.
       ConcretizationTypeError: `a` is traced and `mode` is `"raise"`.
 
     Examples:
@@ -527,6 +531,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     from phalanx.numpy.joining import stack
     from phalanx.numpy.rounding import clip
 
+    refuse_out(out, "choose")
     index = host_operand(a, "choose")
     parts = [operand(c, "choose") for c in choices]
     if mode == "raise":
