@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from tests.engine.programs import ADD_ONE, Aval, Whole, compiled, put, run
 
-from phalanx.engine import buffers, callbacks, client, compiler, mlir, runtime
+from phalanx.engine import buffers, callbacks, client, compiler, failures, mlir
 from phalanx.engine.mlir import func, ir
 
 
@@ -31,8 +31,8 @@ def outcome(executable, argument, aval):
     """Read the result; what goes wrong comes up at the call or when the value is read."""
     try:
         (result,) = run(executable, [put(argument)], [aval])
-    except runtime.XlaRuntimeError as error:
-        raise runtime.user_error(error) from None
+    except failures.XlaRuntimeError as error:
+        raise failures.user_error(error) from None
     return buffers.to_host(result)
 
 
@@ -95,13 +95,13 @@ def test_waiting_raises_it_too():
     with pytest.raises(OurError, match="^while waiting$"):
         try:
             buffers.block_until_ready(run(executable, [put(np.ones(1 << 16, "f4"))], [aval]))
-        except runtime.XlaRuntimeError as error:
-            raise runtime.user_error(error) from None
+        except failures.XlaRuntimeError as error:
+            raise failures.user_error(error) from None
 
 
 def test_another_error_of_xla_is_given_back_as_it_is():
-    error = runtime.XlaRuntimeError("INTERNAL: something else")
-    assert runtime.user_error(error) is error
+    error = failures.XlaRuntimeError("INTERNAL: something else")
+    assert failures.user_error(error) is error
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,9 @@ from phalanx.engine import mlir
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.compiler import compile_module, executable_shardings
 from phalanx.engine.mlir import ir
-from phalanx.engine.runtime import HloSharding, OpShardingType
-from phalanx.sharding import (
-    GSPMDSharding,
-    Mesh,
-    NamedSharding,
-    P,
-    SingleDeviceSharding,
-    from_hlo_sharding,
-    sdy_sharding,
-    to_sdy,
-    to_sdy_mesh,
-)
+from phalanx.engine.partitioner import HloSharding, OpShardingType
+from phalanx.runtime.shardy import sdy_sharding, to_sdy, to_sdy_mesh
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, from_hlo_sharding
 
 
 @st.composite

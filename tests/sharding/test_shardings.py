@@ -10,7 +10,7 @@ from tests.meshes import auto_mesh
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
-from phalanx.engine.runtime import HloSharding, OpShardingType
+from phalanx.engine.partitioner import HloSharding, OpShardingType
 from phalanx.sharding import (
     AbstractMesh,
     AxisType,

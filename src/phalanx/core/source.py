@@ -14,10 +14,8 @@ from typing import Any
 
 from phalanx.core.config import state
 from phalanx.engine.frames import boundary, is_internal
+from phalanx.engine.mlir import current_traceback as current_traceback
 from phalanx.engine.mlir import user_frames
-from phalanx.engine.runtime import get_traceback
-
-current_traceback = get_traceback
 
 
 class Scoped:

@@ -20,8 +20,8 @@ from jaxlib import _jax
 
 from phalanx.engine.client import Device
 from phalanx.engine.client import DeviceList as DeviceList
+from phalanx.engine.failures import XlaRuntimeError, raise_late_failure, user_error
 from phalanx.engine.guards import refusal
-from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure, user_error
 
 Buffer: TypeAlias = _jax.ArrayImpl
 ShardingBase: TypeAlias = _jax.Sharding

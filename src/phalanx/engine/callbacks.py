@@ -4,7 +4,7 @@ Builds on the FFI handlers that jaxlib registers for this; the lowerings of `pur
 `debug.callback` call `emit_callback`. A program refers to its functions by position in the list that is handed to
 `compiler.compile_module(host_callbacks=...)`; the executable keeps them alive.
 
-An exception in such a function stops the program; `runtime.user_error` gives it back to the caller.
+An exception in such a function stops the program; `failures.user_error` gives it back to the caller.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from jaxlib import xla_client
 
 from phalanx.engine.errors import PhalanxError
+from phalanx.engine.failures import keep_failure, keep_late_failure
 from phalanx.engine.mlir import hlo, ir, sdy
-from phalanx.engine.runtime import keep_failure, keep_late_failure
 
 
 class CallbackResultError(PhalanxError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxlib import _jax
 
 from phalanx.engine.errors import PhalanxError
-from phalanx.engine.runtime import XlaRuntimeError
+from phalanx.engine.failures import XlaRuntimeError
 
 Device: TypeAlias = _jax.Device
 DeviceList: TypeAlias = _jax.DeviceList

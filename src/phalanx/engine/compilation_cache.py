@@ -22,7 +22,7 @@ from jaxlib import version as _version
 
 from phalanx.engine.client import Device
 from phalanx.engine.errors import PhalanxError
-from phalanx.engine.runtime import XlaRuntimeError
+from phalanx.engine.failures import XlaRuntimeError
 
 Executable = TypeVar("Executable")
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxlib import _jax
 
-from phalanx.engine import compilation_cache, partitioner, runtime
+from phalanx.engine import compilation_cache, failures, partitioner
 from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.errors import PhalanxError
 
@@ -100,7 +100,7 @@ def _compile(
         if host_callbacks:
             return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
         return devices[0].client.compile_and_load(*arguments)
-    except runtime.XlaRuntimeError as error:
+    except failures.XlaRuntimeError as error:
         partitioner.raise_failure(error)
         _raise_if_option_error(error, options)
         raise
@@ -176,7 +176,7 @@ def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None
 
 
 def _hlo_shardings(protos: list[Any] | None) -> list[Any] | None:
-    return None if protos is None else [runtime.HloSharding.from_proto(proto) for proto in protos]
+    return None if protos is None else [partitioner.HloSharding.from_proto(proto) for proto in protos]
 
 
 def executable_layouts(executable: LoadedExecutable) -> tuple[list[Any], list[Any]]:

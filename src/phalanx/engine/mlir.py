@@ -14,6 +14,7 @@ from typing import Any
 import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
 import ml_dtypes
 import numpy as np
+from jaxlib import _jax
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir._mlir_libs import _chlo, _sdy, _stablehlo
 from jaxlib.mlir.dialects import func as func
@@ -27,6 +28,9 @@ from phalanx.engine.dialect import sdy as sdy
 from phalanx.engine.frames import PACKAGE
 
 _FRAMES_KEPT = 10
+
+current_traceback: Callable[[], Any] = _jax.Traceback.get_traceback
+"""The calling thread's stack, as code objects and offsets: 0.1 to 0.4 us, nothing is formatted."""
 
 _registry = ir.DialectRegistry()
 _ext.register_dialects(_registry)
@@ -219,7 +223,7 @@ class Locations:
         """Give the location of `traceback`, under `name` if there is one.
 
         Args:
-          traceback: a `runtime.Traceback`, or None where none was taken.
+          traceback: what `current_traceback` gave, or None where none was taken.
           name: what stands as the operation's name in the compiled program's metadata, scopes included.
 
         Returns:
@@ -245,7 +249,7 @@ def user_frames(traceback: Any) -> list[Any]:
     """List the frames of a raw traceback that are the user's, innermost first.
 
     Args:
-      traceback: a `runtime.Traceback`, or None.
+      traceback: what `current_traceback` gave, or None.
 
     Returns:
       Records with `file_name`, `function_name` and `line_num`.

@@ -1,19 +1,23 @@
-"""Operations that the partitioner asks us how to split: custom calls of one name, answered while XLA compiles.
+"""What the partitioner is told, and what it asks us: how the custom calls of one name are split.
 
-Builds on jaxlib's registry of such calls; `runtime.partitioned_calls` registers the answers, and `compiler` asks for
-the errors that answers ended with.
+Builds on jaxlib's registry of such calls; `runtime.partitioned_calls` registers the answers, which are given while XLA
+compiles, and `compiler` asks for the errors that answers ended with.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from jaxlib import _jax
+from jaxlib import _hlo, _jax
 
 from phalanx.engine import client
-from phalanx.engine.runtime import HloSharding, OpSharding, OpShardingType
+
+HloSharding: TypeAlias = _hlo.HloSharding
+OpSharding: TypeAlias = _hlo.OpSharding
+OpShardingType: TypeAlias = _hlo.OpSharding_Type
+"""Kinds of an `OpSharding`: `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ..."""
 
 
 class Split(NamedTuple):

@@ -25,7 +25,7 @@ from phalanx.export.lowering import lower_portable, solve_inputs
 from phalanx.export.solving import Solution
 from phalanx.lax import full
 from phalanx.runtime.array import ArrayType
-from phalanx.sharding import on_devices, on_stand_ins
+from phalanx.runtime.stand_ins import on_devices, on_stand_ins
 from phalanx.spmd import jit
 from phalanx.spmd.resolution import resolve
 from phalanx.symbolic import is_symbolic

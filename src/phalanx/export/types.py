@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import PhalanxError
-from phalanx.engine.runtime import HloSharding
+from phalanx.engine.partitioner import HloSharding
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.random.generators import generator_of
 from phalanx.random.keys import key_dtype

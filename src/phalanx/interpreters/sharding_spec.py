@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.frames import boundaries
-from phalanx.engine.runtime import HloSharding, OpSharding
+from phalanx.engine.partitioner import HloSharding, OpSharding
 from phalanx.sharding.hlo import hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.shardings import NamedSharding, Sharding

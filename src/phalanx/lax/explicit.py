@@ -17,9 +17,9 @@ from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import physical_aval
+from phalanx.runtime.shardy import bring_near
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.context import over_mesh
-from phalanx.sharding.shardy import bring_near
 from phalanx.sharding.spec import AxisName
 
 

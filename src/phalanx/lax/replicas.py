@@ -16,7 +16,8 @@ import numpy as np
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import UnboundAxisError
 from phalanx.engine.mlir import hlo, i64, ir, sdy
-from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, sdy_sharding
+from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 
 class Manual:

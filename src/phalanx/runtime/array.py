@@ -20,7 +20,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayEr
 from phalanx.core.operators import Operators
 from phalanx.core.trace import Tracer
 from phalanx.engine import buffers, frames
-from phalanx.engine.runtime import XlaRuntimeError, user_error
+from phalanx.engine.failures import XlaRuntimeError, user_error
 from phalanx.engine.seat import Seat
 from phalanx.tree import tree_leaves
 

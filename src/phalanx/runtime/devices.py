@@ -11,7 +11,8 @@ from typing import Any
 from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
 from phalanx.runtime.array import ArrayType
-from phalanx.sharding import NamedSharding, is_abstract
+from phalanx.runtime.stand_ins import is_abstract
+from phalanx.sharding import NamedSharding
 
 
 def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> tuple[tuple | None, bool]:

@@ -25,9 +25,9 @@ from phalanx.core.primitive import Primitive, registry
 from phalanx.core.primitive import eager as eager_seat
 from phalanx.core.trace import Tracer, leak_error, stage
 from phalanx.engine import buffers, client, compiler
+from phalanx.engine.failures import XlaRuntimeError, user_error
 from phalanx.engine.frames import as_boundary, hide_frames
 from phalanx.engine.guards import explicit
-from phalanx.engine.runtime import XlaRuntimeError, user_error
 from phalanx.engine.seat import Seat
 from phalanx.runtime import placement, runs
 from phalanx.runtime import settings as settings
@@ -36,7 +36,8 @@ from phalanx.runtime.devices import common_devices, named_sharding
 from phalanx.runtime.lowering import Inspection, lower_program, physical_aval
 from phalanx.runtime.memories import far_kind, near, result_memories
 from phalanx.runtime.placement import scalar_array
-from phalanx.sharding import AxisType, Mesh, NamedSharding, StandIn, from_hlo_sharding
+from phalanx.runtime.stand_ins import StandIn
+from phalanx.sharding import AxisType, Mesh, NamedSharding, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.

@@ -25,7 +25,7 @@ from phalanx.engine.mlir import func, hlo, i32, i64, ir, sdy
 from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.sharding.shardy import bring_near, sdy_sharding, sdy_type
+from phalanx.runtime.shardy import bring_near, sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.engine.runtime import XlaRuntimeError, raise_late_failure, user_error
+from phalanx.engine.failures import XlaRuntimeError, raise_late_failure, user_error
 
 _exchanging_runs = itertools.count(1)
 _MAX_EXCHANGING_RUNS = 16

@@ -23,18 +23,10 @@ from phalanx.sharding.shardings import Sharding as Sharding
 from phalanx.sharding.shardings import SingleDeviceSharding as SingleDeviceSharding
 from phalanx.sharding.shardings import SingleDeviceSharding as make_single_device_sharding  # noqa: F401
 from phalanx.sharding.shardings import from_hlo_sharding as from_hlo_sharding
-from phalanx.sharding.shardy import bring as bring
-from phalanx.sharding.shardy import sdy_sharding as sdy_sharding
-from phalanx.sharding.shardy import to_sdy as to_sdy
-from phalanx.sharding.shardy import to_sdy_mesh as to_sdy_mesh
 from phalanx.sharding.spec import UNCONSTRAINED as UNCONSTRAINED
 from phalanx.sharding.spec import UNSPECIFIED as UNSPECIFIED
 from phalanx.sharding.spec import P as P
 from phalanx.sharding.spec import PartitionSpec as PartitionSpec
-from phalanx.sharding.stand_ins import StandIn as StandIn
-from phalanx.sharding.stand_ins import is_abstract as is_abstract
-from phalanx.sharding.stand_ins import on_devices as on_devices
-from phalanx.sharding.stand_ins import on_stand_ins as on_stand_ins
 
 # What moves data over Explicit axes is shown here too, as the field has it.
 explicit = Seat(taken_by="phalanx.lax.explicit_axes")

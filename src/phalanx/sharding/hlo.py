@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.errors import ShardingError
-from phalanx.engine.runtime import HloSharding, OpShardingType
+from phalanx.engine.partitioner import HloSharding, OpShardingType
 from phalanx.sharding.mesh import AbstractMesh, Mesh
 from phalanx.sharding.spec import AxisName, PartitionSpec
 from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors

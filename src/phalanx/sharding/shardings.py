@@ -17,7 +17,7 @@ from phalanx.engine.buffers import ShardingBase
 from phalanx.engine.client import DeviceList
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.engine.interned import Interned
-from phalanx.engine.runtime import HloSharding
+from phalanx.engine.partitioner import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
 from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh
 from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, PartitionSpec, check_rank, check_spec

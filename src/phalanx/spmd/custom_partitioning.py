@@ -21,7 +21,7 @@ from phalanx.core.source import code_position
 from phalanx.core.trace import stage
 from phalanx.engine import partitioner
 from phalanx.engine.frames import boundaries
-from phalanx.engine.runtime import HloSharding
+from phalanx.engine.partitioner import HloSharding
 from phalanx.lax.bodies import groups_of
 from phalanx.lax.replicas import Manual
 from phalanx.runtime.lowering import lower_program

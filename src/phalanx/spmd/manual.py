@@ -35,7 +35,8 @@ from phalanx.lax.replicas import Manual
 from phalanx.lax.shape import reshape_p
 from phalanx.runtime import dispatch
 from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
-from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec, sdy_sharding
+from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program

@@ -12,11 +12,11 @@ import numpy as np
 
 from phalanx.core.errors import ShardingError
 from phalanx.engine.mlir import ir, sdy
+from phalanx.runtime.stand_ins import on_devices
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
 from phalanx.sharding.route import route
 from phalanx.sharding.shardings import GSPMDSharding, NamedSharding, Sharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, check_rank
-from phalanx.sharding.stand_ins import on_devices
 
 
 def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Sequence[int] = ()) -> ir.Attribute:
