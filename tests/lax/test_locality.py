@@ -7,6 +7,7 @@ locality is silent otherwise: the values stay right.
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -203,12 +204,56 @@ def test_convolutions_in_groups_stay_local_along_the_groups(mesh, groups):
     assert_collectives(conv_in_groups(groups), both, placed[1])
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_convolutions_of_examples_with_kernels_of_their_own_stay_local(mesh, groups):
-    f = phalanx.vmap(conv_in_groups(groups))
-    x, w = shape(mesh, (8, 2, 5, 4, 4), (("x", "y"),)), shape(mesh, (8, 2, 3, 4 // groups, 6), (("x", "y"),))
+# What vmap maps over, and how input and kernel lie: leading dimensions are those of the map, then the batch.
+MAPPED = {
+    "inputs, batch split": ((0, None), (3, 8, 5, 4, 4), (None, "x"), (), ()),
+    "inputs, map split": ((0, None), (4, 3, 5, 4, 4), ("x",), (), ()),
+    "inputs, both split": ((0, None), (4, 4, 5, 4, 4), ("x", "y"), (), ()),
+    "kernels, batch split": ((None, 0), (4, 5, 4, 4), ("x",), (3,), ()),
+    "kernels, map split": ((None, 0), (2, 5, 4, 4), (), (4,), ("x",)),
+    "both, map split": ((0, 0), (8, 2, 5, 4, 4), (("x", "y"),), (8,), (("x", "y"),)),
+    "both, batch split": ((0, 0), (3, 8, 5, 4, 4), (None, ("y", "x")), (3,), ()),
+    "both, both split": ((0, 0), (4, 2, 5, 4, 4), ("x", "y"), (4,), ("x",)),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_mapped_convolutions_stay_local_along_map_and_batch(mesh, groups, name):
+    dims, sizes, spec, kernels, kernel_spec = MAPPED[name]
+    numbers = np.random.default_rng(groups)
+    x = numbers.normal(size=sizes).astype(np.float32)
+    w = numbers.normal(size=(*kernels, 2, 3, 4 // groups, 8)).astype(np.float32)
+    placed = [phalanx.device_put(v, NamedSharding(mesh, P(*s))) for v, s in ((x, spec), (w, kernel_spec))]
+    f = phalanx.vmap(conv_in_groups(groups), dims)
+    loss = lambda x, w: jnp.sum(jnp.sin(f(x, w)))
+    of_x, of_w = phalanx.grad(loss), phalanx.grad(loss, 1)
+    used = [{a for s in specs for a in ([s] if isinstance(s, str) else s or ())} for specs in (spec, kernel_spec)]
+    assert_collectives(f, *placed)
+    # A gradient is a sum over what its value lacks, and nothing else is sent.
+    for value, g, (own, other) in ((x, of_x, used), (w, of_w, used[::-1])):
+        lacks, kept = other - own, math.prod(mesh.shape[a] for a in own)
+        sent = assert_collectives(g, *placed, allowed=("all-reduce",))
+        assert [(set(c.axes), c.bytes) for c in sent] == ([(lacks, value.nbytes // kept)] if lacks else [])
+    for g in (f, of_x, of_w):
+        np.testing.assert_allclose(phalanx.jit(g)(*placed), g(x, w), rtol=1e-4, atol=1e-4)
+
+
+def test_mapped_convolutions_stay_local_where_some_axes_are_manual(mesh):
+    f = phalanx.shard_map(
+        phalanx.vmap(conv_in_groups(1), (0, None)), mesh=mesh, in_specs=(P(None, "y"), P()), out_specs=P(None, "y"),
+        axis_names={"y"},
+    )  # fmt: skip
+    numbers = np.random.default_rng(0)
+    x, w = numbers.normal(size=(3, 8, 5, 4, 4)), numbers.normal(size=(2, 3, 4, 8))
+    x, w = (
+        phalanx.device_put(a.astype(np.float32), NamedSharding(mesh, P(*spec)))
+        for a, spec in ((x, (None, ("y", "x"))), (w, ()))
+    )
+    of_w = phalanx.grad(lambda x, w: jnp.sum(jnp.sin(f(x, w))), 1)
     assert_collectives(f, x, w)
-    assert_collectives(phalanx.grad(lambda x, w: jnp.sum(f(x, w) ** 2), (0, 1)), x, w)
+    whole = phalanx.grad(lambda x, w: jnp.sum(jnp.sin(phalanx.vmap(conv_in_groups(1), (0, None))(x, w))), 1)
+    np.testing.assert_allclose(phalanx.jit(of_w)(x, w), whole(np.asarray(x), np.asarray(w)), rtol=1e-4, atol=1e-4)
 
 
 SAMPLERS = {

@@ -19,11 +19,12 @@ from tests.lax.structured_checks import (
 
 import phalanx
 from phalanx.core.primitive import registry
-from phalanx.lax.conv import conv_general_dilated_p, grouped_conv_p
+from phalanx.lax import conv_general_dilated_p
+from phalanx.lax.conv import _beside
+from phalanx.lax.window_shape import ConvDimensionNumbers
 
 MODULES = ("dot", "conv", "gather", "scatter", "dynamic_slice", "windows", "fft", "rng", "linalg")
 ELSEWHERE = {
-    "grouped_conv": "what a convolution in groups is lowered to: the test below, and tests/lax/test_locality.py",
     "rng_bit_generator": "its results are compared with nothing: tests/lax/test_structured.py",
     "rng_uniform": "its results are not reproducible",
     "select_and_gather_add": "made by the derivative of maxima: the derivatives of reduce_window",
@@ -98,15 +99,43 @@ def test_every_primitive_has_a_case(name):
     assert name in names_in_cases()
 
 
-@pytest.mark.parametrize("numbers", [((0, 1, 2), (0, 1, 2), (0, 1, 2)), ((0, 2, 1), (2, 1, 0), (0, 2, 1))], ids=str)
-def test_groups_that_are_a_dimension_are_those_of_the_convolution(numbers):
-    lhs, rhs, out = numbers
-    x, w = np.random.default_rng(0).normal(size=(2, 6, 7)), np.random.default_rng(1).normal(size=(4, 3, 3))
-    x, w = (np.transpose(a, np.argsort(spec)) for a, spec in ((x, lhs), (w, rhs)))
+NUMBERS = [((0, 1, 2), (0, 1, 2), (0, 1, 2)), ((0, 2, 1), (2, 1, 0), (0, 2, 1))]
+# Which of input, kernel and result have a mapped dimension, as vmap or a derivative makes it.
+KINDS = ["xy", "wy", "xwy", "xw", "xy wy", "xw xwy", "xwy wy xy"]
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("groups", [(1, 1), (2, 1), (1, 2)], ids=["plain", "features", "batch"])
+@pytest.mark.parametrize("numbers", NUMBERS, ids=["NCH", "NHC"])
+def test_mapped_dimensions_of_a_convolution_are_what_vmap_and_sums_make(numbers, groups, kinds):
+    x, w = np.random.default_rng(0).normal(size=(4, 6, 7)), np.random.default_rng(1).normal(size=(4, 6 // groups[0], 3))
+    x, w = (np.transpose(a, np.argsort(spec)) for a, spec in zip((x, w), numbers))
     params = dict(window_strides=(1,), padding=((1, 1),), lhs_dilation=(1,), rhs_dilation=(1,), precision=None)
-    params |= dict(preferred_element_type=None, dimension_numbers=numbers)
-    whole = conv_general_dilated_p(x, w, feature_group_count=2, batch_group_count=1, **params)
-    args = [np.reshape(a, (*a.shape[:d], 2, -1, *a.shape[d + 1 :])) for a, d in ((x, lhs[1]), (w, rhs[0]))]
-    grouped = grouped_conv_p(*args, **params)
-    np.testing.assert_allclose(np.reshape(grouped, whole.shape), whole, rtol=1e-12)
-    laws.check_roles(cases_of_one.Case(grouped_conv_p, tuple(args), params))
+    params |= dict(preferred_element_type=None, feature_group_count=groups[0], batch_group_count=groups[1])
+    params |= dict(dimension_numbers=ConvDimensionNumbers(*numbers), mapped=())
+    want = functools.partial(conv_general_dilated_p, **params)
+    sizes = [2, 3, 1, 2]
+    for size, kind in zip(sizes, kinds.split()):
+        x, w = (np.stack([a * (i + 1) for i in range(size)], 1) if n in kind else a for n, a in (("x", x), ("w", w)))
+        # The dimension stands second in all that have it.
+        places = tuple([1 if n in kind else None for n in "xwy"])
+        params["mapped"] = (*(tuple(map(_beside, m, places)) for m in params["mapped"]), places)
+        beside = [tuple([_beside(d, b) for d in s]) for s, b in zip(params["dimension_numbers"], places)]
+        params["dimension_numbers"] = ConvDimensionNumbers(*beside)
+        want = mapped_once(want, places)
+    case = cases_of_one.Case(conv_general_dilated_p, (x, w), params, order=1)
+    np.testing.assert_allclose(conv_general_dilated_p(x, w, **params), want(x, w), rtol=1e-12, atol=1e-12)
+    laws.check_roles(case)
+    laws.check_derivatives(case)
+
+
+def mapped_once(f, places):
+    """`f` over one dimension more, by taking the members one by one."""
+
+    def g(x, w):
+        size = x.shape[1] if places[0] else w.shape[1]
+        part = lambda a, place, i: np.take(a, i, 1) if place else a
+        found = [f(part(x, places[0], i), part(w, places[1], i)) for i in range(size)]
+        return np.stack(found, 1) if places[2] else np.sum(found, 0)
+
+    return g

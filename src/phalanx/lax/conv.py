@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.core.primitive import Primitive, Roles, Undefined
+from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import move_dim, transpose
@@ -39,7 +39,15 @@ from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
 class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
-    """Sum over a sliding window of input times kernel: num[n, i, *p], num[o, i, *k] -> num[n, o, *s]."""
+    """Sum over a sliding window of input times kernel: num[n, i, *p], num[o, i, *k] -> num[n, o, *s].
+
+    There may be dimensions more: `mapped` has for each its place in the input, the kernel and the result, None where it
+    is not; what only the operands have is summed over. They become part of batch, features or groups when the operation
+    is lowered for one device, and not before: where one of two dimensions is split, their product cannot be.
+    """
+
+    def by_pieces(self, x, w, *, mapped, feature_group_count, batch_group_count, **_):
+        return bool(mapped) and feature_group_count == batch_group_count == 1
 
     def result(
         self,
@@ -53,11 +61,12 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         dimension_numbers,
         feature_group_count,
         batch_group_count,
+        mapped,
         precision,
         preferred_element_type,
     ):
         lhs, rhs, out = dimension_numbers
-        _check_conv(x, w, dimension_numbers, window_strides, padding, lhs_dilation, rhs_dilation)
+        _check_conv(x, w, dimension_numbers, mapped, window_strides, padding, lhs_dilation, rhs_dilation)
         _check_groups(x, w, dimension_numbers, feature_group_count, batch_group_count)
         spatial = [
             windowed(x.shape[p], w.shape[k], stride, pads, base, window)
@@ -66,10 +75,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             )
         ]
         batch = x.shape[lhs[0]] if batch_group_count == 1 else x.shape[lhs[0]] // batch_group_count
-        shape: list = [None] * x.ndim
-        for d, size in zip(out, (batch, w.shape[rhs[0]], *spatial), strict=True):
-            shape[d] = size
-        return product_aval("convolution", x, w, tuple(shape), preferred_element_type)
+        sizes = dict(zip(out, (batch, w.shape[rhs[0]], *spatial), strict=True))
+        sizes |= {m[2]: _mapped_size(x, w, m) for m in mapped if m[2] is not None}
+        return product_aval("convolution", x, w, tuple([sizes[d] for d in sorted(sizes)]), preferred_element_type)
 
     def roles(
         self,
@@ -83,75 +91,41 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         dimension_numbers,
         feature_group_count,
         batch_group_count,
+        mapped,
         precision,
         preferred_element_type,
     ):
         lhs, rhs, out = dimension_numbers
-        space = range(x.ndim - 2)
+        space = range(len(window_strides))
         grouped = feature_group_count > 1 or batch_group_count > 1
         n_out = "n" if batch_group_count == 1 else "n of a group"
         i_rhs = "i" if feature_group_count == 1 else "i of a group"
-        names = [[None] * x.ndim, [None] * x.ndim, [None] * x.ndim]
-        for spec, parts, of in ((lhs, ("n", "i"), "p"), (rhs, ("o", i_rhs), "k"), (out, (n_out, "o"), "s")):
-            which = "pks".index(of)
-            for d, name in zip(spec, (*parts, *[(of, s) for s in space]), strict=True):
-                names[which][d] = name
+        names: list[dict] = [{}, {}, {}]
+        for found, spec, parts, of in zip(names, (lhs, rhs, out), (("n", "i"), ("o", i_rhs), (n_out, "o")), "pks"):
+            found.update(zip(spec, (*parts, *[(of, s) for s in space]), strict=True))
+        for j, places in enumerate(mapped):
+            for found, d in zip(names, places, strict=True):
+                if d is not None:
+                    found[d] = ("mapped", j)
         whole = {(of, s) for of in "pks" for s in space}
         if grouped:
             whole |= {"o", i_rhs} | ({"i"} if feature_group_count > 1 else {"n", n_out})
-        reduced = {"i": "sum"} if feature_group_count == 1 else {}
+        reduced: dict = {"i": "sum"} if feature_group_count == 1 else {}
+        reduced |= {("mapped", j): "sum" for j, places in enumerate(mapped) if places[2] is None}
         # Groups are the slow part of both features, so that those of a device may be its own groups.
         resized = {"i": ("o",), "o": ("o",)} if feature_group_count > 1 else {}
-        return Roles(names[:2], names[2:], reduced=reduced, whole=whole, resized=resized)
+        x_names, w_names, y_names = ([found[d] for d in sorted(found)] for found in names)
+        return Roles([x_names, w_names], [y_names], reduced=reduced, whole=whole, resized=resized)
 
-    def lower(
-        self,
-        ctx,
-        x,
-        w,
-        *,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count,
-        batch_group_count,
-        precision,
-        preferred_element_type,
-    ):
+    def lower(self, ctx, x, w, **params):
         x_aval, w_aval = ctx.avals_in
-        if ctx.module.num_partitions > 1 and not ctx.module.is_portable:
+        mapped, dimension_numbers = params["mapped"], params["dimension_numbers"]
+        if ctx.module.is_split and not ctx.module.is_portable and is_constant_shape(x_aval.shape):
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups.
-            if (
-                feature_group_count > 1
-                and w_aval.shape[dimension_numbers[1][1]] != 1
-                and is_constant_shape(x_aval.shape)
-            ):
-                given = dict(window_strides=window_strides, padding=padding, lhs_dilation=lhs_dilation,
-                             rhs_dilation=rhs_dilation, dimension_numbers=dimension_numbers, precision=precision,
-                             preferred_element_type=preferred_element_type)  # fmt: skip
-                return ctx.inline(functools.partial(_by_groups, feature_group_count, **given), x, w)
-        dtype = x_aval.dtype
-        if dtype != w_aval.dtype:
-            dtype = ctx.aval_out.dtype
-            x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
-        (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
-        pads = [n for pair in padding for n in pair]
-        is_static = is_constant_shape(pads)
-        window = window_strides, padding if is_static else ((0, 0),) * len(padding), lhs_dilation, rhs_dilation
-        attributes = _attributes(*window, dimension_numbers, feature_group_count, batch_group_count)
-        precision_config = precision_attribute(precision)
-        if not is_static:
-            table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(padding), 2), dynamic.SCALAR.dtype))
-            attributes = {k: v for k, v in attributes.items() if k != "padding" and v is not None}
-            if precision_config is not None:
-                attributes["precision_config"] = precision_config
-            product = ctx.op(hlo.DynamicConvOp, x, w, table, aval=wide(ctx.aval_out), **attributes)
-        else:
-            result = ctx.type(wide(ctx.aval_out))
-            product = hlo.convolution(result, x, w, **attributes, precision_config=precision_config)
-        return narrowed(ctx, [product], ctx.avals_out)[0]
+            is_depthwise = not mapped and w_aval.shape[dimension_numbers[1][1]] == 1
+            if (params["feature_group_count"] > 1 and not is_depthwise) or (params["batch_group_count"] > 1 and mapped):
+                return ctx.inline(_by_groups, x, w, **params)
+        return ctx.inline(_merged, x, w, **params) if mapped else _lower(ctx, x, w, **params)
 
     jvp = BILINEAR
 
@@ -160,104 +134,125 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             return _input_cotangent(y_bar, x, w, **params), None
         return None, _kernel_cotangent(y_bar, x, w, **params)
 
-    def batch(self, x, w, bx, bw, *, dimension_numbers, feature_group_count, batch_group_count, **params):
-        lhs, rhs, out = dimension_numbers
+    def batch(self, x, w, bx, bw, *, dimension_numbers, mapped, **params):
         if bx is not None and bw is not None and is_symbolic(np.shape(x)[bx]):
             # Groups as many as examples would do, but their number is part of the program.
-            static = dict(params, feature_group_count=feature_group_count, batch_group_count=batch_group_count)
-            one = functools.partial(self, dimension_numbers=dimension_numbers, **static)
+            one = functools.partial(self, dimension_numbers=dimension_numbers, mapped=mapped, **params)
             return map_one_by_one(lambda pair: one(*pair), (move_dim(x, bx, 0), move_dim(w, bw, 0))), 0
-        grouped = feature_group_count > 1 or batch_group_count > 1
-        # The mapped dimension is merged into another one: as its slow part where groups do not forbid it.
+        out = dimension_numbers[2]
+        # Where it comes to stand when it is merged into the batch or the features.
         if bw is None:
-            size = np.shape(x)[bx]
-            x = _merge(x, bx, lhs[0], minor=batch_group_count > 1)
-            merged, minor = out[0], batch_group_count > 1
-        elif bx is None:
-            size = np.shape(w)[bw]
-            w = _merge(w, bw, rhs[0], minor=grouped)
-            merged, minor = out[1], grouped
+            by = out[0] + (params["batch_group_count"] > 1)
         else:
-            size = np.shape(x)[bx]
-            x = _merge(x, bx, lhs[0] if batch_group_count > 1 else lhs[1], minor=False)
-            w = _merge(w, bw, rhs[0], minor=False)
-            merged, minor = out[1], False
-            if batch_group_count > 1:
-                batch_group_count *= size
-            else:
-                feature_group_count *= size
-        y = conv_general_dilated_p(
-            x,
-            w,
-            window_strides=params["window_strides"],
-            padding=params["padding"],
-            lhs_dilation=params["lhs_dilation"],
-            rhs_dilation=params["rhs_dilation"],
-            dimension_numbers=dimension_numbers,
-            feature_group_count=feature_group_count,
-            batch_group_count=batch_group_count,
-            precision=params["precision"],
-            preferred_element_type=params["preferred_element_type"],
-        )
-        return _split(y, merged, size, minor), merged + minor
+            by = out[1] + (bx is None and _is_grouped(**params))
+        places = bx, bw, by
+        numbers = [tuple([_beside(d, b) for d in spec]) for spec, b in zip(dimension_numbers, places, strict=True)]
+        mapped = (*(tuple(map(_beside, m, places)) for m in mapped), places)
+        return self(x, w, dimension_numbers=ConvDimensionNumbers(*numbers), mapped=mapped, **params), by
 
 
 conv_general_dilated_p = ConvGeneralDilated()
 
 
-class GroupedConv(Primitive, name="grouped_conv"):
-    """A convolution whose groups are a dimension: num[n, g, i, *p], num[g, o, i, *k] -> num[n, g, o, *s].
-
-    The dimension stands before those of the features that it was taken from; `dimension_numbers` are those without it.
-    """
-
-    by_pieces = True
-
-    def result(self, x, w, *, dimension_numbers, **params):
-        lhs, rhs, out = dimension_numbers
-        groups = x.shape[lhs[1]]
-        x, w = (a.with_shape(_joined(a.shape, spec)) for a, spec in ((x, lhs[1]), (w, rhs[0])))
-        counts = dict(feature_group_count=groups, batch_group_count=1)
-        y = conv_general_dilated_p.result(x, w, dimension_numbers=dimension_numbers, **counts, **params)
-        features = y.shape[out[1]]
-        return y.with_shape((*y.shape[: out[1]], groups, features // groups, *y.shape[out[1] + 1 :]))
-
-    def roles(self, x, w, *, dimension_numbers, **params):
-        lhs, rhs, out = dimension_numbers
-        names = []
-        for spec, parts, of, at in ((lhs, "ni", "p", lhs[1]), (rhs, "oi", "k", rhs[0]), (out, "no", "s", out[1])):
-            each = [*parts, *((of, s) for s in range(len(spec) - 2))]
-            merged = [name for _, name in sorted(zip(spec, each, strict=True), key=lambda pair: pair[0])]
-            names.append([*merged[:at], "g", *merged[at:]])
-        return Roles(names[:2], names[2:], {"i": "sum"}, {n for ns in names for n in ns if isinstance(n, tuple)})
-
-    def lower(self, ctx, x, w, *, dimension_numbers, **params):
-        lhs, rhs, out = dimension_numbers
-        groups = ctx.avals_in[0].shape[lhs[1]]
-
-        def merged(x, w):
-            counts = dict(feature_group_count=groups, batch_group_count=1)
-            x, w = _merge(x, lhs[1], lhs[1], minor=False), _merge(w, rhs[0], rhs[0], minor=False)
-            y = conv_general_dilated_p(x, w, dimension_numbers=dimension_numbers, **counts, **params)
-            return _split(y, out[1], groups, minor=False)
-
-        return ctx.inline(merged, x, w)
-
-    jvp = transpose = batch = Undefined("it is what a convolution in groups is lowered to, which has this rule")
-
-
-grouped_conv_p = GroupedConv()
+def _lower(
+    ctx: Any,
+    x: Any,
+    w: Any,
+    *,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    dimension_numbers,
+    feature_group_count,
+    batch_group_count,
+    mapped,
+    precision,
+    preferred_element_type,
+) -> Any:
+    """A convolution without mapped dimensions in StableHLO."""
+    x_aval, w_aval = ctx.avals_in
+    dtype = x_aval.dtype
+    if dtype != w_aval.dtype:
+        dtype = ctx.aval_out.dtype
+        x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
+    (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
+    pads = [n for pair in padding for n in pair]
+    is_static = is_constant_shape(pads)
+    window = window_strides, padding if is_static else ((0, 0),) * len(padding), lhs_dilation, rhs_dilation
+    attributes = _attributes(*window, dimension_numbers, feature_group_count, batch_group_count)
+    precision_config = precision_attribute(precision)
+    if not is_static:
+        table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(padding), 2), dynamic.SCALAR.dtype))
+        attributes = {k: v for k, v in attributes.items() if k != "padding" and v is not None}
+        if precision_config is not None:
+            attributes["precision_config"] = precision_config
+        product = ctx.op(hlo.DynamicConvOp, x, w, table, aval=wide(ctx.aval_out), **attributes)
+    else:
+        result = ctx.type(wide(ctx.aval_out))
+        product = hlo.convolution(result, x, w, **attributes, precision_config=precision_config)
+    return narrowed(ctx, [product], ctx.avals_out)[0]
 
 
-def _by_groups(count: int, x: Any, w: Any, **params: Any) -> Any:
-    """A convolution of `count` groups, each of which may be on devices of its own."""
-    lhs, rhs, out = params["dimension_numbers"]
-    y = grouped_conv_p(_split(x, lhs[1], count, minor=False), _split(w, rhs[0], count, minor=False), **params)
+def _mapped_size(x: Any, w: Any, places: tuple) -> Any:
+    """The size of a mapped dimension that has these places in input, kernel and result."""
+    return np.shape(x)[places[0]] if places[0] is not None else np.shape(w)[places[1]]
+
+
+def _is_grouped(*, feature_group_count: int, batch_group_count: int, **_: Any) -> bool:
+    return feature_group_count > 1 or batch_group_count > 1
+
+
+def _beside(d: int | None, new: int | None) -> int | None:
+    """Where dimension `d` stands beside a new one."""
+    return d if d is None or new is None or d < new else d + 1
+
+
+def _without(d: int | None, gone: int | None) -> int | None:
+    """Where dimension `d` stands when another one is gone."""
+    return d if d is None or gone is None or d < gone else d - 1
+
+
+def _merged(x: Any, w: Any, *, mapped: tuple, dimension_numbers: Any, **params: Any) -> Any:
+    """One whose mapped dimensions are merged into others, as their slow part where groups do not forbid it."""
+    places, *mapped = mapped
+    lhs, rhs, out = (
+        tuple([_without(d, gone) for d in spec]) for spec, gone in zip(dimension_numbers, places, strict=True)
+    )
+    of_x, of_w, of_y = places
+    size = _mapped_size(x, w, places)
+    in_batch, in_features = params["batch_group_count"] > 1, params["feature_group_count"] > 1
+    if of_w is None:
+        x = _merge(x, of_x, lhs[0], minor=in_batch)
+        merged, minor = out[0], in_batch
+    elif of_x is None:
+        minor = _is_grouped(**params)
+        w = _merge(w, of_w, rhs[0], minor=minor)
+        merged = out[1]
+    elif of_y is None:
+        x, w = _merge(x, of_x, lhs[1], minor=in_features), _merge(w, of_w, rhs[1], minor=in_features)
+    else:
+        x, w = _merge(x, of_x, lhs[0] if in_batch else lhs[1], minor=False), _merge(w, of_w, rhs[0], minor=False)
+        merged, minor = out[1], False
+        kind = "batch_group_count" if in_batch else "feature_group_count"
+        params[kind] *= size
+    mapped = tuple([tuple(map(_without, m, places)) for m in mapped])
+    y = conv_general_dilated_p(x, w, dimension_numbers=ConvDimensionNumbers(lhs, rhs, out), mapped=mapped, **params)
+    return y if of_y is None else move_dim(_split(y, merged, size, minor), merged + minor, of_y)
+
+
+def _by_groups(x: Any, w: Any, *, dimension_numbers, feature_group_count, batch_group_count, mapped, **params) -> Any:
+    """A convolution in groups, which are a mapped dimension, so that each may be on devices of its own."""
+    count = feature_group_count * batch_group_count
+    lhs, rhs, out = dimension_numbers
+    places = lhs[0] if batch_group_count > 1 else lhs[1], rhs[0], out[1]
+    x, w = _split(x, places[0], count, minor=False), _split(w, places[1], count, minor=False)
+    numbers = [tuple([_beside(d, g) for d in spec]) for spec, g in zip(dimension_numbers, places, strict=True)]
+    mapped = (*(tuple(map(_beside, m, places)) for m in mapped), places)
+    counts = dict(feature_group_count=1, batch_group_count=1)
+    numbers = ConvDimensionNumbers(*numbers)
+    y = conv_general_dilated_p(x, w, dimension_numbers=numbers, mapped=mapped, **counts, **params)
     return _merge(y, out[1], out[1], minor=False)
-
-
-def _joined(shape: tuple, dim: int) -> tuple:
-    return (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
 
 
 @per_context
@@ -296,11 +291,12 @@ def _attributes(
 
 
 def _check_conv(
-    x: ShapedArray, w: ShapedArray, numbers: Any, strides: tuple, padding: tuple, *dilations: tuple
+    x: ShapedArray, w: ShapedArray, numbers: Any, mapped: tuple, strides: tuple, padding: tuple, *dilations: tuple
 ) -> None:
-    space = x.ndim - 2
-    for spec in numbers:
-        if sorted(spec) != list(range(x.ndim)) or x.ndim != w.ndim:
+    space = len(numbers[0]) - 2
+    for i, spec in enumerate(numbers):
+        dims = [*spec, *(m[i] for m in mapped if m[i] is not None)]
+        if sorted(dims) != list(range((x.ndim, w.ndim, len(dims))[i])) or len(spec) != space + 2:
             raise ShapeError(
                 "convolution dimension_numbers",
                 expected=f"each a permutation of the {x.ndim} dimensions of both operands",
@@ -363,6 +359,7 @@ def _input_cotangent(
     dimension_numbers,
     feature_group_count,
     batch_group_count,
+    mapped,
     precision,
     preferred_element_type,
 ):
@@ -391,6 +388,7 @@ def _input_cotangent(
         dimension_numbers=ConvDimensionNumbers(out, (rhs[1], rhs[0], *rhs[2:]), lhs),
         feature_group_count=groups,
         batch_group_count=1,
+        mapped=tuple([m[::-1] for m in mapped]),
         precision=precision,
         preferred_element_type=x.dtype,
     )
@@ -411,6 +409,7 @@ def _kernel_cotangent(
     dimension_numbers,
     feature_group_count,
     batch_group_count,
+    mapped,
     precision,
     preferred_element_type,
 ):
@@ -436,6 +435,7 @@ def _kernel_cotangent(
         dimension_numbers=exchanged,
         feature_group_count=batch_group_count,
         batch_group_count=feature_group_count,
+        mapped=tuple([(of_x, of_y, of_w) for of_x, of_w, of_y in mapped]),
         precision=precision,
         preferred_element_type=w.dtype,
     )
@@ -528,6 +528,7 @@ def conv_general_dilated(
         dimension_numbers=numbers,
         feature_group_count=int(feature_group_count),
         batch_group_count=int(batch_group_count),
+        mapped=(),
         precision=canonical_precision(precision),
         preferred_element_type=preferred_element_type,
     )

@@ -529,7 +529,7 @@ def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
     primitive = eqn.primitive
     if not primitive.holds_program and not primitive.takes_keys and _has_keys(eqn):
         return batching.lower_on_keys(ctx, eqn, operands)
-    if primitive.by_pieces and ctx.module.num_partitions > 1 and not ctx.module.is_portable:
+    if primitive.by_pieces and ctx.module.is_split and not ctx.module.is_portable:
         if primitive.by_pieces is True or primitive.by_pieces(*ctx.avals_in, **eqn.params):
             return pieces.emit(ctx, eqn, operands)
     return primitive.lower(ctx, *operands, **eqn.params)

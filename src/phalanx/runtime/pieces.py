@@ -3,7 +3,8 @@
 XLA splits most operations along the dimensions that they treat as parallel, and gathers the operands of some: of
 Fourier transforms, of the largest elements, of loops until all have converged. A primitive of those says `by_pieces`;
 it is emitted as a call with a rule for Shardy, made of its dimension roles, and when the partitioner comes to it, the
-operation is lowered anew for the pieces. Called by `runtime.lowering`.
+operation is lowered anew for the pieces; where these are pieces of sums, devices then add up what they have. Called by
+`runtime.lowering`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ from phalanx.core.dtypes import KeyDtype
 from phalanx.core.jaxpr import Eqn, Jaxpr, Var
 from phalanx.core.primitive import Roles, results_of
 from phalanx.engine import partitioner
+from phalanx.engine.mlir import hlo, ir
 from phalanx.runtime.partitioned_calls import PartitionedCalls, spread
 from phalanx.sharding.hlo import hlo_of_tiling, manual_place, tiling_of_hlo
 from phalanx.sharding.tiling import Tiling
 
 
 class _Operation:
-    """One operation that is called by pieces: what the partitioner's questions about it are answered from."""
+    """One operation that is called by pieces: what the partitioner's questions about it are answered from.
 
-    def __init__(self, eqn: Eqn, platform: str):
+    Args:
+      eqn: an application of it.
+      platform: where it runs.
+      sums: whether devices may add up what they have.
+    """
+
+    def __init__(self, eqn: Eqn, platform: str, sums: bool):
         self.eqn = eqn
         self.platform = platform
         self.context = state.context
@@ -38,7 +46,8 @@ class _Operation:
         self.avals = [a.aval if a.aval.shape else a.aval.with_shape(whole) for a in eqn.invars]
         self.roles: Roles = eqn.primitive.roles(*self.avals, **eqn.params)
         names = {n for names in (*self.roles.operands, *self.roles.results) for n in names}
-        self.parallel = names - self.roles.whole - self.roles.reduced.keys()
+        self.summed = {n for n, way in self.roles.reduced.items() if sums and way == "sum"} - self.roles.whole
+        self.divisible = (names - self.roles.whole - self.roles.reduced.keys()) | self.summed
 
     @property
     def tensors(self) -> list[tuple[ShapedArray, Sequence]]:
@@ -53,15 +62,15 @@ class _Operation:
         return found
 
     def rule(self) -> Any:
-        """What Shardy reads: one factor for each name; those that are not parallel must be whole."""
+        """What Shardy reads: one factor for each name; those that are not divisible must be whole."""
         sizes: dict[Any, int] = {}
         tensors = []
         for aval, names in self.tensors:
-            # A name that is not parallel may have another size elsewhere, and then is another factor.
-            keys = [name if name in self.parallel else (name, n) for name, n in zip(names, aval.shape, strict=True)]
+            # A name that is not divisible may have another size elsewhere, and then is another factor.
+            keys = [name if name in self.divisible else (name, n) for name, n in zip(names, aval.shape, strict=True)]
             sizes.update(zip(keys, aval.shape, strict=True))
             tensors.append([[key] for key in keys])
-        whole = [key for key in sizes if key not in self.parallel]
+        whole = [key for key in sizes if key not in self.divisible]
         return spread(tensors, len(self.avals), sizes, need_replication_factors=whole)
 
     def on(self, sizes: Sequence[tuple[int, ...]]) -> Jaxpr:
@@ -90,8 +99,10 @@ class _Operation:
             shardings.append(next(said, None) or hlo_of_tiling(tiling, manual))
             shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
         num = len(self.avals)
-        module = lower_program(self.on(shapes[:num]), self.platform, name="piece")
-        return partitioner.Split(str(module.module), shardings[:num], shardings[num:])
+        module = lower_program(self.on(shapes[:num]), self.platform, name="piece").module
+        if self.summed & cuts.keys():
+            _add_up(module, _partners(cuts, self.summed, manual))
+        return partitioner.Split(str(module), shardings[:num], shardings[num:])
 
 
 _calls = PartitionedCalls("phalanx.pieces")
@@ -114,8 +125,9 @@ def is_told_by_text(program: Jaxpr) -> bool:
 
 def emit(ctx: Any, eqn: Eqn, operands: Sequence[Any]) -> list:
     """Emit an operation of a program over several devices as a call that is split by pieces."""
-    operation = _Operation(eqn, ctx.module.platform)
-    text = str(operation.on([aval.shape for aval in operation.avals]))
+    # Where some axes are manual the partitioner numbers the partitions of the others only: nobody can be named.
+    operation = _Operation(eqn, ctx.module.platform, sums=ctx.module.manual is None)
+    text = f"{operation.on([aval.shape for aval in operation.avals])}\nsums: {sorted(map(str, operation.summed))}"
     return _calls.emit(ctx, text, operation, operands, operation.results, operation.rule())
 
 
@@ -127,13 +139,19 @@ class _Cut(NamedTuple):
 
 
 def _agreed(operation: _Operation, tilings: Sequence[Tiling], manual: np.ndarray | None) -> dict[Any, _Cut]:
-    """For each parallel dimension the cut that it has already where it matters most, as far as all go together."""
+    """For each divisible dimension the cut that it has already where it matters most, as far as all go together."""
     wishes: list[tuple[int, Any, _Cut]] = []
     for (aval, names), tiling in zip(operation.tensors, tilings, strict=True):
         size = math.prod(aval.shape) * aval.dtype.itemsize
         for d, name in enumerate(names):
-            if name in operation.parallel and tiling.parts[d] > 1:
-                wishes.append((size, name, _Cut(tiling.parts[d], tiling.coordinates[:, d])))
+            parts = tiling.parts[d]
+            # Pieces of unequal size are filled up with what must not get into a sum.
+            if (
+                parts > 1
+                and name in operation.divisible
+                and (name not in operation.summed or aval.shape[d] % parts == 0)
+            ):
+                wishes.append((size, name, _Cut(parts, tiling.coordinates[:, d])))
     agreed: dict[Any, _Cut] = {}
     for _, name, cut in sorted(wishes, key=lambda wish: -wish[0]):
         if name not in agreed and _go_together([*agreed.values(), cut], manual):
@@ -147,3 +165,36 @@ def _go_together(cuts: Sequence[_Cut], manual: np.ndarray | None) -> bool:
     groups = math.prod(c.parts for c in cuts) * (len(np.unique(manual)) if manual is not None else 1)
     _, times = np.unique(np.stack(columns), axis=1, return_counts=True)
     return len(times) == groups and len(set(times.tolist())) == 1
+
+
+def _partners(cuts: dict[Any, _Cut], summed: set, manual: np.ndarray | None) -> np.ndarray:
+    """The partitions that have one sum between them, each a piece of its own: i64[groups, members]."""
+    kept = [cut.held for name, cut in cuts.items() if name not in summed]
+    pieces = [cut.held for name, cut in cuts.items() if name in summed]
+    manual = np.zeros_like(pieces[0]) if manual is None else manual
+    # Sorted by the result that they have, then by piece; what is left over are replicas.
+    order = np.lexsort((*pieces, *kept, manual))
+    members = math.prod(cut.parts for name, cut in cuts.items() if name in summed)
+    results = math.prod(cut.parts for name, cut in cuts.items() if name not in summed) * len(np.unique(manual))
+    return order.reshape(results, members, -1).swapaxes(1, 2).reshape(-1, members)
+
+
+def _add_up(module: Any, groups: np.ndarray) -> None:
+    """Let `main` give the sums of its results over groups of partitions."""
+    with module.context, ir.Location.unknown():
+        main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+        last = list(main.regions[0].blocks[0].operations)[-1]
+        for i, value in enumerate(last.operands):
+            attributes = {
+                "replica_groups": ir.DenseElementsAttr.get(np.ascontiguousarray(groups)),
+                "channel_handle": hlo.ChannelHandle.get(i + 1, 1),  # XLA numbers them anew
+                "use_global_device_ids": ir.UnitAttr.get(),
+            }
+            with ir.InsertionPoint(last):
+                total = ir.Operation.create(
+                    "stablehlo.all_reduce", results=[value.type], operands=[value], attributes=attributes, regions=1
+                )
+            element = ir.RankedTensorType.get([], ir.RankedTensorType(value.type).element_type)
+            with ir.InsertionPoint(total.regions[0].blocks.append(element, element)) as inner:
+                hlo.return_([hlo.add(*inner.block.arguments)])
+            last.operands[i] = total.results[0]
