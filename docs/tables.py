@@ -30,7 +30,9 @@ class Rows(griffe.Extension):
             return
         made = getattr(import_module(module.path), name, None)
         options = {"warnings": False}
-        if type(made).__name__ == "Option":  # of `core/config.py`: documented by what it was declared with
+        if (
+            type(made).__name__ == "Option"
+        ):  # of `core/config.py` or `runtime/settings.py`: documented by what it was declared with
             text = inspect.cleandoc(made.__doc__ or "")
             row.docstring = griffe.Docstring(text, parent=row, parser="google", parser_options=options)
             return

@@ -61,10 +61,6 @@ if TYPE_CHECKING:
     from phalanx.core.config import log_compiles as log_compiles
     from phalanx.core.config import numpy_dtype_promotion as numpy_dtype_promotion
     from phalanx.core.config import numpy_rank_promotion as numpy_rank_promotion
-    from phalanx.core.config import transfer_guard as transfer_guard
-    from phalanx.core.config import transfer_guard_device_to_device as transfer_guard_device_to_device
-    from phalanx.core.config import transfer_guard_device_to_host as transfer_guard_device_to_host
-    from phalanx.core.config import transfer_guard_host_to_device as transfer_guard_host_to_device
     from phalanx.core.dtypes import float0 as float0
     from phalanx.core.source import named_call as named_call
     from phalanx.core.source import named_scope as named_scope
@@ -94,6 +90,10 @@ if TYPE_CHECKING:
     from phalanx.runtime.array import block_until_ready as block_until_ready
     from phalanx.runtime.runs import effects_barrier as effects_barrier
     from phalanx.runtime.settings import config as config
+    from phalanx.runtime.settings import transfer_guard as transfer_guard
+    from phalanx.runtime.settings import transfer_guard_device_to_device as transfer_guard_device_to_device
+    from phalanx.runtime.settings import transfer_guard_device_to_host as transfer_guard_device_to_host
+    from phalanx.runtime.settings import transfer_guard_host_to_device as transfer_guard_host_to_device
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
     from phalanx.sharding import make_mesh as make_mesh
@@ -191,12 +191,14 @@ _NAMES = {
         "core.config": (
             "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_device "
             "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
-            "numpy_dtype_promotion numpy_rank_promotion transfer_guard transfer_guard_device_to_device "
-            "transfer_guard_device_to_host transfer_guard_host_to_device"
+            "numpy_dtype_promotion numpy_rank_promotion"
         ),
         "core.dtypes": "float0",
         "runtime.runs": "effects_barrier",
-        "runtime.settings": "config",
+        "runtime.settings": (
+            "config transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host "
+            "transfer_guard_host_to_device"
+        ),
         "core.source": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
         "custom_derivatives": "closure_convert custom_gradient custom_jvp custom_vjp",

@@ -10,6 +10,7 @@ import pytest
 from phalanx.core import config as options
 from phalanx.core.config import config, state, state_extra
 from phalanx.core.errors import ArgumentError
+from phalanx.runtime import settings
 
 
 def test_update_takes_both_spellings_and_reads_back():
@@ -101,9 +102,7 @@ def test_a_global_update_reaches_threads_and_an_override_does_not():
 
 
 def test_the_environment_sets_options():
-    program = (
-        "from phalanx.core.config import config; print(config.enable_x64, config.num_cpu_devices, config.platforms)"
-    )
+    program = "from phalanx import config; print(config.enable_x64, config.num_cpu_devices, config.platforms)"
     out = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": ":".join(sys.path), "PHALANX_ENABLE_X64": "true", "PHALANX_NUM_CPU_DEVICES": "8"},
@@ -118,10 +117,9 @@ def test_an_observer_may_refuse(monkeypatch):
     def refuse(value):
         raise ArgumentError("option num_cpu_devices", expected="a start", got="a running client", mend="restart")
 
-    option = options.num_cpu_devices
+    option = settings.num_cpu_devices
     before = config.num_cpu_devices
-    monkeypatch.setattr(option, "observers", [])  # The engine is not to hear of it: it would start with 4 devices.
-    config.observe("num_cpu_devices", refuse)
+    monkeypatch.setattr(option, "on_update", refuse)
     with pytest.raises(ArgumentError, match="a running client"):
         config.update("num_cpu_devices", 4)
     assert config.num_cpu_devices == before
@@ -177,7 +175,7 @@ def test_an_unknown_attribute_is_an_attribute_error():
 
 @pytest.mark.parametrize("name", sorted(config.values))
 def test_the_docstring_of_an_option_tells_what_it_takes_and_its_example_runs(name):
-    option = getattr(options, name)
+    option = getattr(options, name, None) or getattr(settings, name)
     assert all(f"{section}:\n" in option.__doc__ for section in ("Args", "Returns", "Raises", "Examples"))
-    example = doctest.DocTestParser().get_doctest(option.__doc__, dict(vars(options)), name, None, None)
+    example = doctest.DocTestParser().get_doctest(option.__doc__, vars(settings) | vars(options), name, None, None)
     assert doctest.DocTestRunner().run(example) == (0, 1)

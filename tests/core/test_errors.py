@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from phalanx.core import errors
+from phalanx import errors
 
 
 def test_the_text_shows_the_four_fields():

@@ -18,9 +18,9 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import ShapeDtypeStruct, lax
 from phalanx.core.aval import aval_of
-from phalanx.core.errors import KeyReuseError, RuleError
 from phalanx.core.primitive import Undefined
 from phalanx.core.trace import stage
+from phalanx.errors import KeyReuseError, RuleError
 from phalanx.sharding import NamedSharding, P
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 

@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TraceContextError
+from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TraceContextError
 from phalanx.sharding import Mesh, set_mesh
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx, random
-from phalanx.core.errors import ArgumentError, TraceContextError, TraceError, TreeError
+from phalanx.errors import ArgumentError, TraceContextError, TraceError, TreeError
 
 
 class Layer(nnx.Module):

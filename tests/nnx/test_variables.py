@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.core.errors import ArgumentError, TraceContextError, UnexpectedTracerError
+from phalanx.errors import ArgumentError, TraceContextError, UnexpectedTracerError
 
 
 def test_a_variable_stands_for_its_value():

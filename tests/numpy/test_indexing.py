@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import NonConcreteBooleanIndexError
+from phalanx.errors import NonConcreteBooleanIndexError
 
 SHAPES = [(5,), (3, 4), (2, 3, 4), (2, 1, 3, 2)]
 

@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, random
-from phalanx.core.errors import KeyReuseError
+from phalanx.errors import KeyReuseError
 
 
 @pytest.fixture(autouse=True)

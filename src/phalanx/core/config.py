@@ -1,7 +1,8 @@
-"""Options: one declared table, read per thread; and `state`, the thread's current trace and summed-up context.
+"""Options: a declared table, read per thread; and `state`, the thread's current trace and summed-up context.
 
-Builds on `core.errors` only. Every room reads options as `config.name`; users call `config.update`, set
-`PHALANX_NAME` in the environment, or enter an option as a context manager (`with enable_x64(True): ...`).
+Builds on `core.errors` only; `runtime.settings` declares those that concern the engine. Every room reads options as
+`config.name`; users call `config.update`, set `PHALANX_NAME` in the environment, or enter an option as a context
+manager (`with enable_x64(True): ...`).
 Caches of traced and compiled programs take `state.context` as part of their key: one interned object that stands
 for all options that change what a program means, plus the mesh and the named axes in force. It is rebuilt when an
 option changes, so that a call reads one attribute and compares nothing.
@@ -107,6 +108,8 @@ class Option:
       traced: whether it changes what a program means.
       members: the options that it stands for: setting it sets them all.
       example: the value that the example of its docstring sets.
+      on_update: called with each value that `update` sets, before it is set; it may raise to refuse the change.
+      on_block: called with each value that a `with` block sets on its thread, None where it no longer sets one.
 
     Examples:
       >>> with numpy_rank_promotion("raise"):
@@ -125,14 +128,16 @@ class Option:
         traced: bool = False,
         members: Sequence[Option] = (),
         example: Any = True,
+        on_update: Callable[[Any], object] | None = None,
+        on_block: Callable[[Any], object] | None = None,
     ) -> None:
         self.default = default
         self.check = check
         self.traced = traced
         self.members = members
-        self.observers: list[Callable[[Any], None]] = []
-        self.local_observers: list[Callable[[Any], None]] = []
         self.example = example
+        self.on_update = on_update
+        self.on_block = on_block
         self.summary = self.__doc__ = doc
 
     @property
@@ -184,8 +189,8 @@ def _set_here(option: Option, value: Any) -> Any:
         if option.traced:
             in_force = value if is_set else _global_values[option.name]
             state.context = state.context.replace(**{option.name: in_force})
-        for observer in option.local_observers:
-            observer(value if is_set else None)
+        if option.on_block is not None:
+            option.on_block(value if is_set else None)
     return outer
 
 
@@ -261,22 +266,14 @@ class Config:
         found = _find(name)
         value = found.check(found.name, value)
         for option in (*found.members, found):
-            for observer in option.observers:
-                observer(value)
+            if option.on_update is not None:
+                option.on_update(value)
             with _lock:
                 _global_values[option.name] = value
                 if option.traced:
                     for thread in list(_threads):
                         if option.name not in thread.state["overrides"]:
                             thread.state["context"] = thread.state["context"].replace(**{option.name: value})
-
-    def observe(self, name: str, observer: Callable[[Any], None]) -> None:
-        """Call `observer` with each value `update` sets, before it is set; it may raise to refuse the change."""
-        _find(name).observers.append(observer)
-
-    def observe_here(self, name: str, observer: Callable[[Any], None]) -> None:
-        """Call `observer` with each value that a `with` block sets on its thread, None where it no longer sets one."""
-        _find(name).local_observers.append(observer)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -304,17 +301,20 @@ def _find(name: str) -> Option:
     return option
 
 
-def _declare(name: str, option: Option) -> None:
-    """Add an option to the table, with the value that the environment gives it."""
-    option.name = name
-    option.__doc__ = _documented(option)
-    _declared[name] = option
-    _global_values[name] = option.default
-    if (text := os.environ.get(option.env)) is not None:
-        value = option.check(name, _from_text(text))
-        _global_values.update((o.name, value) for o in (option, *option.members))
-    if option.traced:
-        Context.fields.append(name)
+def declare(module: dict[str, Any]) -> None:
+    """Add the options among a module's names to the table, with the values that the environment gives them."""
+    for name, option in list(module.items()):
+        if not isinstance(option, Option):
+            continue
+        option.name = name
+        option.__doc__ = _documented(option)
+        _declared[name] = option
+        _global_values[name] = option.default
+        if (found := os.environ.get(option.env)) is not None:
+            value = option.check(name, None if found.lower() in ("", "none") else found)
+            _global_values.update((o.name, value) for o in (option, *option.members))
+        if option.traced:
+            Context.fields.append(name)
 
 
 def _documented(option: Option) -> str:
@@ -342,16 +342,11 @@ def _documented(option: Option) -> str:
     """
 
 
-def _from_text(text: str) -> Any:
-    """Read the text of an environment variable; checks turn it into the option's own type."""
-    return None if text.lower() in ("", "none") else text
-
-
 def _refuse(name: str, expected: str, got: Any, mend: str) -> ArgumentError:
     return ArgumentError(f"option {name}", expected=expected, got=got, mend=mend)
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
     """Take a truth value, also spelled as text."""
     if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
         return value.lower() in ("1", "true", "yes", "on")
@@ -360,7 +355,7 @@ def _flag(name: str, value: Any) -> bool:
     raise _refuse(name, "True or False", repr(value), "pass a bool")
 
 
-def _choice(*choices: str | None) -> Callable[[str, Any], str | None]:
+def choice(*choices: str | None) -> Callable[[str, Any], str | None]:
     """Make a check for one of several words."""
 
     def check(name: str, value: Any) -> str | None:
@@ -372,7 +367,7 @@ def _choice(*choices: str | None) -> Callable[[str, Any], str | None]:
     return check
 
 
-def _number(kind: type, at_least: float | None = None, optional: bool = False) -> Callable[[str, Any], Any]:
+def number(kind: type, at_least: float | None = None, optional: bool = False) -> Callable[[str, Any], Any]:
     """Make a check for a number that is at least `at_least`."""
 
     def check(name: str, value: Any) -> Any:
@@ -390,7 +385,7 @@ def _number(kind: type, at_least: float | None = None, optional: bool = False) -
     return check
 
 
-def _text(name: str, value: Any) -> str | None:
+def text(name: str, value: Any) -> str | None:
     """Take a string, a path or None."""
     if value is None or isinstance(value, str):
         return value
@@ -417,83 +412,52 @@ _PRECISIONS: Final = (
 
 _traced = functools.partial(Option, traced=True)
 
-enable_x64 = _traced(False, _flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
+enable_x64 = _traced(False, flag, "Keep 64-bit dtypes instead of narrowing them to 32 bits.")
 default_matmul_precision = _traced(
-    None, _choice(*_PRECISIONS), "Precision of dot and conv that name none themselves.", example="highest"
+    None, choice(*_PRECISIONS), "Precision of dot and conv that name none themselves.", example="highest"
 )
 numpy_dtype_promotion = _traced(
-    "standard", _choice("standard", "strict"), "Whether unlike dtypes promote, or raise.", example="strict"
+    "standard", choice("standard", "strict"), "Whether unlike dtypes promote, or raise.", example="strict"
 )
 numpy_rank_promotion = _traced(
-    "allow", _choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast.", example="raise"
+    "allow", choice("allow", "warn", "raise"), "What to do where unlike ranks broadcast.", example="raise"
 )
 default_device = _traced(None, _device, "Where uncommitted computations run.", example="cpu")
 default_prng_impl = _traced(
     "threefry2x32",
-    _choice("threefry2x32", "rbg", "unsafe_rbg"),
+    choice("threefry2x32", "rbg", "unsafe_rbg"),
     "The generator of keys made without `impl`.",
     example="rbg",
 )
-debug_nans = _traced(False, _flag, "Raise at the operation whose result holds a NaN.")
-debug_infs = _traced(False, _flag, "Raise at the operation whose result holds an infinity.")
-disable_jit = _traced(False, _flag, "Run jit-compiled functions operation by operation.")
-debug_key_reuse = _traced(False, _flag, "Raise where a typed random key is used twice.")
-check_tracer_leaks = _traced(False, _flag, "Raise where a traced value outlives its trace.")
+debug_nans = _traced(False, flag, "Raise at the operation whose result holds a NaN.")
+debug_infs = _traced(False, flag, "Raise at the operation whose result holds an infinity.")
+disable_jit = _traced(False, flag, "Run jit-compiled functions operation by operation.")
+debug_key_reuse = _traced(False, flag, "Raise where a typed random key is used twice.")
+check_tracer_leaks = _traced(False, flag, "Raise where a traced value outlives its trace.")
 threefry_partitionable = _traced(
     True,
-    lambda name, value: _flag(name, value) or _only_partitionable(name),
+    lambda name, value: flag(name, value) or _only_partitionable(name),
     "Always true: a random value depends on its key and its global index only.",
 )
-log_compiles = Option(False, _flag, "Log each tracing and compilation.")
-explain_cache_misses = Option(False, _flag, "Log why a call had to be traced again.")
+log_compiles = Option(False, flag, "Log each tracing and compilation.")
+explain_cache_misses = Option(False, flag, "Log why a call had to be traced again.")
 traceback_filtering = Option(
     "auto",
-    _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
+    choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
     "How frames of Phalanx itself are hidden from tracebacks.",
     example="off",
 )
-_guard_level = _choice(None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
-transfer_guard_host_to_device = Option(
-    None, _guard_level, "What to do where data moves from the host to a device.", example="log"
-)
-transfer_guard_device_to_device = Option(
-    None, _guard_level, "What to do where data moves between devices.", example="log"
-)
-transfer_guard_device_to_host = Option(
-    None, _guard_level, "What to do where data moves from a device to the host.", example="log"
-)
-transfer_guard = Option(
-    None,
-    _guard_level,
-    "What to do where data moves, in any direction.",
-    members=(transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host),
-    example="log",
-)
-array = Option(True, _flag, "Taken from programs of 2022; there is one class of arrays either way.")
+array = Option(True, flag, "Taken from programs of 2022; there is one class of arrays either way.")
 parallel_functions_output_gda = Option(
-    True, _flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
+    True, flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."
 )
-num_cpu_devices = Option(None, _number(int, 1, optional=True), "Number of virtual CPU devices.", example=8)
-platforms = Option(None, _text, "Platforms to use, in order of preference, as in 'cuda,cpu'.", example="cuda,cpu")
-enable_compilation_cache = Option(True, _flag, "Use the compilation cache on disk.")
-compilation_cache_dir = Option(None, _text, "Folder of the compilation cache on disk.", example="programs")
-compilation_cache_max_size = Option(
-    -1, _number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit.", example=10**9
-)
-persistent_cache_min_compile_time_secs = Option(
-    1.0, _number(float, 0.0), "Programs that compile faster are not stored.", example=0.5
-)
-persistent_cache_min_entry_size_bytes = Option(0, _number(int, -1), "Smaller executables are not stored.", example=4096)
-raise_persistent_cache_errors = Option(False, _flag, "Raise errors of the cache on disk instead of warning.")
 
 
 def _only_partitionable(name: str) -> bool:
     raise _refuse(name, "True", "False", "leave it on: the other numbering depends on how arrays are split")
 
 
-for _name, _held in list(globals().items()):
-    if isinstance(_held, Option):
-        _declare(_name, _held)
+declare(globals())
 
 
 def checking_leaks() -> _Override:

@@ -1,6 +1,7 @@
 """The error classes users meet: each is a `PhalanxError` record and the built-in exception one would catch.
 
-Builds on `phalanx.engine.errors`; every room above raises these. The classes about traced values have a
+Builds on `phalanx.engine.errors`; every room above raises these, and has the classes beside it that it alone raises;
+`phalanx.errors` has the names of all. The classes about traced values have a
 constructor `of(tracer, origin)` which holds their text, so that tracers raise them in one short call.
 """
 
@@ -142,24 +143,6 @@ class TraceError(PhalanxError, TypeError):
     """
 
 
-class TraceContextError(PhalanxError, TypeError):
-    """A variable or module was changed inside a transformation that it comes from outside of.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> from phalanx import nnx
-      >>> w = nnx.Param(1.0)
-      >>> try:
-      ...     phalanx.jit(lambda x: setattr(w, "value", x))(2.0)
-      ... except phalanx.errors.TraceContextError as error:
-      ...     print(error.where)
-      Param, setting its value
-    """
-
-
 class RuleError(PhalanxError, NotImplementedError):
     """A primitive does not have the rule that a transformation needs.
 
@@ -174,24 +157,6 @@ class RuleError(PhalanxError, NotImplementedError):
       ... except phalanx.errors.RuleError as error:
       ...     print(error.expected)
       a loop whose length is known while tracing
-    """
-
-
-class KeyReuseError(PhalanxError, RuntimeError):
-    """A random key was used twice where that is checked.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> key = phalanx.random.key(0)
-      >>> try:
-      ...     with phalanx.debug_key_reuse(True):
-      ...         phalanx.random.normal(key), phalanx.random.normal(key)
-      ... except phalanx.errors.KeyReuseError as error:
-      ...     print(error.expected)
-      a key that is drawn from or split once
     """
 
 
@@ -213,7 +178,7 @@ class DeletedArrayError(ArgumentError, RuntimeError):
     """
 
 
-class _TracedValueError(PhalanxError):
+class TracedValueError(PhalanxError):
     """Base of the errors for what cannot be done with a traced value; each class says what and how to mend it."""
 
     _where = "conversion of a traced value to {use}"
@@ -237,7 +202,7 @@ class _TracedValueError(PhalanxError):
         return cls(where, expected=cls._expected, got=_described(tracer, origin), mend=cls._mend)
 
 
-class ConcretizationTypeError(_TracedValueError, TypeError):
+class ConcretizationTypeError(TracedValueError, TypeError):
     """A value that exists only when the compiled program runs was asked for while tracing.
 
     Args:
@@ -324,26 +289,6 @@ class TracerIntegerConversionError(ConcretizationTypeError):
         "mark the argument it comes from as static (static_argnums or static_argnames), "
         "turn the sequence into an array, or loop with lax.fori_loop"
     )
-
-
-class NonConcreteBooleanIndexError(_TracedValueError, IndexError):
-    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     phalanx.jit(lambda x: x[x > 0])(jnp.ones(2))
-      ... except phalanx.errors.NonConcreteBooleanIndexError as error:
-      ...     print(error.where)
-      indexing with a boolean mask
-    """
-
-    _where = "indexing with a boolean mask"
-    _expected = "a mask that is known while tracing, since the result's shape depends on its values"
-    _mend = "use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)"
 
 
 class UnexpectedTracerError(PhalanxError, TypeError):

@@ -15,12 +15,12 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.errors import NonConcreteBooleanIndexError, ShapeError
+from phalanx.core.errors import ShapeError
 from phalanx.core.source import user_level
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.lax.explicit import laid_out, open_type
 from phalanx.numpy import indexing
-from phalanx.numpy.index_expression import Integers, Slice, expanded, parse, slice_of
+from phalanx.numpy.index_expression import Integers, NonConcreteBooleanIndexError, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
