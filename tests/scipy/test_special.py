@@ -79,3 +79,26 @@ def test_derivatives_are_finite_at_the_edge():
         np.asarray(phalanx.vmap(phalanx.grad(special.ndtr))(X)), np.exp(-X * X / 2) / np.sqrt(2 * np.pi), atol=1e-6
     )
     np.testing.assert_allclose(np.asarray(phalanx.grad(special.log_ndtr)(-30.0)), 30.03, rtol=1e-3)
+
+
+EDGES = [1.0, -1.0, -2.0, -3.0, -0.5, 0.5, 2.0, 3.0, -1.5, 170.0, 0.0, -0.0, np.inf]
+
+
+@pytest.mark.parametrize("name", ["beta", "betaln", "poch"])
+def test_poles_and_infinities_of_the_gamma_function_cancel(name):
+    a, b = (v.ravel().astype(np.float32) for v in np.meshgrid(EDGES, EDGES))
+    kept = ~(np.isinf(a) & np.isinf(b)) & ((a < np.inf) | (name != "poch"))
+    wanted = getattr(scipy.special, name)(a[kept].astype(np.float64), b[kept].astype(np.float64))
+    poles = (a[kept] <= 0) & (b[kept] <= 0) & (b[kept] % 1 == 0)  # where the sign of what is infinite says nothing
+    wanted = np.where(abs(wanted) > 3e38, np.where(poles, np.inf, np.copysign(np.inf, wanted)), wanted)
+    np.testing.assert_allclose(np.asarray(getattr(special, name)(a[kept], b[kept])), wanted, rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype, rtol", [(np.float32, 2e-5), (np.float64, 5e-12)])
+def test_the_upper_incomplete_gamma_function_is_exact_for_small_parameters(dtype, rtol):
+    parameters = [1e-30, 1e-12, 1e-7, 1e-5, 1e-3, 0.01, 0.0999, 0.1, 0.2, 0.4, 0.6, 1, 1.2]
+    a, x = np.meshgrid(parameters, [1e-20, 1e-5, 0.01, 0.3, 0.5, 0.8, 1.05, 1.2, 2, 20])
+    with phalanx.enable_x64(dtype is np.float64):
+        got = np.asarray(special.gammaincc(a.astype(dtype), x.astype(dtype)))
+    wanted = scipy.special.gammaincc(a.astype(dtype).astype(np.float64), x.astype(dtype).astype(np.float64))
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-38)

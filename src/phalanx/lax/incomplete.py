@@ -27,6 +27,7 @@ from phalanx.lax.elementwise import (
     div_p,
     eq_p,
     exp_p,
+    expm1_p,
     ge_p,
     gt_p,
     le_p,
@@ -55,6 +56,13 @@ from phalanx.lax.select import select_n_p
 from phalanx.transforms.forward import jvp_flat
 
 MAX_ITERATIONS = 5000
+
+# Riemann's zeta function at 2, 3, ...
+_ZETAS = (
+    1.6449340668482264, 1.2020569031595942, 1.0823232337111381, 1.03692775514337, 1.0173430619844492,
+    1.008349277381923, 1.0040773561979444, 1.0020083928260821, 1.000994575127818, 1.0004941886041194,
+    1.000246086553308, 1.0001227133475785, 1.0000612481350588, 1.000030588236307,
+)  # fmt: skip
 
 
 def converge(step: Callable, active: Any, lanes: Sequence) -> tuple:
@@ -202,7 +210,33 @@ def igammac_value(a: Any, x: Any) -> Any:
     found = GammaIterations(a, x)
     front = gamma_front(found.a, found.x)
     upper = mul_p(mul_p(front, found.a), found.h)
-    return gamma_edges(a, x, select_n_p(found.is_small, upper, one_minus(mul_p(front, found.S))), 1.0, 0.0)
+    lower = select_n_p(is_nearly_one(found.a, found.x), one_minus(mul_p(front, found.S)), small_upper(found.a, found.x))
+    return gamma_edges(a, x, select_n_p(found.is_small, upper, lower), 1.0, 0.0)
+
+
+def is_nearly_one(a: Any, x: Any) -> Any:
+    """Whether P(a, x) is so near to 1, for x below a + 1, that Q must not be found from it."""
+    bound = select_n_p(lt_p(x, like(x, 0.5)), scaled(x, 1.1), div_p(like(x, -0.4), log_p(x)))
+    return and_p(lt_p(a, bound), lt_p(x, like(x, 1.1)))
+
+
+def small_upper(a: Any, x: Any) -> Any:
+    """Q(a, x) for small a and x, P(a, x) being x^a / gamma(a + 1) (1 + a sum of (-x)^n / (n! (a + n))): DLMF 8.7.1."""
+    w = sub_p(mul_p(a, log_p(x)), lgamma1p(a))
+    total = like(x, 0)
+    for n in range(20, 0, -1):  # Horner, x being below 1.1
+        total = scaled(mul_p(add_p(div_p(like(x, 1), plus(a, n)), total), neg_p(x)), 1 / n)
+    return neg_p(add_p(expm1_p(w), mul_p(exp_p(w), mul_p(a, total))))
+
+
+def lgamma1p(a: Any) -> Any:
+    """log gamma(1 + a) for a >= 0, exact near 0: DLMF 5.7.3."""
+    is_tiny = lt_p(a, like(a, 0.1))
+    small = select_n_p(is_tiny, like(a, 0), a)
+    total = like(a, 0)
+    for k, c in reversed(list(enumerate(_ZETAS, start=2))):
+        total = mul_p(plus(total, c / k), neg_p(small))
+    return select_n_p(is_tiny, lgamma_p(plus(a, 1)), mul_p(neg_p(small), plus(total, np.euler_gamma)))
 
 
 def gamma_turn(a: Any, x: Any) -> tuple:

@@ -215,14 +215,33 @@ def _rise(z: Any, m: Any) -> Any:
     return choose(large, far, lax.lgamma_p(z + m) - lax.lgamma_p(z))
 
 
-def _betaln(a: Any, b: Any) -> Any:
+def _is_pole(x: Any) -> Any:
+    """Whether the gamma function has a pole there: 0, -1, -2, ..."""
+    return (x <= 0) & (x == lax.floor_p(x)) & (x > -np.inf)
+
+
+def _beta_parts(a: Any, b: Any) -> tuple:
+    """The sign of the beta function, and the logarithm of its magnitude."""
     a, b = lax.min_p(a, b), lax.max_p(a, b)
-    return lax.lgamma_p(a) - _rise(b, a)
+    # With an integer b below 1 - a, the pole of a is one of a + b too: gamma(a) / gamma(a + b) by reflection.
+    turned = _is_pole(a) & (b > 0) & (b == lax.floor_p(b)) & (b < 1 - a)
+    odd = lax.rem_p(choose(turned, b, 0), scalar_of(2, dtype_of(b))) != 0
+    a = choose(turned, 1 - a - b, a)
+    diverges = _is_pole(a) | _is_pole(b) | ((b == np.inf) & (a <= 0))
+    vanishes = ((b == np.inf) & (a > 0) & (a < np.inf)) | (_is_pole(a + b) & ~diverges)
+    x, y = (choose(diverges | vanishes, 1, v) for v in (lax.min_p(a, b), lax.max_p(a, b)))
+    log = choose(diverges, np.inf, choose(vanishes, -np.inf, lax.lgamma_p(x) - _rise(y, x)))
+    sign = choose(turned & odd, -1, _gammasgn(x) * _gammasgn(y) * _gammasgn(x + y))
+    return choose(diverges & (b == np.inf) & ~_is_pole(a), _gammasgn(a), sign), log
+
+
+def _betaln(a: Any, b: Any) -> Any:
+    return _beta_parts(a, b)[1]
 
 
 def _beta(a: Any, b: Any) -> Any:
-    sign = lax.mul_p(lax.mul_p(_gammasgn(a), _gammasgn(b)), _gammasgn(lax.add_p(a, b)))
-    return lax.mul_p(sign, lax.exp_p(_betaln(a, b)))
+    sign, log = _beta_parts(a, b)
+    return sign * lax.exp_p(log)
 
 
 def _boxcox(x: Any, power: Any) -> Any:
@@ -544,5 +563,10 @@ def poch(z: Any, m: Any) -> Any:
     z, m = promote_inexact("poch", operand(z, "poch"), operand(m, "poch"))
     if dtypes.issubdtype(z.dtype, np.complexfloating):
         raise DTypeError("poch", expected="real operands", got=str(z.dtype), mend="take the real part")
-    sign = _gammasgn(z + m) * _gammasgn(z)
-    return choose(m == 0, 1, sign * lax.exp(_rise(z, m)))
+    start, end = _is_pole(z), _is_pole(z + m)
+    turned = start & end
+    odd = lax.rem(choose(turned, lax.abs(m), 0), scalar_of(2, m.dtype)) != 0
+    x = choose(turned, 1 - z - m, choose(start | end, 1, z))
+    sign = choose(turned, choose(odd, -1, scalar_of(1, x.dtype)), _gammasgn(x + m) * _gammasgn(x))
+    value = sign * lax.exp(_rise(x, m))
+    return choose(m == 0, 1, choose(start & ~end, 0, choose(end & ~start, np.inf, value)))
