@@ -17,12 +17,13 @@ from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
+from phalanx.custom_derivatives.functions import pair_of
 from phalanx.engine.frames import boundaries
 from phalanx.engine.frames import guard as _guard
 from phalanx.engine.seat import Seat
 from phalanx.transforms.batching import Axis, front_dims
 from phalanx.transforms.calls import DerivedCall
-from phalanx.transforms.functions import FlatFunction, function_name, pair_of
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import tree_broadcast, tree_flatten, tree_unflatten
 
 # map(f, xs): the loop over a leading dimension, which lax has.
@@ -98,7 +99,7 @@ class custom_vmap:
         if state.trace is None:
             return self.fun(*args, **kwargs)
         leaves, tree = tree_flatten(args)
-        function = FlatFunction(self.fun, tree, kwargs)
+        function = FlatFunction(functools.partial(self.fun, **kwargs), tree, written=self.fun)
         program = stage(function, [aval_of(x) for x in leaves], function_name(self.fun))
         out_tree = function.out_tree
 

@@ -8,7 +8,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ShapeError, ShardingError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, ShardingError, TreeError
 from phalanx.experimental.custom_partitioning import (
     BATCHING,
     ArrayMapping,
@@ -226,7 +226,9 @@ def test_an_exported_program_runs_the_function_as_it_is():
 def test_an_argument_without_a_position_is_refused():
     f = custom_partitioning(lambda x, *, by=2: x * by)
     f.def_partition(times(3), sharding_rule="i -> i")
-    with pytest.raises(ArgumentError, match="argument by: expected arguments that have a position, got one by keyword"):
+    with pytest.raises(
+        ArgumentTypeError, match="expected arguments that can be given by position, got keyword-only by"
+    ):
         f(jnp.ones(3), by=5)
     assert f(jnp.ones(3)).tolist() == [2, 2, 2]
 

@@ -113,6 +113,7 @@ class Primitive:
         programs must follow: (avals, params).
       placing: (**params) to the shardings that an application names, or None for those left open; the first that has
         devices tells which ones a program runs on whose arguments do not.
+      reads: (**params) to the sharding by which it reads each operand, where devices need their pieces only.
       takes_keys: its rules know random keys; others see the numbers that these are made of, in one dimension more.
       named_axes: (*args, **params) to the named axes that an application runs over, where the parameters do not tell.
       key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
@@ -139,6 +140,7 @@ class Primitive:
     named_axes: Any = None
     varying: Any = None
     placing: Any = None
+    reads: Any = None
     key_use: ClassVar[str | None] = None
     settle: Any = None
     dce: Any = None

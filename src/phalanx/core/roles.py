@@ -2,7 +2,7 @@
 
 Two dimensions are the same where an equation says so; they cannot be split where one equation says that, or where a
 partial result would have to be whole before the next operation reads it. The primitives that hold programs (calls,
-loops, branches, per-device programs) say their own roles with this. Builds on `core.primitive`.
+loops, branches) say their own roles with this; so does `spmd.roles` for per-device ones. Builds on `core.primitive`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def program_roles(jaxpr: Jaxpr) -> Roles:
 
     A reduced dimension stays one where every result that lacks it is a partial one, combined alike; else it is whole.
     """
-    return _Walk(jaxpr).roles()
+    return ProgramWalk(jaxpr).roles()
 
 
 def equation_roles(eqn: Eqn) -> Roles:
@@ -154,7 +154,7 @@ def joined_roles(
     return classes.roles(values[:count], values[count:], reduced, classes.whole() | torn)
 
 
-class _Walk:
+class ProgramWalk:
     """What the equations of a program say of the dimensions of its values.
 
     classes: the dimensions that are the same.
@@ -178,48 +178,6 @@ class _Walk:
         """The roles of the program, some more classes of which cannot be split."""
         held = self.classes.whole() | self.torn | set(whole)
         return self.classes.roles(self.reads, self.gives, self.reduced, held)
-
-    def mixed(self, held: tuple, axes: tuple) -> bool:
-        """Whether members along any of `axes`, each with its piece of a class of dimensions, mix these pieces.
-
-        They do not where all they do together is to sum, over all these axes, what lacks the dimension.
-        """
-        for eqn, roles, _ in self.steps:
-            if roles.axes.keys().isdisjoint(axes):
-                continue
-            has_dim = any(held in self.classes.of((v, v.aval.ndim)) for v in (*eqn.invars, *eqn.outvars))
-            if has_dim or any(roles.axes.get(axis) != "sum" for axis in axes):
-                return True
-        return False
-
-
-def per_device_roles(
-    jaxpr: Jaxpr, ins: Sequence[Sequence[tuple]], outs: Sequence[Sequence[tuple]], *, is_tracked: bool
-) -> Roles:
-    """The roles of a program that each device runs on its pieces, said of the arrays that these make up.
-
-    A dimension in pieces stays one that can be split where all arrays that have it are in pieces alike, and where the
-    devices do nothing with each other's pieces but sum what is left of them.
-
-    Args:
-      jaxpr: the program on pieces.
-      ins, outs: for each input and result, for each dimension, the mesh axes over which its pieces lie.
-      is_tracked: whether types tell what varies over these axes, so that a result that does not vary is summed.
-    """
-    walk = _Walk(jaxpr)
-    ways: dict[tuple, set] = {}  # by class: the axes over which it is in pieces, here or there
-    for value, dims in zip((*walk.reads, *walk.gives), (*ins, *outs), strict=True):
-        for c, axes in zip(walk.classes.of(value), dims, strict=True):
-            ways.setdefault(c, set()).add(axes)
-    uses = Counter(axis for found in ways.values() for axis in {a for axes in found for a in axes})
-    whole = set()
-    for c, found in ways.items():
-        axes = next(iter(found))
-        is_alike = len(found) == 1 and all(uses[axis] == 1 for axis in axes)
-        # Pieces over an axis along which another dimension is in pieces too belong to each other.
-        if not is_alike or (axes and (walk.mixed(c, axes) or (c in walk.reduced and not is_tracked))):
-            whole.add(c)
-    return walk.roles(whole)
 
 
 def _partial_results(classes: Classes, steps: Iterable[tuple], outs: Sequence[Value]) -> tuple[dict, set]:

@@ -81,18 +81,3 @@ def returning(program: Jaxpr, avals: Sequence[ShapedArray]) -> Jaxpr:
 
     key = ("returning", tuple(a.varying for a in avals))
     return program.derive(key, lambda: stage(fun, program.in_avals, program.debug_name))
-
-
-def settled_loop(program: Jaxpr, avals: Sequence[ShapedArray], start: int, count: int) -> Jaxpr:
-    """The body of a loop, typed so that its carry (`count` inputs from `start` on) varies alike at entry and exit.
-
-    The program, from constants, carry and others to carry and others, has no constants of its own; its inputs vary over
-    the axes of `avals` at least.
-    """
-    while True:
-        program = retyped(program, avals)
-        held = program.in_avals[start : start + count]
-        wider = widened(held, program.out_avals[:count])
-        if wider == held:
-            return returning(program, held)
-        avals = [*program.in_avals[:start], *wider, *program.in_avals[start + count :]]

@@ -19,8 +19,9 @@ from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
 from phalanx.core.trace import Tracer
 from phalanx.custom_derivatives.calls import custom_jvp_call_p, custom_vjp_call_p
+from phalanx.custom_derivatives.functions import by_position, pair_of
 from phalanx.engine.frames import boundaries
-from phalanx.transforms.functions import function_name, pair_of
+from phalanx.transforms.functions import function_name
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 
 
@@ -54,30 +55,6 @@ def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
     """
     zero = Zero.like(x)
     return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
-
-
-def _resolve(fun: Callable, args: tuple, kwargs: dict) -> tuple:
-    """Positional arguments with defaults and keywords put in their places."""
-    try:
-        signature = inspect.signature(fun)
-    except (TypeError, ValueError):
-        if kwargs:
-            raise
-        return args
-    if not kwargs and len(args) == len(signature.parameters):
-        return args
-    bound = signature.bind(*args, **kwargs)
-    keyword_only = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    named = [name for name in bound.arguments if signature.parameters[name].kind in keyword_only]
-    bound.apply_defaults()
-    if named:
-        raise ArgumentTypeError(
-            f"call of {code_position(fun)}",
-            expected="arguments that can be given by position",
-            got=f"keyword-only {', '.join(named)}",
-            mend="make the parameters of custom-rule functions positional",
-        )
-    return bound.args
 
 
 class _Call:
@@ -139,7 +116,7 @@ class _CustomFunction:
         raise NotImplementedError  # each binds its own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = _resolve(self.fun, args, kwargs)
+        args = by_position(self.fun, args, kwargs, "make the parameters of custom-rule functions positional")
         if any(getattr(self, rule) is None for rule in self.rules):
             raise TraceError(
                 f"call of {code_position(self.fun)}",

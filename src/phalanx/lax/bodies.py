@@ -16,6 +16,7 @@ from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, derivation
 from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.core.varying import returning, retyped, widened
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -171,3 +172,18 @@ def permuted(
         constvars=(),
         consts=(),
     )
+
+
+def settled_loop(program: Jaxpr, avals: Sequence[ShapedArray], start: int, count: int) -> Jaxpr:
+    """The body of a loop, typed so that its carry (`count` inputs from `start` on) varies alike at entry and exit.
+
+    The program, from constants, carry and others to carry and others, has no constants of its own; its inputs vary over
+    the axes of `avals` at least.
+    """
+    while True:
+        program = retyped(program, avals)
+        held = program.in_avals[start : start + count]
+        wider = widened(held, program.out_avals[:count])
+        if wider == held:
+            return returning(program, held)
+        avals = [*program.in_avals[:start], *wider, *program.in_avals[start + count :]]

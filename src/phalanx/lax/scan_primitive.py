@@ -23,9 +23,9 @@ from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, join_tangents, vector_space
 from phalanx.core.trace import stage
-from phalanx.core.varying import settled_loop, varies
+from phalanx.core.varying import varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
+from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted, settled_loop
 from phalanx.lax.while_primitive import emit_while
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import result_memories

@@ -19,9 +19,9 @@ from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, instantiate, join_tangents, split_tangents
 from phalanx.core.trace import stage
-from phalanx.core.varying import retyped, settled_loop, staged_for, varies
+from phalanx.core.varying import retyped, staged_for, varies
 from phalanx.engine.mlir import hlo
-from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted
+from phalanx.lax.bodies import fixpoint, groups_of, keep_inputs, permuted, settled_loop
 from phalanx.lax.broadcast import broadcast_in_dim
 from phalanx.lax.named_axes import refuse_divergence
 from phalanx.lax.reductions import reduce_or

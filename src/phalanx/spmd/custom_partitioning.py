@@ -8,7 +8,6 @@ results are to lie and what each device runs; that is traced as the inside of a 
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from phalanx.core.errors import ArgumentError, ShardingError, TreeError, check_f
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
+from phalanx.custom_derivatives.functions import by_position
 from phalanx.engine import partitioner
 from phalanx.engine.frames import boundaries
 from phalanx.engine.partitioner import HloSharding
@@ -292,16 +292,9 @@ class custom_partitioning:
                 got="one that does not",
                 mend="call its def_partition first",
             )
-        bound = inspect.signature(self.fun).bind(*args, **kwargs)
-        bound.apply_defaults()
-        if lost := [name for name in bound.kwargs if name in kwargs]:
-            raise ArgumentError(
-                f"call of {code_position(self.fun)}, argument {lost[0]}",
-                expected="arguments that have a position",
-                got="one by keyword only",
-                mend="let the function take it by position, or bind it before with functools.partial",
-            )
-        return self._compiled(*bound.args) if state.trace is None else self._call(*bound.args)
+        mend = "let the function take it by position, or bind it before with functools.partial"
+        every = by_position(self.fun, args, kwargs, mend)
+        return self._compiled(*every) if state.trace is None else self._call(*every)
 
     def _call(self, *every: Any) -> Any:
         numbers = {i % len(every) for i in self.static_argnums}

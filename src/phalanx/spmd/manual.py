@@ -22,7 +22,6 @@ from phalanx.core.explicit import with_axes
 from phalanx.core.flags import chosen, filled, merged, others
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_program
 from phalanx.core.primitive import Roles
-from phalanx.core.roles import per_device_roles
 from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
 from phalanx.core.trace import stage
 from phalanx.core.varying import returning, retyped
@@ -37,6 +36,7 @@ from phalanx.runtime import dispatch
 from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
+from phalanx.spmd.roles import per_device_roles
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
@@ -143,7 +143,10 @@ class ShardMap(DivisibleCall, name="shard_map"):
     """A program run by each device: (*arrays) -> arrays whose pieces `jaxpr` computes from pieces."""
 
     def placing(self, *, mesh: Any, **_: Any) -> tuple:
-        return (_placement(mesh, WHOLE),)
+        return (NamedSharding(mesh, WHOLE),)
+
+    def reads(self, *, mesh: Any, in_specs: tuple, **_: Any) -> list:
+        return [NamedSharding(mesh, spec) for spec in in_specs]
 
     def roles(self, *avals: Any, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any) -> Roles:
         view = View(**layout)
@@ -453,15 +456,11 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> d
     for t, spec in zip(types, layout["in_specs"], strict=True):
         held = t.sharding
         is_there = held is not None and len(mesh.flat_devices) > 1 and held.device_set == mesh.device_set
-        ins.append(held if is_there else _placement(mesh, spec))
+        ins.append(held if is_there else NamedSharding(mesh, spec))
     is_whole = layout["manual"].issuperset(mesh.axis_names)
-    outs = [_placement(mesh, s) if is_whole else None for s in layout["out_specs"]]
+    outs = [NamedSharding(mesh, s) if is_whole else None for s in layout["out_specs"]]
     lowered = dispatch.lower(program, mesh.flat_devices, ins, outs, name=jaxpr.debug_name, committed=True)
     return dispatch.Call(lowered.compile(), dispatch.moves(types, lowered))
-
-
-def _placement(mesh: Mesh, spec: PartitionSpec) -> Any:
-    return NamedSharding(mesh, spec)
 
 
 def _manual_computation(

@@ -21,7 +21,7 @@ from phalanx.engine import buffers, client
 from phalanx.engine.guards import explicit
 from phalanx.lax import constraint
 from phalanx.lax.constraint import check_kept, device_put_p, sharding_prefix
-from phalanx.runtime import placement as core_placement
+from phalanx.runtime import placement
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import far_kind, near
@@ -108,7 +108,7 @@ def put(values: Sequence[Any], shardings: Sequence[Any], donate: Any = None, may
             out[i] = _put_host(x, sharding, shares)
             continue
         if shares is False:
-            x = core_placement.copy(x)
+            x = placement.copy(x)
         out[i] = x
         if sharding is not None:
             moving.append(i)
@@ -122,9 +122,9 @@ def put(values: Sequence[Any], shardings: Sequence[Any], donate: Any = None, may
 
 def _put_host(x: Any, sharding: Sharding | None, shares: bool | None) -> Array:
     if not (shares and isinstance(x, np.ndarray)):
-        return core_placement.put(x, sharding)
+        return placement.put(x, sharding)
     aval = aval_of(x)
-    target = sharding or core_placement.default_sharding()
+    target = sharding or placement.default_sharding()
     places = target.addressable_devices_indices_map(aval.shape)
     pieces = [np.asarray(x[index], aval.dtype) for index in places.values()]
     committed = sharding is not None
@@ -144,7 +144,7 @@ def _targets(device: Any, x: Any, count: int) -> list[Sharding | None]:
     if device is None or isinstance(device, Sharding):
         return [device] * count
     if hasattr(device, "device_kind"):
-        return [core_placement.on_device(device)] * count
+        return [placement.on_device(device)] * count
     return sharding_prefix(device, x, "device_put, device")
 
 
@@ -185,7 +185,7 @@ def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
 
     def stack(leaf: Any) -> Array:
         row = _row(leaf)
-        return _stacked([core_placement.put(row, core_placement.on_device(device)) for device in devices], sharding)
+        return _stacked([placement.put(row, placement.on_device(device)) for device in devices], sharding)
 
     with explicit():
         return tree_map(stack, x)
@@ -230,7 +230,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
                     mend="give all shards one shape and dtype",
                 )
         pairs = zip(leaves, devices, strict=True)
-        return _stacked([core_placement.put(_row(x), core_placement.on_device(d)) for x, d in pairs], sharding)
+        return _stacked([placement.put(_row(x), placement.on_device(d)) for x, d in pairs], sharding)
 
     with explicit():
         return tree_map(stack, *shards)
@@ -384,7 +384,7 @@ def make_array_from_callback(
             )
     whole = ShapedArray(shape, wanted)
     with explicit():
-        pieces = [core_placement.put(made[_key(index)], core_placement.on_device(d)) for d, index in places.items()]
+        pieces = [placement.put(made[_key(index)], placement.on_device(d)) for d, index in places.items()]
         return _in_memory(pieces, ArrayType(whole, sharding, True))
 
 

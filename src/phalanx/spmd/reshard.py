@@ -23,8 +23,7 @@ from phalanx.core.errors import ShardingError
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
 from phalanx.lax.constraint import follow
-from phalanx.runtime import dispatch
-from phalanx.runtime import placement as core_placement
+from phalanx.runtime import dispatch, placement
 from phalanx.runtime.array import Array, ArrayType, deleted_error
 from phalanx.runtime.lowering import physical_aval
 from phalanx.sharding import Sharding
@@ -102,9 +101,7 @@ def _rename(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequenc
 
 @functools.cache
 def _dead_buffer() -> Any:
-    dead = core_placement.from_numpy(
-        np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), core_placement.default_sharding())
-    )
+    dead = placement.from_numpy(np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), placement.default_sharding()))
     dead.delete()
     return dead._buffer
 
@@ -343,4 +340,4 @@ def move(x: Array, wanted: ArrayType) -> Array:
     return moved if moved._type is wanted else Array(moved._buffer, wanted)
 
 
-core_placement.mover.take(move=move)
+placement.mover.take(move=move)

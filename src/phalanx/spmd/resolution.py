@@ -23,6 +23,7 @@ from phalanx.runtime.array import ArrayType
 from phalanx.runtime.devices import common_devices, device_names, named_sharding
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import near
+from phalanx.runtime.stand_ins import is_abstract
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 
@@ -165,18 +166,17 @@ def resolve(
 
 @derivation
 def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
-    """The inputs that nothing but shard_maps read, all by one spec: these need not be whole anywhere."""
+    """The inputs that all who read them read in pieces, by one sharding: these need not be whole anywhere."""
     if len(devices) == 1:
         return {}
     read: dict[Any, set] = {v: {None} for v in program.outvars if type(v) is not Literal}
     for eqn in program.eqns:
-        mesh = eqn.params.get("mesh")
-        ways: Sequence[Any] = (None,) * len(eqn.invars)
-        if isinstance(mesh, Mesh) and mesh.flat_devices == devices:
-            ways = [NamedSharding(mesh, spec) for spec in eqn.params["in_specs"]]
+        reads = eqn.primitive.reads
+        ways: Sequence[Any] = (None,) * len(eqn.invars) if reads is None else reads(**eqn.params)
         for atom, way in zip(eqn.invars, ways, strict=True):
             if type(atom) is not Literal:
-                read.setdefault(atom, set()).add(way)
+                is_here = way is not None and not is_abstract(way) and way._device_assignment == devices
+                read.setdefault(atom, set()).add(way if is_here else None)
     found = [read.get(v, {None}) for v in program.invars]
     return {i: s for i, held in enumerate(found) if len(held) == 1 and (s := next(iter(held))) is not None}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, Sha
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.custom_derivatives.functions import by_position
 from phalanx.engine.frames import boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
@@ -158,7 +158,8 @@ class _Mapped:
 
     def __call__(self, args: tuple, kwargs: dict) -> Any:
         if kwargs:
-            args = self._by_position(args, kwargs)
+            mend = "make the parameters positional, so that in_specs can speak of them"
+            args = by_position(self.fun, args, kwargs, mend, name=f"shard_map of {self.name}", defaults=False)
         leaves, tree = tree_flatten(args)
         avals = tuple(aval_of(x) for x in leaves)
         # A function that closes over something else by now is another function.
@@ -174,18 +175,6 @@ class _Mapped:
                 self.programs[key] = found
         program, ins, outs, out_tree, view, _ = found
         return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
-
-    def _by_position(self, args: tuple, kwargs: dict) -> tuple:
-        """All arguments by position, which is how specs speak of them."""
-        bound = inspect.signature(self.fun).bind(*args, **kwargs)
-        if bound.kwargs:
-            raise ArgumentTypeError(
-                f"call of shard_map of {self.name}",
-                expected="arguments that can be given by position",
-                got=f"keyword-only {', '.join(bound.kwargs)}",
-                mend="make the parameters positional, so that in_specs can speak of them",
-            )
-        return bound.args
 
     def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: Any) -> tuple:
         view = self._view()

@@ -21,25 +21,16 @@ class FlatFunction:
     Args:
       fun: the function.
       in_tree: the structure of `args`.
-      kwargs: keyword arguments passed as they are.
       has_aux: whether it returns a pair of results and other values.
       written: the function that the user wrote, where `fun` is another one around it.
     """
 
-    __slots__ = ("aux", "fun", "has_aux", "in_tree", "kwargs", "out_tree", "written")
+    __slots__ = ("aux", "fun", "has_aux", "in_tree", "out_tree", "written")
 
-    def __init__(
-        self,
-        fun: Callable,
-        in_tree: Any,
-        kwargs: dict | None = None,
-        has_aux: bool = False,
-        written: Callable | None = None,
-    ):
+    def __init__(self, fun: Callable, in_tree: Any, has_aux: bool = False, written: Callable | None = None):
         self.fun = fun
         self.written = written or fun
         self.in_tree = in_tree
-        self.kwargs = kwargs or {}
         self.has_aux = has_aux
         self.out_tree: Any = None
         self.aux: Any = None
@@ -49,7 +40,7 @@ class FlatFunction:
         return function_name(self.written)
 
     def __call__(self, *leaves: Any) -> list:
-        out = self.fun(*tree_unflatten(self.in_tree, leaves), **self.kwargs)
+        out = self.fun(*tree_unflatten(self.in_tree, leaves))
         if self.has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
                 raise ArgumentTypeError(
@@ -67,19 +58,3 @@ class FlatFunction:
 def function_name(fun: Any) -> str:
     """What a function is called in messages and programs."""
     return getattr(fun, "__name__", None) or type(fun).__name__
-
-
-def pair_of(where: str, result: Any, names: str) -> Any:
-    """What a user's rule returned, refused unless it is a pair.
-
-    Args:
-      where: the rule, in words.
-      result: what it returned.
-      names: what the pair is, such as `(result, tangent)`.
-
-    Raises:
-      ArgumentTypeError: it is no pair.
-    """
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise ArgumentTypeError(where, expected=f"a pair {names}", got=repr(result), mend=f"return {names}")
-    return result
