@@ -59,7 +59,7 @@ def pmapped_dict_of_leaves(xp, size):
 
 @bench(unit="us", row=Row("device_put of a NumPy array to 8 devices and back"), at_most=1.0, sizes=(1 << 6, 1 << 16))
 def there_and_back(xp, size):
-    """A row for each device. We copy what we are given; the peer keeps reading the memory of larger arrays."""
+    """A row for each device. We copy what we are given, the peer reads the memory of larger arrays; both copy once."""
     mesh = xp.sharding.Mesh(np.array(xp.devices()[:8]), ("rows",))
     sharding = xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
     host = np.ones((8, size), np.float32)

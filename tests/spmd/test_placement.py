@@ -222,6 +222,43 @@ def test_numpy_memory_is_copied_unless_it_may_be_shared():
     assert shared.unsafe_buffer_pointer() != x.ctypes.data or np.asarray(shared).sum() == 1024.0
 
 
+def addresses(x):
+    return [shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("spec", [P(("x", "y")), P(("y", "x")), P(None, ("x", "y"))])
+def test_rows_of_large_host_data_are_one_copy_of_it(mesh, spec, dtype):
+    host = values(1, 1 << 20) if spec[0] is None else values(1 << 10, 1 << 10)
+    host = (host % 251).astype(dtype)
+    kept = host.copy()
+    x = device_put(host, NamedSharding(mesh, spec))
+    host[:] = 0
+    assert is_placed(x, kept, x.sharding)
+    assert min(addresses(x)) == np.asarray(x).__array_interface__["data"][0]
+    assert not np.asarray(x).flags.writeable
+
+
+def test_large_rows_may_be_donated_and_deleted(mesh):
+    kept = values(1 << 10, 1 << 10)
+    x = device_put(kept, NamedSharding(mesh, P(("x", "y"))))
+    y = phalanx.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted() and is_placed(y, kept + 1, y.sharding)
+    read = np.asarray(z := device_put(kept, x.sharding))
+    z.delete()
+    np.testing.assert_array_equal(read, kept)
+
+
+def test_parts_that_are_no_runs_or_are_repeated_are_copied_one_by_one(mesh):
+    kept = values(1 << 10, 1 << 10)
+    for spec in (P("x"), P("x", "y"), P(None, "x"), P()):
+        x = device_put(kept, NamedSharding(mesh, spec))
+        assert len(set(addresses(x))) == 8 and is_placed(x, kept, x.sharding)
+    broadcast = np.broadcast_to(np.float32(3), (8, 1 << 16))
+    x = device_put(broadcast, NamedSharding(mesh, P(("x", "y"))))
+    assert is_placed(x, broadcast, x.sharding)
+
+
 def message(call):
     with pytest.raises((ArgumentError, ArgumentTypeError, DTypeError, ShapeError, ShardingError)) as error:
         call()

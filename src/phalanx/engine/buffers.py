@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -32,6 +33,9 @@ _COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
+
+ALIGNMENT = 64  # in bytes, of memory that XLA's CPU devices share with the host
+WORTH_SHARING = 1 << 17  # bytes of a piece from which sharing costs less than copying
 
 _result_handler = _jax.array_result_handler
 _HANDLER_OPTIONS: dict[str, bool] = (
@@ -71,6 +75,7 @@ def put_shards(
     devices: Sequence[Device],
     committed: bool = True,
     may_alias: bool = False,
+    apart: bool = False,
 ) -> Buffer:
     """Put one piece on each device and give them as one array.
 
@@ -81,11 +86,12 @@ def put_shards(
       devices: this process's devices of the sharding, in its order.
       committed: whether the user asked for these devices.
       may_alias: whether the buffer may share the memory of NumPy arrays; nobody may then write to it again.
+      apart: whether it is known that no two pieces start at one address.
 
     Returns:
       The buffer; the transfers may still be under way.
     """
-    if not may_alias:
+    if not may_alias and not apart:
         pieces = _with_own_memory(pieces)
     semantics = _ALIAS if may_alias else _COPY
     try:
@@ -106,6 +112,39 @@ def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
             seen.add(address)
         result.append(piece)
     return result
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """New host memory that starts where XLA's CPU devices want it, so that they take it as it is."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def side_by_side(parts: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray | None:
+    """Give arrays that lie one after another in memory as one array, which shares it; None where they do not.
+
+    Args:
+      parts: arrays of one type, contiguous in row-major order.
+      shape: of all of them as one array.
+
+    Returns:
+      The array, which cannot be written to.
+    """
+    first, step = parts[0].__array_interface__["data"][0], parts[0].nbytes
+    if any(part.__array_interface__["data"][0] != first + i * step for i, part in enumerate(parts)):
+        return None
+    whole = _at_address(first, len(parts) * step, parts[0].dtype, owner=parts).reshape(shape)
+    whole.flags.writeable = False
+    return whole
+
+
+def _at_address(address: int, size: int, dtype: np.dtype, owner: Any) -> np.ndarray:
+    """The elements in `size` bytes of memory, which lives as long as its owner: the array keeps that alive."""
+    memory: Any = (ctypes.c_byte * size).from_address(address)
+    memory.owner = owner
+    return np.frombuffer(memory, dtype)
 
 
 def from_shards(aval: Any, sharding: Any, buffers: Sequence[Buffer], committed: bool = True) -> Buffer:
@@ -211,9 +250,8 @@ def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     # jaxlib's own conversion imports jax where it is installed, which costs a third of a second.
     capsule = to_dlpack(buffer)
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    memory = (ctypes.c_byte * (aval.size * dtype.itemsize)).from_address(tensor.data + tensor.byte_offset)
-    memory.owner = capsule  # The array below refers to `memory`, which keeps the buffer's memory alive.
-    return np.frombuffer(memory, dtype).reshape(aval.shape)
+    address, size = tensor.data + tensor.byte_offset, aval.size * dtype.itemsize
+    return _at_address(address, size, dtype, owner=capsule).reshape(aval.shape)
 
 
 class _DLTensor(ctypes.Structure):

@@ -287,10 +287,14 @@ class Array(Operators, metaclass=_ArrayMeta):
         first = [(s.index, p) for s, p in zip(sharding.shards(self.shape), pieces, strict=True) if s.replica_id == 0]
         for _, piece in first:
             buffers.copy_to_host_async(piece)
-        parts = [(index, buffers.to_host(piece)) for index, piece in first]
-        words = parts[0][1]  # A random key is an array of words.
-        whole = np.empty((*self.shape, *words.shape[self.ndim :]), words.dtype)
-        for index, part in parts:
+        parts = [buffers.to_host(piece) for _, piece in first]
+        words = parts[0]  # A random key is an array of words.
+        shape = (*self.shape, *words.shape[self.ndim :])
+        order = sharding.runs(self.shape) if words.nbytes >= buffers.WORTH_SHARING else None
+        if order is not None and (shared := buffers.side_by_side([parts[i] for i in order], shape)) is not None:
+            return shared
+        whole = np.empty(shape, words.dtype)
+        for (index, _), part in zip(first, parts, strict=True):
             whole[index] = part
         whole.flags.writeable = False
         return whole

@@ -97,9 +97,27 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     if sharding.num_devices == 1:
         (device,) = sharding.device_set
         return Array(buffers.put_array(x, aval, sharding, device, committed=type.committed), type)
+    is_in_runs = sharding.runs(aval.shape) is not None
+    if shares := is_in_runs and _is_worth_sharing(x, sharding):
+        own = buffers.aligned(x.shape, x.dtype)
+        own[...] = x
+        x = own
     indices = sharding.addressable_devices_indices_map(aval.shape)
     pieces = [x[index] for index in indices.values()]
-    return Array(buffers.put_shards(aval, sharding, pieces, list(indices), type.committed), type)
+    apart = is_in_runs and x.flags.c_contiguous and x.size > 0
+    buffer = buffers.put_shards(aval, sharding, pieces, list(indices), type.committed, may_alias=shares, apart=apart)
+    return Array(buffer, type)
+
+
+def _is_worth_sharing(x: np.ndarray, sharding: Any) -> bool:
+    """Whether devices had better hold parts of one copy of `x`, which is then one array for the host that reads it."""
+    size = x.nbytes // sharding.num_devices
+    return (
+        size >= buffers.WORTH_SHARING
+        and size % buffers.ALIGNMENT == 0
+        and sharding.is_fully_addressable
+        and sharding._device_assignment[0].platform == "cpu"
+    )
 
 
 HOST_SCALARS = frozenset(

@@ -7,6 +7,7 @@ placement share their `canonical` sharding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -163,6 +164,19 @@ class Sharding(ShardingBase):
         shape = tuple(global_shape)
         return self._remembered(("shards", shape), lambda: self._shards(shape))
 
+    def runs(self, global_shape: Sequence[int]) -> tuple[int, ...] | None:
+        """How the parts of an array of that shape lie one after another in row-major memory.
+
+        Args:
+          global_shape: shape of the whole array.
+
+        Returns:
+          The positions of the devices in the order of their parts; None where a part is not one run of elements, or
+          where several devices hold it.
+        """
+        shape = tuple(global_shape)
+        return self._remembered(("runs", shape), lambda: self._runs(shape))
+
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The slices of an array of that shape that each device holds, `slice(None)` for dimensions that are not cut.
 
@@ -279,6 +293,13 @@ class Sharding(ShardingBase):
         part_shape, tiling = self.shard_shape(shape), self.tiling(len(shape))
         rows = zip(self._device_assignment, indices(tiling, shape, part_shape), replica_ids(tiling), strict=True)
         return tuple([ShardIndex(*row) for row in rows])
+
+    def _runs(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        part_shape, (parts, coordinates) = self.shard_shape(shape), self.tiling(len(shape))
+        innermost = max((dim for dim, count in enumerate(parts) if count > 1), default=0)
+        if math.prod(parts) != self.num_devices or any(size > 1 for size in part_shape[:innermost]):
+            return None
+        return tuple(np.lexsort(coordinates.T[::-1]).tolist())
 
     def _remembered(self, key: Any, make: Callable[[], Any]) -> Any:
         try:

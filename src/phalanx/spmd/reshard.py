@@ -263,7 +263,7 @@ def _assembled(x: Array, wanted: ArrayType) -> Array:
             ((number, source, _),) = part
             made.append(views[number][source])
             continue
-        whole = _aligned(plan.part_shape, aval.dtype)
+        whole = buffers.aligned(plan.part_shape, aval.dtype)
         for number, source, target in part:
             whole[target] = views[number][source]
         made.append(whole)
@@ -317,17 +317,6 @@ def _overlaps(box: tuple, pieces: list) -> list[tuple[int, Index, Index]]:
                 return [(number, source, target)]
             found.append((number, source, target))
     return found
-
-
-def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """New memory that starts where XLA's CPU devices want it, so that they take it as it is."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-_ALIGNMENT = 64
 
 
 def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
