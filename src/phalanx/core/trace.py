@@ -354,12 +354,12 @@ class StagingTrace(Trace):
         return self.input_name(invars.index(var)) if self.input_name and var in invars else None
 
     def equation_of(self, var: Var) -> Eqn | None:
-        """The equation that made a variable, for messages."""
+        """The equation that made a variable, looked for from the last one back."""
         eqns = self.eqns
         if self.finished is not None:
             program = self.finished()
             eqns = program.eqns if program is not None else []
-        return next((e for e in eqns if var in e.outvars), None)
+        return next((e for e in reversed(eqns) if var in e.outvars), None)
 
 
 @contextlib.contextmanager

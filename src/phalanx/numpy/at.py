@@ -20,7 +20,8 @@ from phalanx.core.source import user_level
 from phalanx.engine.frames import boundaries, boundary
 from phalanx.lax.explicit import laid_out, open_type
 from phalanx.numpy import indexing
-from phalanx.numpy.index_expression import Integers, NonConcreteBooleanIndexError, Slice, expanded, parse, slice_of
+from phalanx.numpy.counting import aligned, with_counts
+from phalanx.numpy.index_expression import NonConcreteBooleanIndexError, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
@@ -240,6 +241,8 @@ def update(
         return reshape(update(y, _without_scalars(key, arrays), values, how, mode), x.shape)
     if arrays and state.trace is None:
         key, arrays = indexing.with_integers_as_arrays(x.shape, key, arrays)
+    else:
+        key = with_counts(x.shape, key, arrays)
     plan_key = (x.aval, key, mode, indices_are_sorted, unique_indices)
     plan = _plans.get(plan_key)
     if plan is None:
@@ -460,16 +463,19 @@ class ScatterPlan(WritePlan):
 
     Args:
       arrays: for each component of the index vectors, an array known now, or None for the next one given.
+      kept: the numbers of the components that are not batches.
       shapes: for each component, the dimensions of the batch that it varies along.
       sizes: of the dimensions that the components are about.
       known: whether each component is counted from 0 already.
     """
 
-    __slots__ = ("arrays", "batch_shape", "known", "numbers", "options", "places", "sizes")
+    __slots__ = ("arrays", "batch_shape", "kept", "known", "numbers", "options", "places", "sizes")
 
-    def __init__(self, result: tuple, added: tuple, components: list, batch_shape: tuple, numbers: Any, options: dict):
+    def __init__(self, result: tuple, added: tuple, components: list, kept: list, batch_shape: tuple, numbers: Any,
+                 options: dict):  # fmt: skip
         super().__init__(result, added)
-        self.arrays, self.places, self.sizes, self.known = map(tuple, zip(*components))
+        self.arrays, self.kept = tuple(a for a, *_ in components), kept
+        self.places, self.sizes, self.known = map(tuple, zip(*[components[i][1:] for i in kept]))
         self.batch_shape, self.numbers, self.options = batch_shape, numbers, options
 
     def indices(self, arrays: list) -> Any:
@@ -477,6 +483,7 @@ class ScatterPlan(WritePlan):
         given = iter(arrays)
         wide = (*self.batch_shape, 1)
         found = [next(given) if a is None else _made(a) for a in self.arrays]
+        found = [found[i] for i in self.kept]
         if all(isinstance(a, np.ndarray) for a in found):
             parts = [_host_spread(a, p, self.batch_shape) for a, p in zip(found, self.places)]
             return np.stack(parts, axis=-1).astype(indexing._widest(found))
@@ -613,7 +620,7 @@ def _plan_scatter(
             components.append((values, (place,), n, True))
         elif indexing.is_array(e):
             lead = len(batch) - len(e.shape)
-            components.append((None, tuple(batch_places)[lead:], n, type(e) is Integers))
+            components.append((None, tuple(batch_places)[lead:], n, indexing.is_known(e)))
         else:
             components.append((_start(e), (), n, True))
         inserted.append(dim)
@@ -623,14 +630,21 @@ def _plan_scatter(
     batch_dims = [i for i in range(len(plain)) if i not in window]
     order = {p: i for i, p in enumerate(batch_dims)}
     components = [(a, tuple(order[p] for p in places), n, k) for a, places, n, k in components]
+    of_dim = {dim: e for e, dim in items}
+    batches = aligned([of_dim[d] for d in operand_dims], [shape[d] for d in operand_dims], [c[1] for c in components])
+    pairs = sorted((operand_dims[i], b) for i, b in batches.items())
+    gone = {d for d, _ in pairs}
     numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=tuple(window), inserted_window_dims=tuple(sorted(inserted)),
-        scatter_dims_to_operand_dims=tuple(operand_dims),
+        update_window_dims=tuple(window), inserted_window_dims=tuple(sorted({*inserted} - gone)),
+        scatter_dims_to_operand_dims=tuple(d for d in operand_dims if d not in gone),
+        operand_batching_dims=tuple(d for d, _ in pairs), scatter_indices_batching_dims=tuple(b for _, b in pairs),
     )  # fmt: skip
+    is_sorted = is_sorted and not batches
     options = {"indices_are_sorted": is_sorted, "unique_indices": unique, "mode": WRITE_MODES.get(mode, mode)}
     if not any(indexing.is_array(e) for e, _ in items):
         options["unique_indices"] = True
-    return ScatterPlan(result, added, components, tuple(plain[i] for i in batch_dims), numbers, options)
+    kept = [i for i in range(len(components)) if i not in batches]
+    return ScatterPlan(result, added, components, kept, tuple(plain[i] for i in batch_dims), numbers, options)
 
 
 def _start(start: Any) -> Any:

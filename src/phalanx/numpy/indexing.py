@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core.config import state
+from phalanx.numpy.counting import Counting, aligned, with_counts
 from phalanx.numpy.index_expression import IndexingError, Integers, Slice, expanded, parse, slice_of
 from phalanx.numpy.operands import broadcast_shapes
 from phalanx.runtime.array import Array, ArrayType
@@ -228,8 +229,7 @@ class GatherPlan:
     Args:
       view: applied to the array first.
       dims: the dimensions of the view that arrays are about.
-      sizes: of these dimensions.
-      known: for each array, whether it is counted from 0 already.
+      entries: what the key has for the arrays.
       batch_shape: what the arrays broadcast to.
       numbers: the gather's dimension numbers.
       slice_sizes: its slice sizes.
@@ -237,18 +237,26 @@ class GatherPlan:
       options: mode, fill value and flags, as keywords of lax.gather.
     """
 
-    __slots__ = ("added", "batch_shape", "dims", "known", "numbers", "options", "sizes", "slice_sizes", "view")
+    __slots__ = ("added", "batch_shape", "kept", "known", "numbers", "options", "sizes", "slice_sizes", "view")
 
-    def __init__(self, view: Any, dims: tuple, sizes: tuple, known: tuple, batch_shape: tuple, position: int,
-                 added: tuple, options: tuple):  # fmt: skip
-        self.view, self.dims, self.sizes, self.known, self.batch_shape = view, dims, sizes, known, batch_shape
-        self.added, self.options = added, options
-        shape = view.shape
+    def __init__(self, view: Any, dims: tuple, entries: Sequence[Any], batch_shape: tuple, position: int,
+                 added: tuple, options: dict):  # fmt: skip
+        shape, lead = view.shape, len(batch_shape)
+        places = [range(lead - len(e.shape), lead) for e in entries]
+        batches = aligned(entries, [shape[d] for d in dims], places)
+        self.kept = [i for i in range(len(dims)) if i not in batches]
+        about = tuple(dims[i] for i in self.kept)
+        pairs = sorted((dims[i], b) for i, b in batches.items())
+        self.view, self.batch_shape, self.added = view, batch_shape, added
+        self.sizes = tuple(shape[d] for d in about)
+        self.known = tuple(is_known(entries[i]) for i in self.kept)
+        self.options = options if not batches else {**options, "indices_are_sorted": False}
         rank = len(batch_shape) + len(shape) - len(dims)
         batch = range(position, position + len(batch_shape))
         self.numbers = lax.GatherDimensionNumbers(
-            offset_dims=tuple(i for i in range(rank) if i not in batch), collapsed_slice_dims=tuple(sorted(dims)),
-            start_index_map=dims,
+            offset_dims=tuple(i for i in range(rank) if i not in batch), collapsed_slice_dims=tuple(sorted(about)),
+            start_index_map=about, operand_batching_dims=tuple(d for d, _ in pairs),
+            start_indices_batching_dims=tuple(b for _, b in pairs),
         )  # fmt: skip
         self.slice_sizes = tuple(1 if i in dims else n for i, n in enumerate(shape))
 
@@ -257,9 +265,8 @@ class GatherPlan:
             return _read(x, arrays, self)
         if self.view.num_operations:
             x = self.view(x)
-        indices = index_vectors(arrays, self.sizes, self.known, self.batch_shape)
-        options = dict(self.options)
-        y = gathered(x, indices, self.numbers, self.slice_sizes, **options)
+        indices = index_vectors([arrays[i] for i in self.kept], self.sizes, self.known, self.batch_shape)
+        y = gathered(x, indices, self.numbers, self.slice_sizes, **self.options)
         return lax.expand_dims(y, self.added) if self.added else y
 
 
@@ -321,6 +328,8 @@ def getitem(x: Any, index: Any) -> Any:
     x, key, arrays = parse(x, index)
     if arrays and state.trace is None:
         key, arrays = with_integers_as_arrays(x.shape, key, arrays)
+    else:
+        key = with_counts(x.shape, key, arrays)
     plan_key = (x.aval, key)
     plan = _plans.get(plan_key)
     if plan is None:
@@ -339,6 +348,7 @@ def get(
 
         check_mode(mode, "at[].get")
     x, key, arrays = parse(x, index)
+    key = with_counts(x.shape, key, arrays)
     plan_key = (x.aval, key, mode, repr(fill_value), indices_are_sorted, unique_indices)
     plan = _plans.get(plan_key)
     if plan is None:
@@ -367,6 +377,11 @@ def with_integers_as_arrays(shape: tuple, key: tuple, arrays: list) -> tuple[tup
 def is_array(e: Any) -> bool:
     """Whether an entry of a key stands for an array."""
     return type(e) is Integers or hasattr(e, "dtype")
+
+
+def is_known(e: Any) -> bool:
+    """Whether an entry of a key stands for an array that is counted from 0 already."""
+    return type(e) is Integers or type(e) is Counting
 
 
 def are_together(key: tuple) -> bool:
@@ -409,10 +424,7 @@ def plan_read(
     options = {"mode": READ_MODES.get(mode, mode), "indices_are_sorted": is_sorted, "unique_indices": unique}
     if fills:
         options["fill_value"] = fill_value
-    return GatherPlan(
-        view, tuple(shift), tuple(shape[i] for i in dims), tuple(type(e) is Integers for e in array_entries),
-        batch_shape, position, added, tuple(options.items()),
-    )  # fmt: skip
+    return GatherPlan(view, tuple(shift), array_entries, batch_shape, position, added, options)
 
 
 def _sliced(entries: tuple, shape: tuple) -> tuple[list, list, list]:

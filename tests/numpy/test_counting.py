@@ -1,0 +1,102 @@
+"""`x[arange(b)[:, None], i]` takes from each example its own part: without communication, whatever made the count."""
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.numpy.counting import counted_dim
+from phalanx.sharding import AxisType, NamedSharding, P
+from phalanx.testing import CommunicationError, assert_collectives
+
+B, N, C = 8, 7, 3
+NUMBERS = np.random.default_rng(0)
+X = NUMBERS.normal(size=(B, N, C)).astype(np.float32)
+I = NUMBERS.integers(-N, N, (B, 5)).astype(np.int32)
+
+READ = {
+    "column": lambda x, i: x[jnp.arange(B)[:, None], i],
+    "vector": lambda x, i: x[jnp.arange(x.shape[0]), i[:, 0]],
+    "host": lambda x, i: x[np.arange(B)[:, None], i],
+    "converted": lambda x, i: x[jnp.arange(B, dtype=np.uint8).astype(int), i[:, 0]],
+    "reshaped": lambda x, i: x[jnp.arange(B).reshape(1, B, 1).squeeze(0), i],
+    "last": lambda x, i: x[jnp.arange(B), :, i[:, 0] % C],
+    "two counts": lambda x, i: x[jnp.arange(B)[:, None], jnp.arange(N), i[:, :1] % C],
+    "grid": lambda x, i: x[(*jnp.meshgrid(jnp.arange(B), jnp.arange(C), indexing="ij"), i[:, :C] % C)],
+    "filled": lambda x, i: x.at[jnp.arange(B), 2 * i[:, 0]].get(mode="fill", fill_value=5),
+    "derivative": phalanx.grad(lambda x, i: jnp.sum(x[jnp.arange(B)[:, None], i] ** 2)),
+    "one example": lambda x, i: phalanx.vmap(lambda x, i: x[jnp.arange(C), i[:C] % C])(x, i),
+}
+WRITTEN = {
+    "set": lambda x, i: x.at[jnp.arange(B), i[:, 0]].set(0.5),
+    "add": lambda x, i: x.at[jnp.arange(B)[:, None], i].add(2.0),
+    "divide": lambda x, i: x.at[np.arange(B), i[:, 0]].divide(2.0),
+    "apply": lambda x, i: x.at[jnp.arange(B), i[:, 0]].apply(jnp.sin),
+    "last": lambda x, i: x.at[jnp.arange(B), ::2, i[:, 0] % C].max(0.0),
+    "dropped": lambda x, i: x.at[jnp.arange(B), 3 * i[:, 0]].set(1.0),
+    "derivative": phalanx.grad(lambda x, i: jnp.sum(x.at[jnp.arange(B)[:, None], i].multiply(3.0) ** 2)),
+}
+
+
+@pytest.mark.parametrize("types", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+@pytest.mark.parametrize("f", [pytest.param(f, id=n) for fs in (READ, WRITTEN) for n, f in fs.items()])
+def test_an_index_that_counts_examples_stays_with_them(f, types):
+    mesh = phalanx.make_mesh((8,), ("x",), axis_types=(types,))
+    x, i = (phalanx.device_put(a, NamedSharding(mesh, P("x"))) for a in (X, I))
+    assert_collectives(f, x, i)
+    np.testing.assert_allclose(phalanx.jit(f)(x, i), f(jnp.asarray(X), jnp.asarray(I)), rtol=1e-6)
+
+
+def test_an_index_that_does_not_count_the_examples_sends_what_it_takes():
+    x, i = (phalanx.device_put(a, NamedSharding(auto_mesh((8,), ("x",)), P("x"))) for a in (X, I))
+    with pytest.raises(CommunicationError, match="all-reduce of 96 bytes over .x., at .*test_counting.py"):
+        assert_collectives(lambda x, i: x[jnp.arange(B)[::-1], i[:, 0]], x, i)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda: jnp.arange(B)[::-1],
+        lambda: jnp.arange(B) + 1,
+        lambda: jnp.arange(4),
+        lambda: jnp.arange(0, 2 * B, 2),
+        lambda: jnp.arange(1, B + 1),
+        lambda: jnp.zeros(B, int),
+        lambda: np.arange(B)[::-1],
+        lambda: jnp.arange(4).reshape(2, 2),
+        lambda: phalanx.lax.iota(np.int8, 2 * 256)[:B],
+    ],
+)
+def test_other_indices_take_what_they_say(index):
+    x = np.arange(2 * B * 4.0).reshape(2 * B, 4)
+    i = np.arange(len(index())) % 4
+    i = i.reshape(i.shape + (1,) * (index().ndim - 1))
+    f = lambda x, i: x[index(), i]
+    np.testing.assert_array_equal(phalanx.jit(f)(x, i), x[np.asarray(index()), i])
+
+
+def test_what_counts_is_told_by_what_made_it():
+    found = {}
+
+    def f(x):
+        found.update(
+            iota=counted_dim(jnp.arange(B)),
+            column=counted_dim(jnp.arange(B)[:, None]),
+            grid=counted_dim(phalanx.lax.broadcasted_iota(int, (4, B), 1)),
+            repeated=counted_dim(jnp.broadcast_to(jnp.arange(B), (B, B))),
+            host=counted_dim(np.arange(B)[None]),
+            narrow=counted_dim(phalanx.lax.iota(np.int8, 300)),
+            narrowed=counted_dim(phalanx.lax.iota(np.int32, 300).astype(np.int8)),
+            folded=counted_dim(jnp.arange(B).reshape(2, 4)),
+            moved=counted_dim(jnp.arange(B) + 1),
+            argument=counted_dim(x),
+            number=counted_dim(jnp.arange(B).astype(float)),
+        )
+        return x
+
+    phalanx.jit(f)(np.arange(B))
+    assert found == dict(
+        iota=0, column=0, grid=1, repeated=1, host=1, narrow=None, narrowed=None, folded=None, moved=None,
+        argument=None, number=None,
+    )  # fmt: skip
