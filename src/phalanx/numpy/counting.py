@@ -90,7 +90,12 @@ def _converted(eqn: Any, dim: int, before: tuple, after: Any) -> int | None:
     return dim if after.dtype.kind in "iu" and before[dim] <= np.iinfo(after.dtype).max else None
 
 
-_CARRIED = {lax.broadcast_in_dim_p: _broadcast, lax.reshape_p: _reshaped, lax.convert_element_type_p: _converted}
+_CARRIED = {
+    lax.broadcast_in_dim_p: _broadcast,
+    lax.reshape_p: _reshaped,
+    lax.squeeze_p: _reshaped,
+    lax.convert_element_type_p: _converted,
+}
 
 
 def aligned(entries: Sequence[Any], sizes: Sequence[Any], places: Sequence[Sequence[int]]) -> dict[int, int]:
