@@ -126,3 +126,24 @@ def test_extremes_keep_nan_wherever_it_lies(dtype):
             np.testing.assert_array_equal(np.asarray(view(split)).astype(float), whole.astype(float))
             empty = phalanx.device_put(np.zeros((8, 0), x.dtype), phalanx.NamedSharding(mesh, phalanx.P("x")))
             assert np.isinf(np.asarray(phalanx.jit(lambda v, f=reduce: f(v, (0, 1)))(empty)).astype(float))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_scattered_extremes_keep_nan_wherever_it_lies(dtype):
+    mesh = auto_mesh((8,), ("x",))
+    with phalanx.enable_x64(True):
+        updates, places = np.arange(16.0), np.tile(np.arange(4), 4)
+        updates[[3, 13]] = np.nan, -np.nan
+        updates = updates.astype(phalanx.numpy.dtype(dtype))
+        for how, start in (("max", -np.inf), ("min", np.inf)):
+            x = np.full(8, start, updates.dtype)
+            x[7] = np.nan
+            update = lambda x, i, u, how=how: getattr(x.at[i], how)(u)
+            want = np.asarray(phalanx.jit(update)(x, places, updates)).astype(float)
+            assert np.isnan(want[[1, 3, 7]]).all() and np.isinf(want[4:7]).all() and np.isfinite(want[[0, 2]]).all()
+            for spec in (phalanx.P(), phalanx.P("x")):
+                specs = (spec, phalanx.P("x"), phalanx.P("x"))
+                args = [
+                    phalanx.device_put(a, phalanx.NamedSharding(mesh, s)) for a, s in zip((x, places, updates), specs)
+                ]
+                np.testing.assert_array_equal(np.asarray(phalanx.jit(update)(*args)).astype(float), want)

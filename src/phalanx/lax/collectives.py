@@ -60,7 +60,7 @@ class CollectiveReduction(Collective):
         apart = tuple(a for a in axes if a not in same)
         if apart and self.way in ("max", "min") and loses_nans(ctx, ctx.aval_out.dtype):
             extreme = functools.partial(self, axes=axes, sizes=sizes, groups=groups, tracked=tracked)
-            return ctx.inline(lambda v: by_bits(extreme, v, self.way == "max"), x)[0]
+            return ctx.inline(lambda v: by_bits(extreme, self.way == "max", v), x)[0]
         x = Replicas.of(ctx, self.name, apart, groups).all_reduce(ctx, x, self.combine) if apart else x
         count = math.prod(n for a, n in zip(axes, sizes) if a in same)
         return x if count == 1 else ctx.inline(lambda v: self.repeated(v, count), x, avals=[ctx.aval_out])[0]

@@ -1,7 +1,8 @@
 """Floating numbers as integers in the same order, NaN at the end that the extreme is taken from.
 
 Where devices join the extremes of their parts, XLA on a CPU drops NaN: the largest of [NaN, 1] is 1 if they lie apart,
-and NaN if they do not. Integers have no such number. Used by the lowering of reductions and collectives to extremes.
+and NaN if they do not. Integers have no such number. Used by the lowering of reductions, scatters
+and collectives to extremes.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ def loses_nans(ctx: Any, dtype: Any) -> bool:
     return ctx.platform == "cpu" and kind_of(dtype) == "float" and dtype.itemsize in _INTEGERS
 
 
-def by_bits(extreme: Callable, x: Any, is_max: bool) -> Any:
-    """What `extreme`, a reduction to the largest or smallest, makes of `x`, done on integers."""
-    dtype = aval_of(x).dtype
+def by_bits(extreme: Callable, is_max: bool, *xs: Any) -> Any:
+    """What `extreme`, a reduction to the largest or smallest, makes of the `xs` of one dtype, done on integers."""
+    dtype = aval_of(xs[0]).dtype
     limits = np.iinfo(_INTEGERS[dtype.itemsize])
-    bits = bitcast_convert_type_p(x, dtype=limits.dtype)
-    keys = select_n_p(ne_p(x, x), _swapped(bits), like(bits, limits.max if is_max else limits.min))
-    found = extreme(keys)
+
+    def keys(x: Any) -> Any:
+        bits = bitcast_convert_type_p(x, dtype=limits.dtype)
+        return select_n_p(ne_p(x, x), _swapped(bits), like(bits, limits.max if is_max else limits.min))
+
+    found = extreme(*map(keys, xs))
     # Of nothing at all the extreme is an infinity, which is an integer further in than the last one.
     empty = _swapped(np.array(-np.inf if is_max else np.inf, dtype).view(limits.dtype))
     found = (max_p if is_max else min_p)(found, like(found, empty))

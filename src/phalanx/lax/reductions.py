@@ -75,7 +75,7 @@ class Reduction(Primitive):
         is_split = ctx.module.is_split
         if self.of_complex and is_split and loses_nans(ctx, dtype):
             extreme = functools.partial(self, dims=dims)
-            return ctx.inline(lambda v: by_bits(extreme, v, self.combines == "max"), x)[0]
+            return ctx.inline(lambda v: by_bits(extreme, self.combines == "max", v), x)[0]
         if not (self.of_complex and kind_of(dtype) == "complex"):
             return ctx.reduce(self.operation, x, init=initial, dims=dims)
         if is_split:  # XLA joins what devices have by operations of real numbers only.

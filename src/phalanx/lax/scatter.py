@@ -40,6 +40,7 @@ from phalanx.lax.gather import (
     wide_indices,
     window_names,
 )
+from phalanx.lax.ordered_bits import by_bits, loses_nans
 from phalanx.lax.select import select
 from phalanx.lax.shape import reshape
 
@@ -353,6 +354,16 @@ def _require_unique(name: str, indices: Any, params: dict) -> None:
 
 
 class _ScatterExtremum(ScatterPrimitive):
+    def lower(self, ctx, x, indices, updates, **params):
+        if not (ctx.module.is_split and loses_nans(ctx, ctx.aval_out.dtype)):
+            return super().lower(ctx, x, indices, updates, **params)
+
+        def on_integers(x: Any, indices: Any, updates: Any) -> Any:
+            scattered = lambda x, updates: self(x, indices, updates, **params)
+            return by_bits(scattered, self.operation is hlo.MaxOp, x, updates)
+
+        return ctx.inline(on_integers, x, indices, updates)[0]
+
     def jvp(self, primals, tangents, **params):
         x, indices, updates = primals
         x_dot, _, u_dot = map(instantiate, tangents)
