@@ -1,4 +1,4 @@
-"""Functions with the names of SciPy, on arrays: so far `special`.
+"""Functions with the names of SciPy, on arrays.
 
 Each part is loaded at its first use. Builds on `numpy` and `lax`.
 """
@@ -6,7 +6,7 @@ Each part is loaded at its first use. Builds on `numpy` and `lax`.
 import importlib
 from typing import Any
 
-_ROOMS = ("special",)
+_ROOMS = ("special", "stats")
 
 
 def __getattr__(name: str) -> Any:
