@@ -327,6 +327,7 @@ def test_a_call_with_host_data_like_the_last_one_is_a_hit_and_a_container_in_its
         np.full(3, 4.0, np.float32),
     ]
     assert [float(total(state, batch)[1]) for batch in batches] == [3, 6, 9, 12]
+    assert [float(total(state, np.full(3, n, np.float64))[1]) for n in (1, 2)] == [3, 6]  # 64 bits are not enabled
     assert len(traced) == 1
     assert float(total(state, Box())[1]) == 15 and float(total(state, [np.ones(3, np.float32)])[1]) == 3
     assert float(total(state, 2.5)[1]) == 2.5 and float(total(state, np.float32(1.5))[1]) == 1.5

@@ -381,6 +381,55 @@ def brought(args: Sequence[Any], moves: list) -> list[Array]:
     return args
 
 
+_HOST_LEAVES = placement.HOST_SCALARS | {np.ndarray}  # classes that are never nodes of a tree
+
+
+class HostLeaf:
+    """An argument that comes from the host, for calls like one that had it.
+
+    Args:
+      position: its number.
+      aval: its type then.
+      type: the one that it is brought to.
+      place: how, as `moves` has it.
+    """
+
+    __slots__ = ("aval", "dtype", "place", "placing", "position", "shape", "type")
+
+    def __init__(self, position: int, aval: Any, type: ArrayType, place: Callable):
+        self.position, self.aval, self.type, self.place = position, aval, type, place
+        self.placing = placement.placing(type)
+        self.shape, self.dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
+
+    def send(self, x: Any) -> Array:
+        """Bring another value there.
+
+        Raises:
+          ValueError: it is not of that type, or not on the host.
+        """
+        if x.__class__ is np.ndarray and x.shape == self.shape and x.dtype == self.dtype:
+            return self.placing(x)
+        if x.__class__ in _HOST_LEAVES and aval_of(x) is self.aval:
+            return self.place(x, self.type)
+        raise ValueError(f"argument {self.position} is of another type")
+
+
+def host_leaves(types: Sequence[ArrayType], moves: list) -> tuple[list[HostLeaf], list[ArrayType], list]:
+    """Part the moves of host data from the others: these leaves, the types of all once they are sent, and the rest."""
+    hosts = [HostLeaf(i, types[i].aval, type, place) for i, type, place in moves if types[i].sharding is None]
+    placed = list(types)
+    for leaf in hosts:
+        placed[leaf.position] = leaf.type
+    return hosts, placed, [move for move in moves if types[move[0]].sharding is not None]
+
+
+def send(args: list, hosts: list[HostLeaf]) -> list:
+    """The arguments of a call with host data on devices."""
+    for leaf in hosts:
+        args[leaf.position] = leaf.send(args[leaf.position])
+    return args
+
+
 def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> None:
     """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback.
 
@@ -428,22 +477,6 @@ def concrete_type(x: Any) -> ArrayType:
     if isinstance(x, Tracer):
         raise leak_error(x)
     return ArrayType(aval_of(x), None, False)
-
-
-_HOST_LEAVES = placement.HOST_SCALARS | {np.ndarray}
-
-
-def leaf_type(x: Any) -> ArrayType:
-    """The type of an argument of a class that is never a node of a tree.
-
-    Raises:
-      ValueError: `x` is of another class.
-    """
-    if type(x) is Array:
-        return x._type
-    if type(x) in _HOST_LEAVES:
-        return ArrayType(aval_of(x), None, False)
-    raise ValueError(f"{type(x)} may be a container")
 
 
 def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:

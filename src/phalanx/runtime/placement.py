@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,28 +91,43 @@ def lend_as(x: Any, type: ArrayType) -> Array:
 
 def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
     """An array of the given type from host data, each device getting its own slice only."""
-    aval = physical_aval(type.aval)
-    if x.dtype != aval.dtype:
-        x = x.astype(aval.dtype)
-    sharding = type.sharding
+    return placing(type)(x)
+
+
+@functools.lru_cache(maxsize=4096)
+def placing(type: ArrayType) -> Callable[[np.ndarray], Array]:
+    """What `from_numpy` does for one type, with all that does not depend on the data found out."""
+    aval, sharding, committed = physical_aval(type.aval), type.sharding, type.committed
     if sharding.num_devices == 1:
         (device,) = sharding.device_set
-        return Array(buffers.put_array(x, aval, sharding, device, committed=type.committed), type)
-    is_in_runs = sharding.runs(aval.shape) is not None
-    if shares := is_in_runs and _is_worth_sharing(x, sharding):
-        own = buffers.aligned(x.shape, x.dtype)
-        own[...] = x
-        x = own
-    indices = sharding.addressable_devices_indices_map(aval.shape)
-    pieces = [x[index] for index in indices.values()]
-    apart = is_in_runs and x.flags.c_contiguous and x.size > 0
-    buffer = buffers.put_shards(aval, sharding, pieces, list(indices), type.committed, may_alias=shares, apart=apart)
-    return Array(buffer, type)
+
+        def place(x: np.ndarray) -> Array:
+            x = x if x.dtype == aval.dtype else x.astype(aval.dtype)
+            return Array(buffers.put_array(x, aval, sharding, device, committed=committed), type)
+
+        return place
+    places = sharding.addressable_devices_indices_map(aval.shape)
+    devices, indices = list(places), list(places.values())
+    put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
+    is_in_runs = aval.size > 0 and sharding.runs(aval.shape) is not None
+    shares = is_in_runs and _is_worth_sharing(aval, sharding)
+
+    def place_pieces(x: np.ndarray) -> Array:
+        if shares:
+            own = buffers.aligned(aval.shape, aval.dtype)
+            own[...] = x
+            x = own
+        elif x.dtype != aval.dtype:
+            x = x.astype(aval.dtype)
+        apart = is_in_runs and x.flags.c_contiguous
+        return Array(put([x[index] for index in indices], may_alias=shares, apart=apart), type)
+
+    return place_pieces
 
 
-def _is_worth_sharing(x: np.ndarray, sharding: Any) -> bool:
-    """Whether devices had better hold parts of one copy of `x`, which is then one array for the host that reads it."""
-    size = x.nbytes // sharding.num_devices
+def _is_worth_sharing(aval: ShapedArray, sharding: Any) -> bool:
+    """Whether devices had better hold parts of one copy of host data, which is then one array when it is read back."""
+    size = aval.size * aval.dtype.itemsize // sharding.num_devices
     return (
         size >= buffers.WORTH_SHARING
         and size % buffers.ALIGNMENT == 0

@@ -25,7 +25,7 @@ from phalanx.engine.frames import as_boundary, boundary, hide_frames
 from phalanx.engine.pytree import flatten
 from phalanx.runtime import dispatch, placement
 from phalanx.runtime.array import Array, ArrayType, without_values
-from phalanx.runtime.dispatch import brought, concrete_type, explain_failure, leaf_type
+from phalanx.runtime.dispatch import brought, concrete_type, explain_failure, host_leaves, send
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import explain_miss, logged
@@ -39,7 +39,7 @@ _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
-_NO_HIT: tuple = (None,) * 10
+_NO_HIT: tuple = (None,) * 9
 NOTHING_ASKED: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -118,7 +118,8 @@ class Jit:
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
-        self._last = [_NO_HIT]  # what the last plain hit had and did
+        self._last = [_NO_HIT]  # what the last plain hit had and did, its host data on devices
+        self._found: tuple = (None, None, None, ())  # the same, with the types as they came
         self._opens_alike = True  # No call so far had other containers than the one before.
 
     def function(self) -> Callable:
@@ -132,12 +133,12 @@ class Jit:
                     return call_slowly(args, kwargs)
                 # Most calls are like the one before: to open the arguments as that one's, and to compare the types,
                 # costs less than to find out their structure and to look it up.
-                open_known, type_of, known_types, _, context, moves, run, handlers, out_types, unflatten = last[0]
+                open_known, hosts, known_types, context, moves, run, handlers, out_types, unflatten = last[0]
                 is_known = False
                 if open_known is not None and not kwargs:
                     try:
-                        leaves = open_known(args)
-                        is_known = [*map(type_of, leaves)] == known_types and state.context is context
+                        leaves = send(open_known(args), hosts) if hosts else open_known(args)
+                        is_known = [*map(_type_of, leaves)] == known_types and state.context is context
                     except (AttributeError, ValueError, TypeError):  # Other containers or classes of leaves.
                         pass
                 if not is_known:
@@ -178,15 +179,14 @@ class Jit:
         """The arguments' leaves, and what the call has to do where that is no more than to move, to run and to wrap."""
         opens = self._signature.is_plain and not kwargs
         leaves, tree = flatten(args, None) if opens else self._signature.flatten(args, kwargs)
-        type_of: Callable = _type_of
         try:
             types = [*map(_type_of, leaves)]
         except AttributeError:  # some data is on the host
-            types, type_of = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs), leaf_type
-        open_known, _, known_types, known_tree, context, *work = self._last[0]
+            types = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs)
+        known_types, known_tree, context, work = self._found
         if types == known_types and state.context is context and tree == known_tree:
             return leaves, *work
-        if open_known is not None and tree != known_tree:  # To try and fail is dear: this function shall not again.
+        if self._last[0] is not _NO_HIT and tree != known_tree:  # To try and fail is dear: nobody shall again.
             self._opens_alike, self._last[0] = False, _NO_HIT
         try:
             entry = self._calls.get((tree, tuple(types), state.context))
@@ -194,9 +194,11 @@ class Jit:
             return None
         if entry is None or not entry.is_plain:
             return None
-        open_known = tree.flatten_up_to if opens and self._opens_alike else None
-        work = [entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten]
-        self._last[0] = (open_known, type_of, types, tree, state.context, *work)
+        work = entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten
+        self._found = types, tree, state.context, work
+        if opens and self._opens_alike:
+            hosts, placed, moves = host_leaves(types, entry.moves)
+            self._last[0] = (tree.flatten_up_to, hosts, placed, state.context, moves, *work[1:])
         return leaves, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
@@ -329,7 +331,7 @@ class Jit:
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
         self._programs.clear()
-        self._last[0] = _NO_HIT
+        self._last[0], self._found = _NO_HIT, (None, None, None, ())
 
     def _cache_size(self) -> int:
         return len(self._calls)
