@@ -3,6 +3,7 @@
 import logging
 import re
 
+import numpy as np
 import pytest
 from tests.meshes import auto_mesh
 
@@ -82,6 +83,36 @@ def test_an_unused_donation_takes_no_result_from_another():
     x = jnp.zeros((3,))
     f(jnp.zeros((3,)), x)
     assert x.is_deleted()
+
+
+def test_a_donation_goes_with_the_call_under_vmap():
+    f = phalanx.jit(lambda x, y: x * 2 + y, donate_argnums=0)
+    x, y = jnp.ones((4, 3)), jnp.ones((4, 3))
+    assert phalanx.vmap(f)(x, y).tolist() == [[3.0] * 3] * 4
+    assert x.is_deleted() and not y.is_deleted()
+    x = jnp.ones((4, 3, 2))
+    assert phalanx.vmap(phalanx.vmap(f, (0, None)), (0, None))(x, 1.0).shape == (4, 3, 2)
+    assert x.is_deleted()
+    with pytest.warns(UserWarning) as caught:
+        phalanx.vmap(phalanx.jit(lambda x: x.sum(), donate_argnums=0))(y)
+    assert [str(w.message) for w in caught] == [
+        "vmap(<lambda>): donated, but no result of the same shape, dtype and placement takes their buffers: input 0: "
+        "f32[4,3].\n  To mend: leave these arguments out of donate_argnums."
+    ]
+    assert caught[0].filename == __file__ and not y.is_deleted()
+
+
+@pytest.mark.parametrize("fun, is_given", [(jnp.sin, True), (jnp.exp, True), (lambda x: x * x, False)])
+def test_a_donated_value_that_a_derivative_reads_again_is_kept(fun, is_given):
+    f = phalanx.jit(fun, donate_argnums=0)
+    for derivative in (
+        lambda f, x: phalanx.grad(lambda x: f(x).sum())(x),
+        lambda f, x: phalanx.grad(lambda x: phalanx.vmap(f)(x).sum())(x),
+        lambda f, x: phalanx.linearize(f, x)[1](jnp.ones(3)),
+    ):
+        x = jnp.full(3, 0.5)
+        np.testing.assert_allclose(derivative(f, x), derivative(fun, jnp.full(3, 0.5)), rtol=1e-6)
+        assert x.is_deleted() == is_given
 
 
 def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, pmap, soft_pmap
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, TreeError
 from phalanx.sharding import Mesh
 from phalanx.sharding import PartitionSpec as P
 from phalanx.testing import collectives
@@ -230,3 +231,24 @@ def test_a_soft_pmap_inside_another_is_vectorised():
     np.testing.assert_allclose(y, x - x.mean(), rtol=1e-6)
     assert len(y.sharding.device_set) == 8
     np.testing.assert_allclose(soft_pmap(phalanx.pmap(lambda x: 2 * x))(x), 2 * x)
+
+
+def test_a_shard_map_inside_says_what_helps():
+    mesh = auto_mesh((4,), ("x",))
+    x = np.arange(16.0).reshape(2, 8)
+    spread = lambda row: row * lax.psum(row.sum(), "x")
+    split = phalanx.shard_map(spread, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    helps = "inside a pmap, let that be a vmap, or this be a pmap, whose rows get devices of their own."
+    for inner, text in (
+        (split, "leave mesh out inside another shard_map; "),
+        (
+            phalanx.shard_map(spread, in_specs=P("x"), out_specs=P("x")),
+            "name fewer axes in the axis_names of the outer shard_map; ",
+        ),
+    ):
+        with pytest.raises(ShardingError) as e:
+            pmap(inner)(x)
+        assert str(e.value).endswith(f"\n  To mend: {text}{helps}")
+    want = x * x.sum(1, keepdims=True)
+    np.testing.assert_allclose(phalanx.vmap(split)(x), want)
+    np.testing.assert_allclose(pmap(lambda row: pmap(spread, axis_name="x")(row.reshape(4, 2)).reshape(8))(x), want)

@@ -1,6 +1,7 @@
 """Functions that bring their own derivative or batching rules."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -219,3 +220,43 @@ def test_custom_root_whose_solver_closes_over_what_is_differentiated():
     for jacobian in (phalanx.jacrev(root)(4.0), phalanx.jacfwd(root)(4.0), phalanx.jit(phalanx.jacrev(root))(4.0)):
         assert [round(float(jacobian[k]), 5) for k in "xy"] == [0.25, 1.0]
     assert round(float(phalanx.grad(phalanx.grad(lambda a: root(a)["x"]))(4.0)), 5) == -0.03125
+
+
+@functools.partial(phalanx.custom_jvp, nondiff_argnums=(1,))
+def scaled(x, n):
+    return x * n
+
+
+scaled.defjvp(lambda n, primals, tangents: (scaled(*primals, n), 10 * n * tangents[0]))
+
+
+def test_arguments_without_derivative_of_custom_jvp_may_be_traced():
+    v = np.arange(3.0, dtype=np.float32)
+    assert float(phalanx.jit(scaled)(2.0, 3.0)) == 6.0
+    assert float(phalanx.jit(phalanx.grad(scaled))(2.0, 3)) == float(phalanx.grad(phalanx.jit(scaled))(2.0, 3)) == 30.0
+    assert [float(g) for g in phalanx.grad(scaled, (0, 1))(2.0, 3.0)] == [30.0, 0.0]
+    assert float(phalanx.grad(lambda x: scaled(x, x))(2.0)) == 20.0
+    assert float(phalanx.jvp(lambda n: scaled(2.0, n), (3.0,), (1.0,))[1]) == 0.0
+    # Neither the value nor the rule has a derivative in them, of any order.
+    assert float(phalanx.grad(phalanx.grad(scaled), 1)(2.0, 3.0)) == 0.0
+    assert float(phalanx.jit(phalanx.grad(phalanx.grad(scaled), 1))(2.0, 3.0)) == 0.0
+    assert phalanx.vmap(lambda n: scaled(2.0, n))(v).tolist() == [0, 2, 4]
+    assert phalanx.vmap(phalanx.grad(scaled))(v, v).tolist() == [0, 10, 20]
+    assert phalanx.grad(lambda x: phalanx.vmap(scaled)(x, v).sum())(v).tolist() == [0, 10, 20]
+    over = phalanx.grad(lambda x: phalanx.lax.scan(lambda c, n: (scaled(c, n), None), x, v + 1)[0])
+    assert float(over(1.0)) == 6000.0
+    # A tree of them keeps what is not traced.
+    pair = phalanx.custom_jvp(lambda x, how: how["fun"](x) * how["by"], nondiff_argnums=1)
+    pair.defjvp(lambda how, p, t: (pair(*p, how), how["by"] * t[0]))
+    assert float(phalanx.jit(phalanx.grad(lambda x, n: pair(x, {"fun": jnp.sin, "by": n})))(1.0, 3.0)) == 3.0
+
+
+def test_arguments_without_derivative_of_custom_vjp_are_not_traced():
+    f = phalanx.custom_vjp(lambda x, n: x * n, nondiff_argnums=(1,))
+    f.defvjp(lambda x, n: (x * n, None), lambda n, _, c: (n * c,))
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.jit(f)(2.0, 3.0)
+    assert re.sub(r" at [^,\s]+", "", str(e.value)) == (
+        "custom_vjp of <lambda>, argument 1: expected a value that is not traced, since it is in nondiff_argnums, got "
+        "Traced<~f32[]>.\n  To mend: pass it as a differentiable argument and return a zero derivative for it."
+    )

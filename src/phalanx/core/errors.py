@@ -7,6 +7,7 @@ constructor `of(tracer, origin)` which holds their text, so that tracers raise t
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Self
 
 from phalanx.engine.errors import ArgumentError as ArgumentError
@@ -336,6 +337,35 @@ def check_function(where: str, fun: Any) -> None:
     """
     if not callable(fun):
         raise ArgumentTypeError(where, expected="a function", got=repr(fun), mend="pass a function")
+
+
+def is_sequence(given: Any) -> bool:
+    """Whether an option gives several positions; one of them is another wish than one position."""
+    return hasattr(given, "__iter__") and getattr(given, "ndim", 1) > 0
+
+
+def positions(where: str, given: Any) -> tuple[int, ...]:
+    """Positions of arguments that an option gives: one, or a sequence of them, of any type of integers.
+
+    Args:
+      where: the operation and option, for the error.
+      given: what the user gave.
+
+    Returns:
+      The positions as ints.
+
+    Raises:
+      ArgumentTypeError: something else was given.
+
+    Examples:
+      >>> positions("jit, static_argnums", [0, 2])
+      (0, 2)
+    """
+    try:
+        return tuple(map(operator.index, given if is_sequence(given) else (given,)))
+    except TypeError:
+        mend = "give positions, counted from 0"
+        raise ArgumentTypeError(where, expected="an int, or a sequence of them", got=repr(given), mend=mend) from None
 
 
 def check_axis_name(where: str, name: Any) -> None:

@@ -13,7 +13,15 @@ from typing import Any, ClassVar
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TraceError, TreeError, check_function
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapeError,
+    TraceError,
+    TreeError,
+    check_function,
+    positions,
+)
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
@@ -70,7 +78,7 @@ class _Call:
     def __init__(self, function: _CustomFunction, args: tuple):
         places = {n % len(args) for n in function.nondiff_argnums if n < len(args)}
         for i in sorted(places):
-            if any(isinstance(x, Tracer) for x in tree_flatten(args[i])[0]) and not callable(args[i]):
+            if not function.holds_traced and _is_traced(args[i]) and not callable(args[i]):
                 raise ArgumentTypeError(
                     f"{type(function).__name__} of {code_position(function.fun)}, argument {i}",
                     expected="a value that is not traced, since it is in nondiff_argnums",
@@ -79,17 +87,41 @@ class _Call:
                 )
         self.fun, self.__name__ = function.fun, function_name(function.fun)
         self.is_static = [i in places for i in range(len(args))]
-        self.static = chosen(args, self.is_static)
+        self._static = chosen(args, self.is_static)
         self.leaves, self.tree = tree_flatten(others(args, self.is_static))
         self.out_tree: Any = None
+        self.num_diff = len(self.leaves)
+        if function.holds_traced and _is_traced(self._static):
+            # What is traced goes into the call beside the others, to be mapped and staged as they are.
+            self._static, self._static_tree = tree_flatten(self._static)
+            self._is_traced = [isinstance(x, Tracer) for x in self._static]
+            self.leaves += map(_without_derivative, chosen(self._static, self._is_traced))
+
+    def static(self, leaves: Sequence[Any] = ()) -> list:
+        """The arguments without derivative, with those of the leaves that are theirs."""
+        traced = leaves[self.num_diff :]
+        if not traced:
+            return self._static
+        return tree_unflatten(self._static_tree, merged(self._is_traced, traced, others(self._static, self._is_traced)))
 
     def apply(self, fun: Any, leaves: Sequence[Any]) -> Any:
         """What a function of all arguments gives for other leaves."""
-        return fun(*merged(self.is_static, self.static, tree_unflatten(self.tree, leaves)))
+        diff = tree_unflatten(self.tree, leaves[: self.num_diff])
+        return fun(*merged(self.is_static, self.static(leaves), diff))
 
     def __call__(self, *leaves: Any) -> list:
         out, self.out_tree = tree_flatten(self.apply(self.fun, leaves))
         return out
+
+
+def _is_traced(tree: Any) -> bool:
+    return any(isinstance(x, Tracer) for x in tree_leaves(tree))
+
+
+def _without_derivative(x: Any) -> Any:
+    """`x` as a constant to differentiation of any order."""
+    rule = lambda xs, _: ([_without_derivative(*xs)], [Zero(aval_of(x).to_tangent())])
+    return custom_jvp_call_p(x, fun=lambda x: [x], rule=rule, num_consts=0)[0]
 
 
 @boundaries
@@ -98,12 +130,13 @@ class _CustomFunction:
 
     rules: ClassVar[tuple[str, ...]]  # the attributes that hold the rules
     setters: ClassVar[str]  # what defines them, for messages
+    holds_traced: ClassVar[bool] = False  # whether an argument without derivative may be traced
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
         check_function(f"{type(self).__name__}, argument fun", fun)
         functools.update_wrapper(self, fun)
         self.fun = fun
-        nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        nondiff = positions(f"{type(self).__name__}, argument nondiff_argnums", nondiff_argnums)
         if nondiff_argnames:
             names = list(inspect.signature(fun).parameters)
             nondiff = tuple(sorted({*nondiff, *(names.index(n) for n in nondiff_argnames)}))
@@ -144,7 +177,8 @@ class custom_jvp(_CustomFunction):
 
     Args:
       fun: the function.
-      nondiff_argnums, nondiff_argnames: arguments without derivative, passed first to the rule.
+      nondiff_argnums, nondiff_argnames: arguments without derivative, passed first to the rule; of any kind, traced
+        arrays too.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -159,7 +193,7 @@ class custom_jvp(_CustomFunction):
       10.0
     """
 
-    rules, setters = ("jvp",), "defjvp or defjvps"
+    rules, setters, holds_traced = ("jvp",), "defjvp or defjvps", True
     jvp: Callable | None
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
@@ -201,9 +235,10 @@ class custom_jvp(_CustomFunction):
         return custom_jvp_call_p(*call.leaves, fun=call, rule=rule, num_consts=0)
 
     def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
-        shown = tree_unflatten(call.tree, [self._shown(t) for t in tangents])
+        diff, moved = primals[: call.num_diff], tangents[: call.num_diff]
+        shown = tree_unflatten(call.tree, [self._shown(t) for t in moved])
         where = f"jvp rule of {code_position(self.fun)}"
-        result = self.jvp(*call.static, tuple(tree_unflatten(call.tree, primals)), tuple(shown))
+        result = self.jvp(*call.static(primals), tuple(tree_unflatten(call.tree, diff)), tuple(shown))
         y, y_dot = pair_of(where, result, "(result, tangent)")
         out, call.out_tree = tree_flatten(y)
         mend = "return one tangent for each leaf of the result"
@@ -249,7 +284,7 @@ class custom_vjp(_CustomFunction):
 
     Args:
       fun: the function.
-      nondiff_argnums, nondiff_argnames: arguments without derivative, passed first to `bwd`.
+      nondiff_argnums, nondiff_argnames: arguments without derivative, passed first to `bwd`; none of them traced.
 
     Examples:
       >>> import phalanx
@@ -296,7 +331,7 @@ class custom_vjp(_CustomFunction):
     ) -> list:
         """The flat cotangents of the arguments, whose types stand in their places."""
         shown = tree_unflatten(call.out_tree, [self._shown(c) for c in cts])
-        result = self.bwd(*call.static, tree_unflatten(call.residual_tree, residuals), shown)
+        result = self.bwd(*call.static(), tree_unflatten(call.residual_tree, residuals), shown)
         where = f"bwd rule of {code_position(self.fun)}"
         if isinstance(result, list):
             result = tuple(result)

@@ -17,7 +17,7 @@ from phalanx import custom_derivatives, transforms
 from phalanx import numpy as jnp
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError, is_sequence, positions
 from phalanx.core.source import code_position
 from phalanx.engine.frames import boundary
 from phalanx.nnx.filters import Filter, to_predicate
@@ -61,8 +61,9 @@ class _Chosen:
 
     def __init__(self, where: str, parts: Parts, argnums: Any):
         sizes = [t.num_leaves for t in parts.tree.children()[0].children()]
-        self.is_single = isinstance(argnums, int | DiffState)
-        self.wanted = [argnums] if self.is_single else list(argnums)
+        self.is_single = isinstance(argnums, DiffState) or not is_sequence(argnums)
+        given = [argnums] if self.is_single else list(argnums)
+        self.wanted = [n if isinstance(n, DiffState) else positions(f"{where}, argnums", n)[0] for n in given]
         self.parts = parts
         argument_of = [n for n, size in enumerate(sizes) for _ in range(size)]
         filters = {}

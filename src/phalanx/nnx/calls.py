@@ -13,6 +13,7 @@ from typing import Any
 
 from phalanx import lax, spmd, transforms
 from phalanx.core.aval import ShapeDtypeStruct, aval_of
+from phalanx.core.errors import positions
 from phalanx.nnx.functional import map as map_graph
 from phalanx.nnx.lifting import Lifted, body_for, bring_back, gather
 from phalanx.nnx.objects import is_array
@@ -47,7 +48,7 @@ def remat(
     """
     if f is MISSING:
         return functools.partial(remat, prevent_cse=prevent_cse, static_argnums=static_argnums, policy=policy)
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = positions("nnx.remat, argument static_argnums", static_argnums)
 
     @functools.wraps(f)
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
@@ -245,7 +246,7 @@ def make_jaxpr(
     """
     if f is MISSING:
         return functools.partial(make_jaxpr, static_argnums=static_argnums)
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = positions("nnx.make_jaxpr, argument static_argnums", static_argnums)
 
     @functools.wraps(f)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.aval import aval_at, aval_of
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, positions
 from phalanx.core.source import code_position
 from phalanx.runtime.dispatch import Static
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -146,18 +146,14 @@ class Signature:
 
     def _complete(self, kind: str, nums: Any, names: Any) -> tuple[frozenset, frozenset]:
         """Positions and names, each inferred from the other where only one is given."""
-        given_nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+        where = f"{self._what}, {kind}_arg"
+        given_nums = () if nums is None else positions(f"{where}nums", nums)
         given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
         positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
         count = len(positional)
-        where = f"{self._what}, {kind}_arg"
-        positions = set()
+        places = set()
         for n in given_nums:
-            if not isinstance(n, int):
-                raise ArgumentTypeError(
-                    f"{where}nums", expected="an int or a sequence of ints", got=repr(nums), mend="give positions"
-                )
             if self.parameters and not variadic and not -count <= n < count:
                 raise ArgumentError(
                     f"{where}nums",
@@ -165,7 +161,7 @@ class Signature:
                     got=str(n),
                     mend="count from 0, or use the parameter's name",
                 )
-            positions.add(n % count if n < 0 and count else n)
+            places.add(n % count if n < 0 and count else n)
         known = {p.name for p in self.parameters}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in self.parameters)
         for name in given_names:
@@ -179,11 +175,11 @@ class Signature:
         found = set(given_names)
         found |= {
             positional[n].name
-            for n in positions
+            for n in places
             if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY
         }
-        positions |= {i for i, p in enumerate(positional) if p.name in given_names}
-        return frozenset(positions), frozenset(found)
+        places |= {i for i, p in enumerate(positional) if p.name in given_names}
+        return frozenset(places), frozenset(found)
 
     def name_of(self, i: int) -> str:
         """The name of positional parameter `i`."""

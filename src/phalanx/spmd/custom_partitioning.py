@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ShardingError, TreeError, check_function
+from phalanx.core.errors import ArgumentError, ShardingError, TreeError, check_function, positions
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
 from phalanx.core.trace import stage
@@ -227,7 +227,7 @@ class custom_partitioning:
         check_function("custom_partitioning, argument fun", fun)
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.static_argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        self.static_argnums = positions("custom_partitioning, argument static_argnums", static_argnums)
         self.partition: Callable | None = None
         self._compiled = jit(self._call, static_argnums=self.static_argnums)
 

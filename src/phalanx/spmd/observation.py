@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from phalanx.core.aval import ShapedArray
@@ -88,20 +88,22 @@ def _type_difference(new: Any, old: Any) -> str:
     return f"committed {new.committed}, known is {old.committed}"
 
 
-def warn_of_vain_donations(name: str, call: CallArguments, avals: Sequence[ShapedArray], program: Any) -> None:
+def warn_of_vain_donations(
+    name: str, name_of: Callable[[int], str], avals: Sequence[ShapedArray], program: Any
+) -> None:
     """Warn of donated arguments whose buffers the compiler found no use for.
 
     Args:
       name: the function.
-      call: the arguments it was traced for.
-      avals: their types.
+      name_of: what its input `i` is called.
+      avals: the types of its inputs.
       program: what it was compiled to.
     """
     # An argument that nothing reads is no parameter of the program, and is not given away.
     given = set(program.lowered.donated).intersection(program.parameters)
     vain = sorted(given - program.reused()) if given else []
     if vain:
-        shown = ", ".join(f"{call.path(i)}: {_placed(avals[i], program.lowered.in_shardings[i])}" for i in vain)
+        shown = ", ".join(f"{name_of(i)}: {_placed(avals[i], program.lowered.in_shardings[i])}" for i in vain)
         warnings.warn(
             f"{name}: donated, but no result of the same shape, dtype and placement takes their buffers: {shown}.\n"
             "  To mend: leave these arguments out of donate_argnums.",

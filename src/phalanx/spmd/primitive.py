@@ -13,6 +13,7 @@ from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.tangent import conform_all
 from phalanx.lax.constraint import constrain
 from phalanx.runtime import dispatch
+from phalanx.spmd.observation import warn_of_vain_donations
 from phalanx.spmd.resolution import resolve_inner
 from phalanx.transforms.batching import Axis
 from phalanx.transforms.calls import DivisibleCall
@@ -78,14 +79,17 @@ class JitCall(DivisibleCall, name="jit"):
         sharding, donated = wish
         return sharding and sharding.with_dim(0, axis.spmd_name), donated
 
+    def kept(self, wish: Any) -> Any:
+        return wish and (wish[0], False)
+
     def derived(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
-        name, same_buffers = params["name"], change in ("primal", "smaller")
+        name, same_buffers = params["name"], change in ("primal", "smaller", "vmap")
         options = params["options"]._replace(
             in_shardings=tuple([w and w[0] for w in ins]),
             out_shardings=tuple([w and w[0] for w in outs]),
             donated=tuple([bool(w and w[1] and same_buffers) for w in ins]),
         )
-        is_named = same_buffers or change == "unknown"
+        is_named = change in ("primal", "smaller", "unknown")
         return {"jaxpr": program, "name": name if is_named else f"{change}({name})", "options": options}
 
     def call(self, args: Sequence[Any], params: dict) -> list:
@@ -107,4 +111,6 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
         donated=[i for i, d in enumerate(options.donated) if d],
         keep_unused=options.keep_unused,
     )
-    return dispatch.Call(lowered.compile(), dispatch.moves(types, lowered))
+    program = lowered.compile()
+    warn_of_vain_donations(name, lambda i: f"input {i}", jaxpr.in_avals, program)
+    return dispatch.Call(program, dispatch.moves(types, lowered))

@@ -229,7 +229,7 @@ class _Mapped:
                 f"shard_map of {self.name}",
                 expected="an axis of the mesh that no shard_map around it has",
                 got=mesh,
-                mend="name fewer axes in the axis_names of the outer shard_map",
+                mend="name fewer axes in the axis_names of the outer shard_map; " + _INSTEAD_OF_PMAP,
             )
         return View(mesh, manual, self.check)
 
@@ -242,7 +242,7 @@ class _Mapped:
                 f"shard_map of {self.name}",
                 expected=f"the mesh of the shard_map around it, {outer!r}",
                 got=repr(mesh),
-                mend="leave mesh out inside another shard_map",
+                mend="leave mesh out inside another shard_map; " + _INSTEAD_OF_PMAP,
             )
         return outer
 
@@ -279,6 +279,10 @@ class _Mapped:
 
     def __repr__(self) -> str:
         return f"<shard_map of {code_position(self.fun)}>"
+
+
+# A pmap hands each row to one device; what has several devices for a row is a map around, or a pmap inside.
+_INSTEAD_OF_PMAP = "inside a pmap, let that be a vmap, or this be a pmap, whose rows get devices of their own"
 
 
 def _cells(fun: Any) -> list:

@@ -299,7 +299,7 @@ class Lowered:
         options = (traced._settings["compiler_options"] or {}) | (compiler_options or {})
         with logged("Compiling", traced.fun_name, traced.program.in_avals):
             program = self.program.compile(options)
-        warn_of_vain_donations(traced.fun_name, traced._call, traced.program.in_avals, program)
+        warn_of_vain_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:

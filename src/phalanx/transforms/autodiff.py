@@ -7,7 +7,6 @@ mode is linearisation followed by a transposition of the linear program.
 from __future__ import annotations
 
 import functools
-import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,16 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError, check_function
+from phalanx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    TreeError,
+    check_function,
+    is_sequence,
+    positions,
+)
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.source import code_position
@@ -356,23 +364,9 @@ def grad(
     return gradient
 
 
-def is_sequence(argnums: Any) -> bool:
-    """Whether a tuple of derivatives is asked for, instead of one."""
-    return hasattr(argnums, "__iter__")
-
-
 def choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
-    given: Any = argnums if is_sequence(argnums) else (argnums,)
-    try:
-        wanted = tuple(map(operator.index, given))
-    except TypeError:
-        raise ArgumentTypeError(
-            "argnums",
-            expected="an int, or a sequence of them",
-            got=repr(argnums),
-            mend="give positions, counted from 0",
-        ) from None
+    wanted = positions("argnums", argnums)
     count = len(args)
     for n in wanted:
         if not -count <= n < count:

@@ -78,6 +78,10 @@ class DerivedCall(ProgramCall):
         """What is asked of a value that has got a mapped dimension in front."""
         return wish
 
+    def kept(self, wish: Any) -> Any:
+        """The wish for an input that is read again after the call."""
+        return wish
+
     def derived(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
         """The parameters of a call of a program made from this one.
 
@@ -111,7 +115,9 @@ class DerivedCall(ProgramCall):
         halves = linearize_program(program, nonzero)
         count = len(program.outvars)
         kept = [None] * (len(halves.primal.outvars) - count)
-        out = self._call(params, halves.primal, primals, ins, [*outs, *kept], "primal")
+        again = {f for f in halves.forwarded if f is not None}
+        first = [self.kept(w) if i in again else w for i, w in enumerate(ins)]
+        out = self._call(params, halves.primal, primals, first, [*outs, *kept], "primal")
         returned = iter(out[count:])
         residuals = [next(returned) if f is None else primals[f] for f in halves.forwarded]
         wishes = [*[None] * len(residuals), *chosen(ins, nonzero)], chosen(outs, halves.nonzero)

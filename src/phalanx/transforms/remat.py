@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, TraceError, check_function
+from phalanx.core.errors import ArgumentError, TraceError, check_function, positions
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Identity
@@ -176,7 +176,7 @@ def checkpoint(
     check_function("checkpoint, argument fun", fun)
     if policy is not None:
         check_function("checkpoint, argument policy", policy)
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = positions("checkpoint, argument static_argnums", static_argnums)
     names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
 
     @boundary
