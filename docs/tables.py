@@ -1,6 +1,6 @@
-"""For the reference pages: functions that are rows of a table, shown as what they are when the module is loaded.
+"""For the reference pages: what is documented by its row in a table, shown as it is when the module is loaded.
 
-mkdocstrings reads sources and would show such a row as an assignment. Named in `mkdocs.yml`.
+mkdocstrings reads sources and would show a function that is such a row as an assignment. Named in `mkdocs.yml`.
 """
 
 import inspect
@@ -11,7 +11,7 @@ import griffe
 
 
 class Rows(griffe.Extension):
-    """Puts functions in the place of the assignments that make them."""
+    """Puts functions in the place of the assignments that make them, and completes the docstrings of errors."""
 
     def on_package(self, *, pkg: griffe.Module, loader: Any, **kwargs: Any) -> None:
         self._mend(pkg)
@@ -22,6 +22,8 @@ class Rows(griffe.Extension):
                 continue
             if isinstance(member, griffe.Module):
                 self._mend(member)
+            elif isinstance(member, griffe.Class) and any("met_by" in str(d.value) for d in member.decorators):
+                member.docstring = _docstring(member, getattr(import_module(module.path), name))
             elif isinstance(member, griffe.Attribute) and not name.startswith("_"):
                 self._show(module, name, member)
 
@@ -29,12 +31,8 @@ class Rows(griffe.Extension):
         if row.docstring is not None:
             return
         made = getattr(import_module(module.path), name, None)
-        options = {"warnings": False}
-        if (
-            type(made).__name__ == "Option"
-        ):  # of `core/config.py` or `runtime/settings.py`: documented by what it was declared with
-            text = inspect.cleandoc(made.__doc__ or "")
-            row.docstring = griffe.Docstring(text, parent=row, parser="google", parser_options=options)
+        if type(made).__name__ == "Option":  # of `core/config.py`: documented by what it was declared with
+            row.docstring = _docstring(row, made)
             return
         if not inspect.isfunction(made) or not made.__doc__ or made.__module__ != module.path:
             return
@@ -51,6 +49,11 @@ class Rows(griffe.Extension):
         function = griffe.Function(
             name, parameters=griffe.Parameters(*parameters), lineno=row.lineno, endlineno=row.endlineno
         )
-        text = inspect.cleandoc(made.__doc__)
-        function.docstring = griffe.Docstring(text, parent=function, parser="google", parser_options=options)
+        function.docstring = _docstring(function, made)
         module.set_member(name, function)
+
+
+def _docstring(shown: griffe.Object, made: Any) -> griffe.Docstring:
+    """What an object says of itself once its module is loaded."""
+    text = inspect.cleandoc(made.__doc__ or "")
+    return griffe.Docstring(text, parent=shown, parser="google", parser_options={"warnings": False})

@@ -143,7 +143,7 @@ def test_canonical_dtypes_follow_x64():
     assert dtypes.canonicalize_dtype(">f4").isnative
     with enable_x64(True):
         assert dtypes.canonicalize_dtype(float) == np.float64
-        assert dtypes.scalar_dtype(complex) == np.complex128
+        assert dtypes.canonicalize_dtype(complex) == np.complex128
     assert dtypes.canonicalize_dtype(dtypes.float0) == dtypes.float0
 
 

@@ -171,7 +171,7 @@ def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
 
 
 def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
-    assert message(lambda: NamedSharding(mesh, P("x", None, "y")).check_compatible((8, 4), "argument x")) == (
+    assert message(lambda: NamedSharding(mesh, P("x", None, "y")).shard_shape((8, 4), where="argument x")) == (
         "argument x: expected a spec of at most 2 entries for an array of shape (8, 4), got "
         "PartitionSpec('x', None, 'y').\n  To mend: drop the last entry, or give the array 3 dimensions."
     )

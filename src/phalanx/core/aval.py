@@ -143,10 +143,7 @@ class ShapedArray:
         values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "sharding", "varying")}
         return ShapedArray(**(values | fields))
 
-    @property
-    def vma(self) -> frozenset:
-        """`varying`, by the name that JAX gives it."""
-        return self.varying
+    vma = property(attrgetter("varying"))  # its name in the field
 
     def to_tangent(self) -> ShapedArray:
         """The type of this value's tangents: itself for inexact dtypes, `float0` for the others."""
@@ -215,8 +212,7 @@ def _as_dim(d: Any) -> Any:
 
 def scalar_aval(kind: type) -> ShapedArray:
     """The weak type of a Python scalar of class `kind` under the current width of numbers."""
-    dtype = dtypes.scalar_dtype(kind)
-    return ShapedArray((), dtype, kind is not bool)
+    return ShapedArray((), dtypes.canonicalize_dtype(kind), kind is not bool)
 
 
 _SCALARS, _NUMPY = (int, float, complex, np.generic), (np.ndarray, np.generic)

@@ -220,11 +220,6 @@ def requested_dtype(spec: Any, where: str) -> Any:
     return dtype
 
 
-def scalar_dtype(kind: type) -> np.dtype[Any]:
-    """The canonical dtype of Python scalars of type `kind` (bool, int, float or complex)."""
-    return canonicalize_dtype(kind)
-
-
 def scalar_type_of(x: Any) -> type:
     """The Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
 
@@ -390,13 +385,9 @@ def _promote(operands: tuple[tuple[Any, bool], ...], context: Any) -> tuple[Any,
         return dtypes[0], all_weak
     if all_weak:
         return _canonical(_join(dtypes, "standard"), context.enable_x64), True
-    nodes = [_weak_node(dtype) if weak else dtype for dtype, weak in operands]
+    nodes = [scalar_type_of(dtype) if weak and dtype != _BOOL[0] else dtype for dtype, weak in operands]
     common = _join(nodes, context.numpy_dtype_promotion)
     return _canonical(common, context.enable_x64), isinstance(common, type)
-
-
-def _weak_node(dtype: Any) -> Any:
-    return dtype if dtype == _BOOL[0] else scalar_type_of(dtype)
 
 
 def promote_types(a: Any, b: Any) -> Any:
@@ -470,9 +461,9 @@ def issubdtype(a: Any, b: Any) -> bool:
       >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.unsignedinteger)
       (True, False)
     """
-    if is_extended(a) or is_extended(b):
-        if is_extended(a):
-            return issubclass(prng_key, b) if isinstance(b, type) and issubclass(b, np.generic) else a == b
+    if is_extended(a):
+        return issubclass(prng_key, b) if isinstance(b, type) and issubclass(b, np.generic) else a == b
+    if is_extended(b):
         return False
     for side in (a, b):
         if isinstance(side, type) and issubclass(side, extended):
@@ -516,7 +507,6 @@ def to_real_dtype(dtype: Any) -> Any:
     return {_COMPLEX[0]: _FLOATS[2], _COMPLEX[1]: _FLOATS[3]}.get(dtype, dtype)
 
 
-@functools.lru_cache(maxsize=256)
 def lowest(dtype: Any) -> Any:
     """The least value of a dtype, the identity of the maximum; the least finite one where there is no infinity.
 

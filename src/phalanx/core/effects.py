@@ -6,9 +6,11 @@ only keep an equation from being dropped or moved out of the program. Primitives
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Effect:
     """A kind of effect.
 
@@ -23,13 +25,10 @@ class Effect:
       True
     """
 
-    __slots__ = ("in_loops", "name", "ordered", "recomputed")
-
-    def __init__(self, name: str, *, ordered: bool = False, in_loops: bool = True, recomputed: bool = False):
-        self.name = name
-        self.ordered = ordered
-        self.in_loops = in_loops
-        self.recomputed = recomputed
+    name: str
+    ordered: bool = False
+    in_loops: bool = True
+    recomputed: bool = False
 
     def __repr__(self) -> str:
         return self.name

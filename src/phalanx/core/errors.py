@@ -1,8 +1,8 @@
 """The error classes users meet: each is a `PhalanxError` record and the built-in exception one would catch.
 
 Builds on `phalanx.engine.errors`; every room above raises these, and has the classes beside it that it alone raises;
-`phalanx.errors` has the names of all. The classes about traced values have a
-constructor `of(tracer, origin)` which holds their text, so that tracers raise them in one short call.
+`phalanx.errors` has the names of all. The classes about traced values have a constructor `of(tracer, origin)` which
+holds their text, so that tracers raise them in one short call.
 """
 
 from __future__ import annotations
@@ -15,105 +15,42 @@ from phalanx.engine.errors import ArgumentTypeError as ArgumentTypeError
 from phalanx.engine.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from phalanx.engine.errors import PhalanxError as PhalanxError
 from phalanx.engine.errors import TreeError as TreeError
+from phalanx.engine.errors import met_by as met_by
 from phalanx.engine.guards import TransferError as TransferError
 
 
+@met_by("jnp.ones(2) + jnp.ones(3)", got="(2,) and (3,)")
 class ShapeError(PhalanxError, TypeError, ValueError):
-    """An operand has the wrong shape, rank, or dimension number.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     jnp.ones(2) + jnp.ones(3)
-      ... except phalanx.errors.ShapeError as error:
-      ...     print(error.got)
-      (2,) and (3,)
-    """
+    """An operand has the wrong shape, rank, or dimension number."""
 
 
+@met_by("phalanx.lax.sin(jnp.arange(2))", expected="an operand of a floating or complex dtype")
 class DTypeError(PhalanxError, TypeError):
-    """An operand has the wrong element type.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     phalanx.lax.sin(jnp.arange(2))
-      ... except phalanx.errors.DTypeError as error:
-      ...     print(error.expected)
-      an operand of a floating or complex dtype
-    """
+    """An operand has the wrong element type."""
 
 
+@met_by('with phalanx.numpy_dtype_promotion("strict"): jnp.ones(2) + jnp.arange(2)', got="float32 and int32")
 class TypePromotionError(DTypeError, ValueError):
-    """Operands have dtypes that are not converted to a common one by themselves.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     with phalanx.numpy_dtype_promotion("strict"):
-      ...         jnp.ones(2) + jnp.arange(2)
-      ... except phalanx.errors.TypePromotionError as error:
-      ...     print(error.got)
-      float32 and int32
-    """
+    """Operands have dtypes that are not converted to a common one by themselves."""
 
 
+@met_by("jnp.sum(jnp.ones(2), axis=3)", expected="an axis of an array of rank 1")
 class AxisError(PhalanxError, ValueError):
-    """A named axis, or a position along the dimensions of an array, does not exist.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     jnp.sum(jnp.ones(2), axis=3)
-      ... except phalanx.errors.AxisError as error:
-      ...     print(error.expected)
-      an axis of an array of rank 1
-    """
+    """A named axis, or a position along the dimensions of an array, does not exist."""
 
 
+@met_by('phalanx.lax.psum(1.0, "i")', got="'i'")
 class UnboundAxisError(AxisError, NameError):
-    """A collective names an axis that no transformation around it has.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.lax.psum(1.0, "i")
-      ... except phalanx.errors.UnboundAxisError as error:
-      ...     print(error.got)
-      'i'
-    """
+    """A collective names an axis that no transformation around it has."""
 
 
+@met_by(
+    "from phalanx.sharding import AbstractMesh, NamedSharding, P",
+    'NamedSharding(AbstractMesh((2,), ("x",)), P("y"))',
+    expected="a spec over the axes of the mesh ('x')",
+)
 class ShardingError(PhalanxError, ValueError):
-    """A sharding, spec or mesh does not fit the array, the other arguments or the devices.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> from phalanx.sharding import AbstractMesh, NamedSharding, P
-      >>> try:
-      ...     NamedSharding(AbstractMesh((2,), ("x",)), P("y"))
-      ... except phalanx.errors.ShardingError as error:
-      ...     print(error.expected)
-      a spec over the axes of the mesh ('x')
-    """
+    """A sharding, spec or mesh does not fit the array, the other arguments or the devices."""
 
 
 class DLPackError(ShardingError, BufferError):
@@ -128,55 +65,23 @@ class DLPackError(ShardingError, BufferError):
     """
 
 
+@met_by('phalanx.grad(lambda x: "a")(1.0)', expected="an array or a scalar")
 class TraceError(PhalanxError, TypeError):
-    """A function cannot be traced or transformed as asked.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.grad(lambda x: "a")(1.0)
-      ... except phalanx.errors.TraceError as error:
-      ...     print(error.expected)
-      an array or a scalar
-    """
+    """A function cannot be traced or transformed as asked."""
 
 
+@met_by(
+    "double = lambda x: phalanx.lax.while_loop(lambda x: x < 3, lambda x: 2 * x, x)",
+    "phalanx.grad(double)(1.0)",
+    expected="a loop whose length is known while tracing",
+)
 class RuleError(PhalanxError, NotImplementedError):
-    """A primitive does not have the rule that a transformation needs.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> double = lambda x: phalanx.lax.while_loop(lambda x: x < 3, lambda x: 2 * x, x)
-      >>> try:
-      ...     phalanx.grad(double)(1.0)
-      ... except phalanx.errors.RuleError as error:
-      ...     print(error.expected)
-      a loop whose length is known while tracing
-    """
+    """A primitive does not have the rule that a transformation needs."""
 
 
+@met_by("x = jnp.ones(2)", "x.delete()", "x + 1", got="f32[2], deleted or donated")
 class DeletedArrayError(ArgumentError, RuntimeError):
-    """An array was used after it was deleted or donated.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> x = jnp.ones(2)
-      >>> x.delete()
-      >>> try:
-      ...     x + 1
-      ... except phalanx.errors.DeletedArrayError as error:
-      ...     print(error.got)
-      f32[2], deleted or donated
-    """
+    """An array was used after it was deleted or donated."""
 
 
 class TracedValueError(PhalanxError):
@@ -203,20 +108,9 @@ class TracedValueError(PhalanxError):
         return cls(where, expected=cls._expected, got=_described(tracer, origin), mend=cls._mend)
 
 
+@met_by("phalanx.jit(lambda x: int(x))(1)", where="conversion of a traced value to int")
 class ConcretizationTypeError(TracedValueError, TypeError):
-    """A value that exists only when the compiled program runs was asked for while tracing.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.jit(lambda x: int(x))(1)
-      ... except phalanx.errors.ConcretizationTypeError as error:
-      ...     print(error.where)
-      conversion of a traced value to int
-    """
+    """A value that exists only when the compiled program runs was asked for while tracing."""
 
     _mend = (
         "keep the computation in phalanx.numpy, or mark the argument it comes from as static "
@@ -224,20 +118,9 @@ class ConcretizationTypeError(TracedValueError, TypeError):
     )
 
 
+@met_by("phalanx.jit(lambda x: 1 if x else 0)(1)", expected="a value that is known while tracing")
 class TracerBoolConversionError(ConcretizationTypeError):
-    """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.jit(lambda x: 1 if x else 0)(1)
-      ... except phalanx.errors.TracerBoolConversionError as error:
-      ...     print(error.expected)
-      a value that is known while tracing
-    """
+    """The truth of a traced value was asked for by `if`, `while`, `and`, `or`, `not` or `bool()`."""
 
     _where = "conversion of a traced value to {use}, by if, while, and, or, not, or bool()"
     _use = "bool"
@@ -247,20 +130,13 @@ class TracerBoolConversionError(ConcretizationTypeError):
     )
 
 
+@met_by(
+    "import numpy as np",
+    "phalanx.jit(lambda x: np.asarray(x))(1)",
+    where="conversion of a traced value to a NumPy array",
+)
 class TracerArrayConversionError(ConcretizationTypeError):
-    """NumPy asked for the elements of a traced value.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import numpy as np, phalanx
-      >>> try:
-      ...     phalanx.jit(lambda x: np.asarray(x))(1)
-      ... except phalanx.errors.TracerArrayConversionError as error:
-      ...     print(error.where)
-      conversion of a traced value to a NumPy array
-    """
+    """NumPy asked for the elements of a traced value."""
 
     _use = "a NumPy array"
     _mend = (
@@ -269,20 +145,9 @@ class TracerArrayConversionError(ConcretizationTypeError):
     )
 
 
+@met_by('phalanx.jit(lambda i: ("a", "b")[i])(1)', expected="a value that is known while tracing")
 class TracerIntegerConversionError(ConcretizationTypeError):
-    """A traced value was used where Python wants an integer: a size, a range, a list index.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.jit(lambda i: ("a", "b")[i])(1)
-      ... except phalanx.errors.TracerIntegerConversionError as error:
-      ...     print(error.expected)
-      a value that is known while tracing
-    """
+    """A traced value was used where Python wants an integer: a size, a range, a list index."""
 
     _where = "conversion of a traced value to {use}, by a size, a range or an index into a Python sequence"
     _use = "an integer"
@@ -292,22 +157,9 @@ class TracerIntegerConversionError(ConcretizationTypeError):
     )
 
 
+@met_by("kept = []", "_ = phalanx.jit(kept.append)(1)", "kept[0] + 1", where="use of a leaked tracer")
 class UnexpectedTracerError(PhalanxError, TypeError):
-    """A traced value was used after the transformation that made it had ended.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> kept = []
-      >>> _ = phalanx.jit(kept.append)(1)
-      >>> try:
-      ...     kept[0] + 1
-      ... except phalanx.errors.UnexpectedTracerError as error:
-      ...     print(error.where)
-      use of a leaked tracer
-    """
+    """A traced value was used after the transformation that made it had ended."""
 
     @classmethod
     def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None) -> Self:

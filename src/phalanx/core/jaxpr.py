@@ -121,10 +121,7 @@ class Eqn:
 
     def replace(self, **fields: Any) -> Eqn:
         """A copy with the named fields replaced."""
-        values = {
-            name: getattr(self, name) for name in ("primitive", "invars", "outvars", "params", "source", "effects")
-        }
-        return Eqn(**(values | fields))
+        return Eqn(**({name: getattr(self, name) for name in self.__slots__} | fields))
 
     def __repr__(self) -> str:
         from phalanx.core.printer import print_eqn
@@ -237,7 +234,8 @@ def derivation(make: Callable[P, R]) -> Callable[P, R]:
             return program.cache[key]
         except KeyError:
             found: Any = make(program, *args)  # type: ignore[call-arg]
-            if found is not program:  # A program that held itself would stay until the garbage collector comes.
+            # A program that held itself would stay until the garbage collector comes.
+            if (found[0] if type(found) is tuple else found) is not program:
                 program.cache[key] = found
             return found
 
@@ -361,36 +359,27 @@ def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
     return dying
 
 
-def eliminate_dead_code(
-    jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool = False
-) -> tuple[Jaxpr, list[bool]]:
+@derivation
+def eliminate_dead_code(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """Drop what the used outputs do not need, inside the programs that equations hold too.
 
     Args:
       jaxpr: a program.
       used_outputs: for each output, whether it is wanted.
-      instantiate: keep every input even if nothing reads it.
 
     Returns:
       The smaller program, with only the wanted outputs and the needed inputs, and for each input whether it was kept.
     """
-    if instantiate and "is_live" in jaxpr.cache and all(used_outputs):
-        return jaxpr, [True] * len(jaxpr.invars)
-    key = ("dce", tuple(used_outputs), instantiate)
-    found = jaxpr.cache.get(key)
-    if found is None:
-        found = _eliminate(jaxpr, used_outputs, instantiate)
-        if found[0] is not jaxpr:  # A program that held itself would stay until the garbage collector comes.
-            jaxpr.cache[key] = found
-    return found
+    return _eliminate(jaxpr, used_outputs, False)
 
 
+@derivation
 def without_dead_code(jaxpr: Jaxpr) -> Jaxpr:
     """The program with the same inputs and results, without what these do not need; itself where nothing is dead."""
-    return eliminate_dead_code(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
+    return jaxpr if "is_live" in jaxpr.cache else _eliminate(jaxpr, [True] * len(jaxpr.outvars), True)[0]
 
 
-def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) -> tuple[Jaxpr, list[bool]]:
+def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -> tuple[Jaxpr, list[bool]]:
     outvars = chosen(jaxpr.outvars, used_outputs)
     live: set[Var] = {v for v in outvars if type(v) is not Literal}
     kept: list[Eqn] = []
@@ -407,7 +396,7 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool) ->
         kept.append(eqn)
         live.update(v for v in eqn.invars if type(v) is not Literal)
     kept.reverse()
-    used_inputs = [instantiate or v in live for v in jaxpr.invars]
+    used_inputs = [keeps_inputs or v in live for v in jaxpr.invars]
     held = [v in live for v in jaxpr.constvars]
     if is_same and all(used_inputs) and all(used_outputs) and all(held):
         jaxpr.cache["is_live"] = True

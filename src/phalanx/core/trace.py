@@ -45,6 +45,9 @@ class Trace:
 
     __slots__ = ("__weakref__", "alive", "name", "parent")
 
+    # Whether the operations go into a program that will be compiled under the options in force now.
+    compiles: bool = False
+
     def __init__(self, parent: Trace | None, name: str = ""):
         self.parent = parent
         self.name = name
@@ -253,6 +256,7 @@ class StagingTrace(Trace):
     """Records the operations that happen into a program."""
 
     __slots__ = ("constants", "constvars", "effects", "eqns", "finished", "input_name", "invars")
+    compiles = True
 
     def __init__(self, parent: Trace | None = None, name: str = ""):
         super().__init__(parent, name)

@@ -6,7 +6,10 @@ that the rooms below `core` raise themselves stand here too.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class PhalanxError(Exception):
@@ -44,66 +47,50 @@ def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, mend:
     return cls(where, expected=expected, got=got, mend=mend)
 
 
+def met_by(*lines: str, **field: str) -> Callable[[type[E]], type[E]]:
+    """Complete the docstring of an error class: what errors are made of, and a program that meets this one.
+
+    Args:
+      lines: the program, of which the last line raises it.
+      **field: one of its fields, and how it is printed.
+    """
+    (*before, line), ((name, printed),) = lines, field.items()
+
+    def documented(cls: type[E]) -> type[E]:
+        steps = "\n      ".join(f">>> {step}" for step in ("import phalanx, phalanx.numpy as jnp", *before))
+        cls.__doc__ = f"""{cls.__doc__}
+
+    Args:
+      where, expected, got, mend: as in `PhalanxError`.
+
+    Examples:
+      {steps}
+      >>> try:
+      ...     {line}
+      ... except phalanx.errors.{cls.__name__} as error:
+      ...     print(error.{name})
+      {printed}
+    """
+        return cls
+
+    return documented
+
+
+@met_by("phalanx.tree.map(lambda x, y: x, [1], [1, 2])", expected="a list of length 1")
 class TreeError(PhalanxError, TypeError, ValueError):
-    """A pytree does not have the structure asked for.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.tree.map(lambda x, y: x, [1], [1, 2])
-      ... except phalanx.errors.TreeError as error:
-      ...     print(error.expected)
-      a list of length 1
-    """
+    """A pytree does not have the structure asked for."""
 
 
+@met_by('phalanx.config.update("enable_x64", "maybe")', expected="True or False")
 class ArgumentError(PhalanxError, ValueError):
-    """An argument has a value that the function does not take.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.config.update("enable_x64", "maybe")
-      ... except phalanx.errors.ArgumentError as error:
-      ...     print(error.expected)
-      True or False
-    """
+    """An argument has a value that the function does not take."""
 
 
+@met_by("phalanx.jit(3)", expected="a function")
 class ArgumentTypeError(PhalanxError, TypeError):
-    """An argument has a type that the function does not take.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> try:
-      ...     phalanx.jit(3)
-      ... except phalanx.errors.ArgumentTypeError as error:
-      ...     print(error.expected)
-      a function
-    """
+    """An argument has a type that the function does not take."""
 
 
+@met_by('(b,) = phalanx.export.symbolic_shape("b")', "b > 3", where="comparison of symbolic dimensions")
 class InconclusiveDimensionOperation(PhalanxError, TypeError, ValueError):
-    """A question about symbolic dimensions has different answers for different values of the variables.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> (b,) = phalanx.export.symbolic_shape("b")
-      >>> try:
-      ...     b > 3
-      ... except phalanx.errors.InconclusiveDimensionOperation as error:
-      ...     print(error.where)
-      comparison of symbolic dimensions
-    """
+    """A question about symbolic dimensions has different answers for different values of the variables."""

@@ -185,7 +185,7 @@ def _placed(what: str, values: Any, mesh: Mesh, pspecs: Any, moved: bool) -> Any
                 where, expected="a PartitionSpec", got=repr(spec), mend="write PartitionSpec() for a whole array"
             )
         sharding = NamedSharding(mesh, spec, where=where)
-        sharding.check_compatible(np.shape(x), where)
+        sharding.shard_shape(np.shape(x), where=where)
         out.append(device_put(x, sharding) if moved else x)
     return tree_unflatten(tree, out)
 

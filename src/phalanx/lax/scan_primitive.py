@@ -18,7 +18,7 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.effects import Effects
 from phalanx.core.errors import RuleError
 from phalanx.core.flags import chosen
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code, run_program
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code, run_program, without_dead_code
 from phalanx.core.primitive import Primitive, Roles, joint_varying
 from phalanx.core.roles import joined_roles, program_roles
 from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, join_tangents, vector_space
@@ -313,8 +313,7 @@ def _run_forward(
     outside = [v for v, inv in zip(residual_vars, invariant) if inv and v not in const_set]
     computed = iter(run_program(_outside(primal, consts, outside), *values[: len(consts)]) if outside else [])
     stacked = [v for v, inv in zip(residual_vars, invariant) if not inv and v not in position]
-    body = primal.replace(outvars=[*primal.outvars[:num_outputs], *stacked])
-    body, _ = eliminate_dead_code(body, [True] * len(body.outvars), instantiate=True)
+    body = without_dead_code(primal.replace(outvars=[*primal.outvars[:num_outputs], *stacked]))
     out = scan(*values, jaxpr=body, layout=layout)
     fresh = iter(out[num_outputs:])
     residuals = []
@@ -337,9 +336,7 @@ def _depends_only_on(program: Jaxpr, sources: set) -> set:
 
 def _outside(program: Jaxpr, inputs: Sequence[Var], outputs: Sequence[Any]) -> Jaxpr:
     """The program that computes some variables from some inputs."""
-    part = Jaxpr(inputs, program.eqns, outputs, debug_name=program.debug_name)
-    smaller, _ = eliminate_dead_code(part, [True] * len(outputs), instantiate=True)
-    return smaller
+    return without_dead_code(Jaxpr(inputs, program.eqns, outputs, debug_name=program.debug_name))
 
 
 @derivation

@@ -13,29 +13,21 @@ from typing import Any
 
 from phalanx.core import source
 from phalanx.core.config import state
-from phalanx.core.errors import PhalanxError, UnexpectedTracerError
+from phalanx.core.errors import PhalanxError, UnexpectedTracerError, met_by
 from phalanx.core.trace import Tracer
 from phalanx.transforms.batching import BatchTrace
 from phalanx.transforms.forward import JVPTrace
 from phalanx.transforms.linear import LinearTrace
 
 
+@met_by(
+    "from phalanx import nnx",
+    "w = nnx.Param(1.0)",
+    'phalanx.jit(lambda x: setattr(w, "value", x))(2.0)',
+    where="Param, setting its value",
+)
 class TraceContextError(PhalanxError, TypeError):
-    """A variable or module was changed inside a transformation that it comes from outside of.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> from phalanx import nnx
-      >>> w = nnx.Param(1.0)
-      >>> try:
-      ...     phalanx.jit(lambda x: setattr(w, "value", x))(2.0)
-      ... except phalanx.errors.TraceContextError as error:
-      ...     print(error.where)
-      Param, setting its value
-    """
+    """A variable or module was changed inside a transformation that it comes from outside of."""
 
 
 class Clock:

@@ -298,7 +298,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     where = device if device is not None else out_sharding
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
-        dtype = dtypes.scalar_dtype(type(fill_value)) if weak else dtype
+        dtype = dtypes.canonicalize_dtype(type(fill_value)) if weak else dtype
         return placing.place(placing.filled(shape, fill_value, dtype, weak and type(fill_value) is not bool), where)
     if isinstance(fill_value, list | tuple):
         fill_value = array(fill_value)

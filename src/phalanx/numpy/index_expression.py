@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.errors import PhalanxError, TracedValueError
+from phalanx.core.errors import PhalanxError, TracedValueError, met_by
 from phalanx.numpy.operands import concrete
 from phalanx.symbolic import max_dim, min_dim
 
@@ -21,20 +21,9 @@ class IndexingError(PhalanxError, IndexError, TypeError):
     """An index expression does not fit the array."""
 
 
+@met_by("phalanx.jit(lambda x: x[x > 0])(jnp.ones(2))", where="indexing with a boolean mask")
 class NonConcreteBooleanIndexError(TracedValueError, IndexError):
-    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx, phalanx.numpy as jnp
-      >>> try:
-      ...     phalanx.jit(lambda x: x[x > 0])(jnp.ones(2))
-      ... except phalanx.errors.NonConcreteBooleanIndexError as error:
-      ...     print(error.where)
-      indexing with a boolean mask
-    """
+    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values."""
 
     _where = "indexing with a boolean mask"
     _expected = "a mask that is known while tracing, since the result's shape depends on its values"

@@ -115,7 +115,7 @@ def scalar_of(x: Any, dtype: Any) -> Any:
         return dtype.type(x)
     except (OverflowError, TypeError):
         if isinstance(x, int):
-            x = dtypes.scalar_dtype(int).type(x)
+            x = dtypes.canonicalize_dtype(int).type(x)
         return np.asarray(x).astype(dtype)[()]
 
 

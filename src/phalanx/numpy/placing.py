@@ -35,7 +35,7 @@ def place(x: Any, where: Any) -> Any:
 @eager_program(static_argnames=("shape", "value", "dtype", "weak"))
 def filled(shape: tuple, value: Any, dtype: Any, weak: bool) -> Any:
     """One value everywhere, in one operation."""
-    if not weak or dtypes.scalar_dtype(type(value)) != dtype:
+    if not weak or dtypes.canonicalize_dtype(type(value)) != dtype:
         return cast(lax.full(shape, value, dtype), dtype, weak)
     return lax.broadcast_in_dim(value, shape, ()) if shape else as_array(value)
 

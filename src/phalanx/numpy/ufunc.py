@@ -161,11 +161,11 @@ def _as_weak(x: Any, weak: bool) -> Any:
 
 def _step(kind: Any, to: Any, weak: bool, shape: tuple, direct: bool) -> Any:
     if kind in SCALAR_KINDS:
-        if dtypes.scalar_dtype(kind) == to:
+        if dtypes.canonicalize_dtype(kind) == to:
             return None
-        if weak and to == dtypes.scalar_dtype(float):
+        if weak and to == dtypes.canonicalize_dtype(float):
             return float
-        if weak and to == dtypes.scalar_dtype(complex):
+        if weak and to == dtypes.canonicalize_dtype(complex):
             return complex
         return functools.partial(_as_scalar, dtype=to)
     dtype = to if kind.dtype != to else None
@@ -197,7 +197,7 @@ def _meets(dtype: Any, scalar: Any, kind: type) -> bool:
     """Whether a scalar may be placed in its own dtype before it meets an array of `dtype`, losing nothing."""
     if kind is int:
         return dtype.kind in "ifcb" and -128 <= scalar <= 127
-    return (kind in SCALAR_KINDS and dtypes.scalar_dtype(kind) == dtype) or (
+    return (kind in SCALAR_KINDS and dtypes.canonicalize_dtype(kind) == dtype) or (
         issubclass(kind, np.generic) and np.dtype(kind) == dtype
     )
 

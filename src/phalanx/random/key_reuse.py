@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import source
 from phalanx.core.dtypes import KeyDtype
-from phalanx.core.errors import PhalanxError
+from phalanx.core.errors import PhalanxError, met_by
 from phalanx.core.jaxpr import Eqn, Jaxpr, derivation, subprograms
 from phalanx.lax.branches import cond_p
 from phalanx.lax.scan_primitive import scan_p
@@ -25,22 +25,13 @@ from phalanx.runtime.dispatch import keys as seat
 _used: dict[int, tuple[weakref.ref, str]] = {}
 
 
+@met_by(
+    "key = phalanx.random.key(0)",
+    "with phalanx.debug_key_reuse(True): phalanx.random.normal(key), phalanx.random.normal(key)",
+    expected="a key that is drawn from or split once",
+)
 class KeyReuseError(PhalanxError, RuntimeError):
-    """A random key was used twice where that is checked.
-
-    Args:
-      where, expected, got, mend: as in `PhalanxError`.
-
-    Examples:
-      >>> import phalanx
-      >>> key = phalanx.random.key(0)
-      >>> try:
-      ...     with phalanx.debug_key_reuse(True):
-      ...         phalanx.random.normal(key), phalanx.random.normal(key)
-      ... except phalanx.errors.KeyReuseError as error:
-      ...     print(error.expected)
-      a key that is drawn from or split once
-    """
+    """A random key was used twice where that is checked."""
 
 
 class Uses(NamedTuple):

@@ -15,8 +15,7 @@ import numpy as np
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError
 from phalanx.engine.frames import boundaries
-from phalanx.sharding.current import replace_mesh
-from phalanx.sharding.mesh import AbstractMesh, Mesh
+from phalanx.sharding.mesh import AbstractMesh, Mesh, replace_mesh
 from phalanx.sharding.shardings import NamedSharding, Sharding
 from phalanx.sharding.spec import PartitionSpec
 

@@ -24,7 +24,6 @@ from phalanx.engine.client import DeviceList
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.frames import boundaries
 from phalanx.engine.interned import Interned
-from phalanx.sharding.current import replace_mesh
 from phalanx.sharding.spec import AxisName
 
 Device = Any
@@ -168,20 +167,12 @@ class AbstractMesh(_Axes):
                 cls.__name__, expected="axes of at least one device", got=f"sizes {sizes}", mend="drop the empty axes"
             )
         key = (cls, sizes, names, types, abstract_device)
-        return _meshes.get(key) or _meshes.intern(key, lambda: cls._make(*key[1:]))
-
-    @classmethod
-    def _make(
-        cls,
-        sizes: tuple[int, ...],
-        names: tuple[AxisName, ...],
-        types: tuple[AxisType, ...],
-        device: AbstractDevice | None,
-    ) -> AbstractMesh:
+        if (found := _meshes.get(key)) is not None:
+            return found
         mesh = object.__new__(cls)
-        mesh.axis_sizes, mesh.axis_names, mesh.axis_types = sizes, names, types
-        mesh._device, mesh._concrete = device, weakref.WeakSet()
-        return mesh
+        mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._device = key[1:]
+        mesh._concrete = weakref.WeakSet()
+        return _meshes.intern(key, lambda: mesh)
 
     _concrete: weakref.WeakSet[Mesh]
     _device: AbstractDevice | None
@@ -253,16 +244,8 @@ class Mesh(_Axes):
         names, types = _checked_axes(devices.ndim, axis_names, axis_types, where=cls.__name__)
         flat = tuple(devices.flat) if names else ()
         key = (cls, flat, devices.shape, names, types)
-        return _meshes.get(key) or _meshes.intern(key, lambda: cls._make(devices, flat, names, types))
-
-    @classmethod
-    def _make(
-        cls,
-        devices: np.ndarray[Any, Any],
-        flat: tuple[Device, ...],
-        names: tuple[AxisName, ...],
-        types: tuple[AxisType, ...],
-    ) -> Mesh:
+        if (found := _meshes.get(key)) is not None:
+            return found
         if len(set(flat)) != len(flat) or (names and not flat):
             raise ArgumentError(
                 "Mesh",
@@ -276,7 +259,7 @@ class Mesh(_Axes):
         mesh.axis_names, mesh.axis_types = names, types
         mesh.axis_sizes = devices.shape if names else ()
         mesh.flat_devices = flat
-        return mesh
+        return _meshes.intern(key, lambda: mesh)
 
     flat_devices: tuple[Device, ...]
     """All devices in row-major order: the order in which partitions of a program are numbered."""
@@ -392,6 +375,26 @@ def _mesh_of_ids(
 
 
 _meshes: Interned[Any] = Interned()
+
+
+def replace_mesh(mesh: Any) -> Any:
+    """Put a mesh in force and give the former one; refused where the program at hand would be half of each."""
+    outer = state.context.mesh
+    mesh = None if mesh is None or mesh.empty else mesh
+    if mesh is outer:
+        return outer
+    trace = state.trace
+    while trace is not None and not trace.compiles:
+        trace = trace.parent
+    if trace is not None:
+        raise ShardingError(
+            "changing the mesh inside a compiled function",
+            expected=f"the mesh it was called under, {outer or 'none'!s}",
+            got="no mesh" if mesh is None else mesh,
+            mend="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
+        )
+    state.context = state.context.replace(mesh=mesh)
+    return outer
 
 
 def _checked_axes(

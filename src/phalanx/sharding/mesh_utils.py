@@ -1,6 +1,6 @@
 """Laying out devices: `make_mesh`, and arrays of devices that are near each other.
 
-Builds on `mesh.py` and the engine's list of devices.
+Builds on `mesh.py`, and on the engine, which knows the devices and where they stand.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx.core.errors import ShardingError
 from phalanx.engine.client import devices as all_devices
+from phalanx.engine.topology import near_each_other
 from phalanx.sharding.mesh import AxisType, Device, Mesh
 from phalanx.sharding.spec import AxisName
 
@@ -91,52 +92,4 @@ def create_device_mesh(
             got=f"{len(chosen)} device{'s' if len(chosen) != 1 else ''}",
             mend=f"change the shape, or {few if wanted > len(chosen) else many}",
         )
-    torus = _torus_of(chosen)
-    if torus is None:
-        return _object_array(chosen).reshape(shape)
-    order = _physical_axes(torus.shape, shape)
-    return (torus if order is None else torus.transpose(order)).reshape(shape)
-
-
-def _object_array(items: Sequence[Any]) -> np.ndarray[Any, Any]:
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array
-
-
-def _torus_of(devices: Sequence[Device]) -> np.ndarray[Any, Any] | None:
-    """The devices at their physical coordinates (cores as the last axis), if they fill a box."""
-    places = []
-    for device in devices:
-        coords = getattr(device, "coords", None)
-        if coords is None:
-            return None
-        places.append((*coords, getattr(device, "core_on_chip", 0)))
-    low = np.min(places, axis=0)
-    shape = tuple((np.max(places, axis=0) - low + 1).tolist())
-    if math.prod(shape) != len(devices) or len(set(places)) != len(places):
-        return None
-    torus = np.empty(shape, dtype=object)
-    for device, place in zip(devices, places, strict=True):
-        torus[tuple(place - low)] = device
-    return torus
-
-
-def _physical_axes(physical: tuple[int, ...], logical: tuple[int, ...]) -> list[int] | None:
-    """An order of the physical axes in which consecutive ones multiply to the logical sizes, if there is one."""
-
-    def extend(free: tuple[int, ...], want: tuple[int, ...]) -> list[int] | None:
-        if not want:
-            return [] if not free else None
-        if want[0] == 1 and (rest := extend(free, want[1:])) is not None:
-            return rest
-        for axis in free:
-            if want[0] % physical[axis] == 0 and physical[axis] > 1:
-                left = tuple([other for other in free if other != axis])
-                if (rest := extend(left, (want[0] // physical[axis], *want[1:]))) is not None:
-                    return [axis, *rest]
-        return None
-
-    real = tuple([axis for axis, size in enumerate(physical) if size > 1])
-    found = extend(real, logical)
-    return None if found is None else [*found, *[axis for axis in range(len(physical)) if axis not in real]]
+    return near_each_other(chosen, shape)

@@ -231,10 +231,6 @@ class Sharding(ShardingBase):
         place = {device: at for at, device in enumerate(self._device_assignment)}
         return Tiling(tiling.parts, tiling.coordinates[[place[device] for device in devices]])
 
-    def check_compatible(self, global_shape: Sequence[int], where: str) -> None:
-        """Reject an array that this sharding cannot place; raises what `shard_shape` raises."""
-        self.shard_shape(global_shape, where=where)
-
     def with_dim(self, position: int, axes: Any = None) -> Sharding:
         """The sharding of an array with one more dimension, as `vmap` makes it.
 

@@ -68,8 +68,8 @@ class PartitionSpec:
         dims = list(self.dims)
         while dims and dims[-1] == ():
             dims.pop()
-        entries = [_entry_of(axes) for axes in dims]
-        return self if self._entries == tuple(entries) else PartitionSpec(*entries)
+        short = PartitionSpec.of_dims(dims)
+        return self if self._entries == short._entries else short
 
     @classmethod
     def of_dims(cls, dims: Iterable[tuple[AxisName, ...]]) -> PartitionSpec:

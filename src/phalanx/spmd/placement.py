@@ -155,7 +155,7 @@ def _check_fits(leaf: Any, sharding: Sharding, x: Any, i: int) -> None:
     try:
         sharding.shard_shape(shape)
     except ShardingError:
-        sharding.check_compatible(shape, f"device_put, x{leaf_path(x, i)}")
+        sharding.shard_shape(shape, where=f"device_put, x{leaf_path(x, i)}")
 
 
 def _flags(flags: Any, x: Any, count: int, what: str) -> list:

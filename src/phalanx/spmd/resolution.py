@@ -46,7 +46,7 @@ def prefix_shardings(spec: Any, tree: Any, what: str) -> tuple:
     flat = sharding_prefix(spec, tree, what)
     for s, (path, leaf) in zip(flat, leaves, strict=True):
         if s is not None:
-            s.check_compatible(np.shape(leaf), f"{what}{keystr(path)}")
+            s.shard_shape(np.shape(leaf), where=f"{what}{keystr(path)}")
     return tuple(flat)
 
 

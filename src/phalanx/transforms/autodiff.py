@@ -155,20 +155,18 @@ def _vectors(given: Any, tree: Any, spaces: Sequence[ShapedArray], where: str, l
         raise TreeError(where, expected=f"the structure of {like}, {tree}", got=str(found), mend=mend)
     for i, (space, x) in enumerate(zip(spaces, flat, strict=True)):
         _check_type(space, x, lambda i=i: f"{where}{leaf_path(given, i)}")
-    return [Zero(a) if _is_float0(x) else _as_tangent(x, a) for a, x in zip(spaces, flat, strict=True)]
+    return [_as_tangent(x, a) for a, x in zip(spaces, flat, strict=True)]
 
 
 def _as_tangent(x: Any, want: ShapedArray) -> Any:
     """A tangent or cotangent as the rules want it: Python scalars become NumPy ones of the right dtype."""
+    if isinstance(x, np.ndarray | Array | Tracer) and x.dtype == dtypes.float0:
+        return Zero(want)
     if isinstance(x, int | float | complex) and want.dtype != dtypes.float0:
         return np.asarray(x, want.dtype)[()]
     if getattr(x, "weak_type", False) and x.dtype != want.dtype:
         return vector_space.convert(x, want.dtype)
     return x
-
-
-def _is_float0(x: Any) -> bool:
-    return isinstance(x, np.ndarray | Array | Tracer) and x.dtype == dtypes.float0
 
 
 def _tangent_out(t: Any, primal: ShapedArray) -> Any:
@@ -264,8 +262,8 @@ def _apply_vjp(held: LinearMap, consts: Sequence[Any], *cotangents: Any) -> tupl
             got=f"{len(cotangents)} arguments",
             mend="put the cotangents of several results into one tuple",
         )
-    (cotangent,) = cotangents
-    cts = _checked_cotangents(held, cotangent, [a.to_tangent() for a in held.out_avals], "the vjp function's argument")
+    spaces = [a.to_tangent() for a in held.out_avals]
+    cts = _checked_cotangents(held, cotangents[0], spaces, "the vjp function's argument")
     bars = transpose_flat(held.program, consts, chosen(cts, held.nonzero))
     return tree_unflatten(held.in_tree, _tangents_out(bars, held.in_avals))
 
@@ -400,24 +398,17 @@ def _check_inputs(
         if not allow_int:
             ways = "choose others by argnums" if is_forward else "choose others by argnums, or pass allow_int=True"
             _check_kind(aval, np.inexact, where, f"convert the argument to float32, {'or ' * is_forward}{ways}")
-        if is_forward and dtypes.issubdtype(aval.dtype, np.complexfloating):
-            raise DTypeError(
-                where(),
-                expected="a real dtype, since a direction for each element tells half of a complex derivative",
-                got=aval.str_short(),
-                mend="pass holomorphic=True if the function is holomorphic, else use jvp or jacrev",
-            )
+        if is_forward:
+            _refuse_complex(aval, where, "direction", "use jvp or jacrev")
 
 
-def _check_row(y: Any, holomorphic: bool, where: Callable[[], str]) -> None:
-    if holomorphic:
-        _check_kind(aval_of(y), np.complexfloating, where, "drop holomorphic, or return a complex value")
-    elif dtypes.issubdtype(aval_of(y).dtype, np.complexfloating):
+def _refuse_complex(aval: ShapedArray, where: Callable[[], str], each: str, instead: str) -> None:
+    if dtypes.issubdtype(aval.dtype, np.complexfloating):
         raise DTypeError(
             where(),
-            expected="a real dtype, since a row for each element tells half of a complex derivative",
-            got=aval_of(y).str_short(),
-            mend="pass holomorphic=True if the function is holomorphic, else use vjp, or return y.real and y.imag",
+            expected=f"a real dtype, since a {each} for each element tells half of a complex derivative",
+            got=aval.str_short(),
+            mend=f"pass holomorphic=True if the function is holomorphic, else {instead}",
         )
 
 
@@ -531,7 +522,11 @@ def jacrev(
         result, pull, *aux = vjp(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
         for i, y in enumerate(flat):
-            _check_row(y, holomorphic, lambda i=i: f"jacrev, the result{leaf_path(result, i)}")
+            where = lambda i=i: f"jacrev, the result{leaf_path(result, i)}"
+            if holomorphic:
+                _check_kind(aval_of(y), np.complexfloating, where, "drop holomorphic, or return a complex value")
+            else:
+                _refuse_complex(aval_of(y), where, "row", "use vjp, or return y.real and y.imag")
         rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)
         leaves, order = tree_flatten(rows if is_sequence(argnums) else rows[0])
         # From the pieces of each argument's leaf to a tree of arguments for each leaf of the result.
@@ -634,9 +629,8 @@ def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Any = ()) -> Cal
 
 def _apply_transpose(held: LinearMap, consts: Sequence[Any], cotangent: Any) -> tuple:
     cts = _checked_cotangents(held, cotangent, held.out_avals, "the transposed function's argument")
-    x_bars = [
-        np.zeros(a.shape, a.dtype) if type(x) is Zero else x
-        for x, a in zip(transpose_flat(held.program, consts, cts), held.in_avals, strict=True)
-    ]
-    arrays = [vector_space.as_type(x, a.dtype, a.weak_type) for x, a in zip(x_bars, held.in_avals, strict=True)]
+    arrays = []
+    for x, a in zip(transpose_flat(held.program, consts, cts), held.in_avals, strict=True):
+        value = np.zeros(a.shape, a.dtype) if type(x) is Zero else x
+        arrays.append(vector_space.as_type(value, a.dtype, a.weak_type))
     return tree_unflatten(held.in_tree, arrays)

@@ -13,7 +13,7 @@ from typing import Any
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.flags import chosen, each, others
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, eliminate_dead_code
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, derivation, without_dead_code
 from phalanx.core.primitive import Primitive
 from phalanx.core.tangent import Linear, Zero, conform, instantiate, join_tangents, vector_space
 from phalanx.core.trace import StagedTracer, StagingTrace, stage
@@ -24,6 +24,7 @@ class LinearTrace(StagingTrace):
     """Records what depends on its inputs and lets the parent do everything else."""
 
     __slots__ = ()
+    compiles = False
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         for x in args:
@@ -207,5 +208,4 @@ def finish_linear(trace: LinearTrace, out_tangents: Sequence[Any]) -> tuple[Jaxp
     """End a linear trace: its program, without what its outputs do not need, and which outputs are not zero."""
     nonzero = [type(t) is not Zero for t in out_tangents]
     program = trace.finish([t for t in out_tangents if type(t) is not Zero])
-    smaller, _ = eliminate_dead_code(program, [True] * len(program.outvars), instantiate=True)
-    return smaller, nonzero
+    return without_dead_code(program), nonzero

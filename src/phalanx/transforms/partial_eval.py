@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.core.effects import no_effects
 from phalanx.core.errors import ArgumentTypeError
 from phalanx.core.flags import chosen, each, others
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, eliminate_dead_code, without_dead_code
 from phalanx.transforms.offload import Offloadable, Verdict, to_memory_p
 
 # A policy decides whether a known result may be kept as a residual: (primitive, *avals, **params) -> bool,
@@ -155,10 +155,11 @@ class _Splitter:
         known_outputs = [not u for u in out_unknown]
         known_in, known_out = others(program.invars, self.unknown_in), chosen(program.outvars, known_outputs)
         known = Jaxpr(known_in, self.known_eqns, [*known_out, *residuals], debug_name=program.debug_name)
-        known, _ = eliminate_dead_code(known, [True] * len(known.outvars), instantiate=True)
         takes = [v in read and v not in self.residuals for v in program.invars]
         unknown.invars = [*residuals, *chosen(program.invars, takes)]
-        return Split(known, unknown, out_instantiated, known_outputs, takes, [v.aval for v in residuals])
+        return Split(
+            without_dead_code(known), unknown, out_instantiated, known_outputs, takes, [v.aval for v in residuals]
+        )
 
     def _unknown_part(self, outvars: list) -> Jaxpr:
         inputs = [*self.residuals, *(v for v in self.program.invars if v in self.available)]
@@ -177,8 +178,8 @@ class _Splitter:
             verdict = self._may_save(eqn)
             if isinstance(verdict, Offloadable):
                 self._offload(eqn, verdict)
-            elif not verdict:
-                self._recompute(eqn)
+            elif not verdict:  # It is computed again.
+                self._give_to_unknown(eqn, known=set(eqn.outvars))
             return
         rule = eqn.primitive.split_eqn
         if rule is not None and not all(is_unknown):
@@ -222,12 +223,6 @@ class _Splitter:
             self.residuals[far] = None
             self.unknown_eqns.append(Eqn(to_memory_p, [far], [v], back, eqn.source))
             self.available.add(v)
-
-    def _recompute(self, eqn: Eqn) -> None:
-        for atom in eqn.invars:
-            self.make_available(atom)
-        self.unknown_eqns.append(eqn)
-        self.available.update(eqn.outvars)
 
     def make_available(self, atom: Any) -> None:
         """See that the unknown part can read a variable: as a residual, if in no other way."""
