@@ -128,9 +128,9 @@ class ShapedArray:
         """The same type with another shape (and no sharding, which belongs to the old one)."""
         return ShapedArray(shape, self.dtype, self.weak_type, None, self.varying)
 
-    def with_dtype(self, dtype: Any, weak_type: bool = False) -> ShapedArray:
+    def with_dtype(self, dtype: Any) -> ShapedArray:
         """The same shape with another dtype."""
-        return ShapedArray(self.shape, dtype, weak_type, self.sharding, self.varying)
+        return ShapedArray(self.shape, dtype, False, self.sharding, self.varying)
 
     def with_varying(self, axes: frozenset) -> ShapedArray:
         """The same type, varying over just these mesh axes."""

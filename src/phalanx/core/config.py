@@ -16,6 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.errors import ArgumentError
@@ -79,32 +80,26 @@ _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
 class State(threading.local):
     """What one thread is doing; each thread starts with no trace and the global options."""
 
-    trace: Any
-    context: Context
-    scope: Any
-    source: Any
-    overrides: dict[str, Any]
-    outer_meshes: list[Any]
-
     def __init__(self) -> None:
-        self.trace = None
-        self.scope = ()
-        self.source = None  # the traceback that derived operations are recorded under, where it is not the caller's
-        self.overrides = {}
-        self.outer_meshes = []  # those to go back to, one for each `with mesh:` block that the thread is in
+        self.trace: Any = None
+        self.scope: tuple[str, ...] = ()
+        self.source: Any = None  # the traceback that derived operations are recorded under, if not the caller's
+        self.overrides: dict[str, Any] = {}
+        self.outer_meshes: list[Any] = []  # those to go back to, one for each `with mesh:` block around
         with _lock:
-            self.context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))
+            self.context: Context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))
             self._thread = _Thread(self.__dict__)
             _threads.add(self._thread)
 
 
+@dataclass(eq=False, repr=False)
 class Option:
     """One declared option; calling it gives a context manager (also a decorator) that sets it on this thread.
 
     Args:
       default: its value where nobody sets it.
       check: takes the name and a value, and gives the value that is meant or raises.
-      doc: what it does.
+      summary: what it does.
       traced: whether it changes what a program means.
       members: the options that it stands for: setting it sets them all.
       example: the value that the example of its docstring sets.
@@ -117,28 +112,16 @@ class Option:
       'raise'
     """
 
-    name: str  # that of the variable it is bound to
-
-    def __init__(
-        self,
-        default: Any,
-        check: Callable[[str, Any], Any],
-        doc: str,
-        *,
-        traced: bool = False,
-        members: Sequence[Option] = (),
-        example: Any = True,
-        on_update: Callable[[Any], object] | None = None,
-        on_block: Callable[[Any], object] | None = None,
-    ) -> None:
-        self.default = default
-        self.check = check
-        self.traced = traced
-        self.members = members
-        self.example = example
-        self.on_update = on_update
-        self.on_block = on_block
-        self.summary = self.__doc__ = doc
+    default: Any
+    check: Callable[[str, Any], Any]
+    summary: str
+    _: KW_ONLY
+    traced: bool = False
+    members: Sequence[Option] = ()
+    example: Any = True
+    on_update: Callable[[Any], object] | None = None
+    on_block: Callable[[Any], object] | None = None
+    name: str = field(init=False)  # that of the variable it is bound to
 
     @property
     def env(self) -> str:

@@ -17,7 +17,6 @@ class Effect:
     Args:
       name: what it is called in printed programs.
       ordered: whether two of them must happen in program order.
-      in_loops: whether loops and branches may hold it.
       recomputed: whether rematerialisation may run it again.
 
     Examples:
@@ -27,7 +26,6 @@ class Effect:
 
     name: str
     ordered: bool = False
-    in_loops: bool = True
     recomputed: bool = False
 
     def __repr__(self) -> str:

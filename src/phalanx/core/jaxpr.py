@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from phalanx.core.aval import ShapedArray
@@ -84,6 +85,7 @@ class Literal:
         return f"{self.value}:{self.aval.str_short()}"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Eqn:
     """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line that wrote it.
 
@@ -101,23 +103,12 @@ class Eqn:
       'add'
     """
 
-    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
-
-    def __init__(
-        self,
-        primitive: Any,
-        invars: Sequence[Atom],
-        outvars: Sequence[Var],
-        params: dict,
-        source: Any,
-        effects: Effects = no_effects,
-    ):
-        self.primitive = primitive
-        self.invars = invars
-        self.outvars = outvars
-        self.params = params
-        self.source = source
-        self.effects = effects
+    primitive: Any
+    invars: Sequence[Atom]
+    outvars: Sequence[Var]
+    params: dict
+    source: Any
+    effects: Effects = no_effects
 
     def replace(self, **fields: Any) -> Eqn:
         """A copy with the named fields replaced."""

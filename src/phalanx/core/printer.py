@@ -47,15 +47,14 @@ def _literal(value: Any) -> str:
     return str(value.item() if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" else value)
 
 
-def print_jaxpr(program: Jaxpr, *, source: bool = False, indent: int = 0) -> str:
+def print_jaxpr(program: Jaxpr, *, source: bool = False) -> str:
     """A program as text.
 
     Args:
       program: the program.
       source: also print the source line of each equation.
-      indent: how far to indent, in spaces.
     """
-    return "\n".join(_lines(program, _Names(), source, " " * indent))
+    return "\n".join(_lines(program, _Names(), source, ""))
 
 
 def _lines(program: Jaxpr, names: _Names, source: bool, pad: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CellType
 from typing import Any
 
@@ -57,31 +57,27 @@ class Trace:
         """Apply an operation, some of whose arguments may be tracers of this trace."""
         raise NotImplementedError  # each trace defines it
 
-    def run(self, fun: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-        """What a function gives for these inputs while this trace is the current one, which then ends."""
+    def run(self, fun: Callable[..., Any], inputs: Iterable[Any], opened: Callable[[Any], Any]) -> list:
+        """What `opened` gives for each result of a function on these inputs, for which this trace is the current one.
+
+        Nobody may hold the inputs, so that what is left of them when the trace has ended is a leak.
+        """
         before = state.trace
         state.trace = self
         try:
-            return fun(*inputs)
+            outputs = fun(*inputs)
         finally:
             state.trace = before
             self.alive = False
+        found = [opened(x) for x in outputs]
+        del outputs
+        check_leaks(self)
+        return found
 
     def check_alive(self, x: Any) -> None:
         """Refuse a constant that is a tracer of a trace that has ended."""
         if isinstance(x, Tracer) and not x._trace.alive:
             raise leak_error(x)
-
-
-@contextlib.contextmanager
-def current(trace: Trace | None) -> Iterator[None]:
-    """Make `trace` the current one inside the block."""
-    before = state.trace
-    state.trace = trace
-    try:
-        yield
-    finally:
-        state.trace = before
 
 
 @contextlib.contextmanager
@@ -103,8 +99,12 @@ def ensure_compile_time_eval() -> Iterator[None]:
       >>> int(f(2))
       6
     """
-    with current(None):
+    before = state.trace
+    state.trace = None
+    try:
         yield
+    finally:
+        state.trace = before
 
 
 class Tracer(Typed, Operators):
@@ -422,20 +422,17 @@ def stage(
             state.trace, state.scope = before, scope
             trace.alive = False
     del outputs
-    held = weakref.ref(trace)
-    del trace
-    check_leaks(held)
+    check_leaks(trace)
     return program
 
 
-def check_leaks(trace: weakref.ref) -> None:
+def check_leaks(trace: Trace) -> None:
     """With `check_tracer_leaks`, refuse tracers of a trace that has ended that somebody else still holds."""
     if not state.context.check_tracer_leaks:
         return
     gc.collect()
-    held = trace()
     # Through a generator, so that no list of ours is among what holds the tracer.
-    x = next((x for x in gc.get_referrers(held) if isinstance(x, Tracer)), None) if held is not None else None
+    x = next((x for x in gc.get_referrers(trace) if isinstance(x, Tracer)), None)
     if x is not None:
         raise UnexpectedTracerError.of(x.describe() + _held_by(x), x.origin(), function=x._trace.name or None)
 

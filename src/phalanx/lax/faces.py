@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.lax.family import (
     ANY,
@@ -57,6 +57,22 @@ Examples:
 """
 
 
+class _Row(NamedTuple):
+    """What a public function is made from.
+
+    primitive: what it applies.
+    words: what it computes, one line of its documentation.
+    example, value: the arguments of a call, and what the call gives, as texts.
+    result: the kind of dtype of the result, where it is another one than that of the arrays.
+    """
+
+    primitive: Any
+    words: str
+    example: str
+    value: str
+    result: str
+
+
 def one(primitive: Any, words: str, example: str, value: str, *, accuracy: bool = False, result: str = "") -> Any:
     """Make the public function of a primitive of one array.
 
@@ -76,7 +92,7 @@ def one(primitive: Any, words: str, example: str, value: str, *, accuracy: bool 
 
     takes = f"x: array of {primitive.kinds.words}.{_ACCURACY if accuracy else ''}"
     raises = "DTypeError: `x` is of another dtype."
-    return _named(exact if accuracy else plain, primitive, words, 1, takes, raises, example, value, result)
+    return _named(exact if accuracy else plain, _Row(primitive, words, example, value, result), 1, takes, raises)
 
 
 def two(primitive: Any, words: str, example: str, value: str, *, result: str = "") -> Any:
@@ -90,21 +106,16 @@ def two(primitive: Any, words: str, example: str, value: str, *, result: str = "
     takes = f"x: array of {primitive.kinds.words}.\n  y: one of the same dtype; shapes are equal, or one has rank 0."
     takes += " A Python scalar takes the dtype of the other."
     raises = "DTypeError: the dtypes differ, or the operation does not take them.\n  ShapeError: the shapes differ."
-    return _named(function, primitive, words, 2, takes, raises, example, value, result)
+    return _named(function, _Row(primitive, words, example, value, result), 2, takes, raises)
 
 
-def _named(
-    function: Callable, primitive: Any, words: str, count: int, takes: str, raises: str, example: str, value: str,
-    result: str,
-) -> Callable:  # fmt: skip
-    name, kind = public_name(primitive), _WORDS.get(primitive.kinds, "num")
+def _named(function: Callable, row: _Row, count: int, takes: str, raises: str) -> Callable:
+    name, kind, result = public_name(row.primitive), _WORDS.get(row.primitive.kinds, "num"), row.result
     types = f"{', '.join([f'{kind}[*s]'] * count)} -> {result or kind}[*s]"
     gives = f"An array of the {'common shape' if count > 1 else 'shape of `x`'}, of a {result} dtype"
     if not result:
         gives = f"An array of the {'common shape and dtype' if count > 1 else 'shape and dtype of `x`'}"
-    doc = _DOC.format(
-        words=words, types=types, takes=takes, gives=gives, raises=raises, name=name, example=example, value=value
-    )
+    doc = _DOC.format(**row._asdict(), types=types, takes=takes, gives=gives, raises=raises, name=name)
     return named(function, name, doc, depth=3)
 
 

@@ -565,9 +565,9 @@ class GSPMDSharding(Sharding):
         return _interned(key, devices, cls.__name__, hlo_sharding=hlo_sharding, is_fully_replicated=is_whole, **held)
 
     @classmethod
-    def replicated(cls, devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
+    def replicated(cls, devices: Sequence[Device]) -> GSPMDSharding:
         """The sharding under which each device holds the whole of an array of any rank."""
-        return cls(devices, _REPLICATED, memory_kind)
+        return cls(devices, _REPLICATED)
 
     def with_dim(self, position: int, axes: Any = None) -> Sharding:
         """As `Sharding.with_dim`."""
@@ -590,9 +590,7 @@ class GSPMDSharding(Sharding):
         return self._printed(f"{len(self._device_assignment)} devices, {self.hlo_sharding}")
 
 
-def from_hlo_sharding(
-    hlo: HloSharding, devices: Sequence[Device], mesh: Mesh | None, ndim: int, memory_kind: str | None = None
-) -> Sharding:
+def from_hlo_sharding(hlo: HloSharding, devices: Sequence[Device], mesh: Mesh | None, ndim: int) -> Sharding:
     """Give what a compiled program chose back as a sharding, over a mesh where one can say it.
 
     Args:
@@ -600,7 +598,6 @@ def from_hlo_sharding(
       devices: the devices of the program, in the order in which partitions are numbered.
       mesh: the mesh to say it over, if any; its devices may stand in another order than the program's.
       ndim: number of dimensions of the array.
-      memory_kind: the memory of the devices, the default one if not given.
 
     Returns:
       A `NamedSharding` over `mesh`; a `SingleDeviceSharding` where there is one device and no mesh; otherwise a
@@ -614,12 +611,10 @@ def from_hlo_sharding(
     """
     devices = tuple(devices)
     if mesh is None or mesh.device_set != frozenset(devices):
-        if len(devices) == 1:
-            return SingleDeviceSharding(devices[0], memory_kind)
-        return GSPMDSharding(devices, hlo, memory_kind)
-    tiling = GSPMDSharding(devices, hlo)._tiling_in_order(mesh.flat_devices, ndim)
-    spec = spec_of_tiling(tiling, mesh.axis_names, mesh.axis_sizes)
-    return GSPMDSharding(devices, hlo, memory_kind) if spec is None else NamedSharding(mesh, spec, memory_kind)
+        return SingleDeviceSharding(devices[0]) if len(devices) == 1 else GSPMDSharding(devices, hlo)
+    tiled = GSPMDSharding(devices, hlo)
+    spec = spec_of_tiling(tiled._tiling_in_order(mesh.flat_devices, ndim), mesh.axis_names, mesh.axis_sizes)
+    return tiled if spec is None else NamedSharding(mesh, spec)
 
 
 _REPLICATED = HloSharding.replicate()

@@ -7,7 +7,6 @@ mode is linearisation followed by a transposition of the linear program.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, run_program
 from phalanx.core.source import code_position
 from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import Tracer, check_leaks, stage
+from phalanx.core.trace import Tracer, stage
 from phalanx.engine.frames import boundary
 from phalanx.runtime.array import Array
 from phalanx.symbolic import is_constant_shape
@@ -64,15 +63,12 @@ def _linearize(function: FlatFunction, primals: Sequence[Any], name: str) -> tup
     """Run a flat function, recording the linear program of its tangents."""
     linear = LinearTrace(state.trace, name)
     trace = JVPTrace(linear, name)
-    inputs = []
-    for p in primals:
-        aval = aval_of(p).to_tangent()
-        tangent = linear.new_input(aval)
-        inputs.append(p if aval.dtype == dtypes.float0 else JVPTracer(trace, p, tangent))
-    pairs = [trace.unpair(x) for x in trace.run(_dropping_tangents(function), inputs)]
-    held = weakref.ref(trace)
-    del trace, inputs
-    check_leaks(held)
+
+    def paired(primal: Any) -> Any:
+        tangent = linear.new_input(aval_of(primal).to_tangent())
+        return primal if tangent.aval.dtype == dtypes.float0 else JVPTracer(trace, primal, tangent)
+
+    pairs = trace.run(_dropping_tangents(function), map(paired, primals), trace.unpair)
     program, nonzero = finish_linear(linear, [t for _, t in pairs])
     return [p for p, _ in pairs], program, nonzero, function.aux
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from phalanx.core.flags import each
 from phalanx.core.jaxpr import Jaxpr, derivation, named_axes_of, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.source import current_traceback
-from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
+from phalanx.core.trace import Trace, Tracer, WrappingTracer, stage
 from phalanx.engine.frames import boundary
 from phalanx.engine.seat import Seat
 from phalanx.runtime.array import Array
@@ -154,18 +153,13 @@ def vmap_flat(
 ) -> tuple[list, list]:
     """Map a function of flat arguments and results; returns the results and their mapped dimensions or None."""
     trace = BatchTrace(state.trace, axis, name)
-    inputs = [trace.wrap(x, d) for x, d in zip(args, in_dims, strict=True)]
+    inputs = map(trace.wrap, args, in_dims)
     if axis.name is None:
-        outputs = trace.run(fun, inputs)
+        pairs = trace.run(fun, inputs, trace.unwrap)
     else:
         with named_axis(axis.name, axis.size):
-            outputs = trace.run(fun, inputs)
-    pairs = [trace.unwrap(x) for x in outputs]
-    values, dims = [v for v, _ in pairs], [d for _, d in pairs]
-    held = weakref.ref(trace)
-    del trace, inputs, outputs, pairs
-    check_leaks(held)
-    return values, dims
+            pairs = trace.run(fun, inputs, trace.unwrap)
+    return [v for v, _ in pairs], [d for _, d in pairs]
 
 
 def mapped_function(fun: Callable, in_mapped: Sequence[bool], axis: Axis, name: str = "vmap") -> Callable:

@@ -7,7 +7,6 @@ rule's primal part then runs at once in the parent and its tangent part is recor
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Primitive
 from phalanx.core.source import current_traceback
 from phalanx.core.tangent import Zero, instantiate, join_tangents
-from phalanx.core.trace import Trace, Tracer, WrappingTracer, check_leaks, stage
+from phalanx.core.trace import Trace, Tracer, WrappingTracer, stage
 from phalanx.runtime.array import Array
 from phalanx.transforms.linear import LinearTrace
 
@@ -102,12 +101,8 @@ class JVPTrace(Trace):
 def jvp_flat(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], name: str = "jvp") -> tuple[list, list]:
     """Push primals and tangents (arrays or `Zero`s) through a function of flat arguments and results."""
     trace = JVPTrace(state.trace, name)
-    outputs = trace.run(fun, [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)])
-    out, out_dot = map(list, zip(*[trace.unpair(x) for x in outputs])) if outputs else ([], [])
-    held = weakref.ref(trace)
-    del trace, outputs
-    check_leaks(held)
-    return out, out_dot
+    pairs = trace.run(fun, map(trace.pair, primals, tangents), trace.unpair)
+    return [p for p, _ in pairs], [t for _, t in pairs]
 
 
 @derivation

@@ -6,6 +6,7 @@ Builds on `core.trace`; `vmap`, the derivatives, `checkpoint` and the custom rul
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.core.errors import ArgumentTypeError
@@ -15,6 +16,7 @@ from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
 
+@dataclass(eq=False, slots=True)
 class FlatFunction:
     """A function of a pytree of arguments, as one of flat arguments and flat results.
 
@@ -25,26 +27,23 @@ class FlatFunction:
       written: the function that the user wrote, where `fun` is another one around it.
     """
 
-    __slots__ = ("aux", "fun", "has_aux", "in_tree", "out_tree", "written")
-
-    def __init__(self, fun: Callable, in_tree: Any, has_aux: bool = False, written: Callable | None = None):
-        self.fun = fun
-        self.written = written or fun
-        self.in_tree = in_tree
-        self.has_aux = has_aux
-        self.out_tree: Any = None
-        self.aux: Any = None
+    fun: Callable
+    in_tree: Any
+    has_aux: bool = False
+    written: Callable | None = None
+    out_tree: Any = field(default=None, init=False)
+    aux: Any = field(default=None, init=False)
 
     @property
     def __name__(self) -> str:
-        return function_name(self.written)
+        return function_name(self.written or self.fun)
 
     def __call__(self, *leaves: Any) -> list:
         out = self.fun(*tree_unflatten(self.in_tree, leaves))
         if self.has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
                 raise ArgumentTypeError(
-                    f"the result of {code_position(self.written)}",
+                    f"the result of {code_position(self.written or self.fun)}",
                     expected="a pair (result, aux), since has_aux=True",
                     got=f"{type(out).__name__}",
                     mend="return (result, aux), or drop has_aux",

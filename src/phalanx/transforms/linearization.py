@@ -6,6 +6,7 @@ differentiated and then split.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from phalanx.core.config import state
 from phalanx.core.flags import chosen, each
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.tangent import instantiate
-from phalanx.core.trace import StagedTracer, StagingTrace, collector_paused
+from phalanx.core.trace import StagedTracer, stage
 from phalanx.transforms.forward import JVPTrace
 from phalanx.transforms.linear import LinearTrace, finish_linear
 
@@ -45,34 +46,26 @@ def linearize_program(program: Jaxpr, nonzero: Sequence[bool], want: Sequence[bo
     Returns:
       The two halves, kept on the program.
     """
-    before, scope = state.trace, state.scope
-    staging = StagingTrace(before, program.debug_name)
-    linear_trace = LinearTrace(staging, program.debug_name)
-    trace = JVPTrace(linear_trace, program.debug_name)
-    with collector_paused():
-        try:
-            inputs = [staging.new_input(a) for a in program.in_avals]
-            paired = [
-                trace.pair(x, linear_trace.new_input(x.aval.to_tangent())) if nz else x
-                for x, nz in zip(inputs, nonzero, strict=True)
-            ]
-            state.trace, state.scope = trace, ()
-            pairs = [trace.unpair(x) for x in run_program(program, *paired)]
-            state.trace = staging
-            tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, each(want, pairs), strict=True)]
-            linear, has_tangent = finish_linear(linear_trace, tangents)
-            linear, residuals = _residuals(linear, staging)
-            position = {x._var: i for i, x in enumerate(inputs)}
-            forwarded = [position.get(r._var) for r in residuals]
-            returned = [r for r, f in zip(residuals, forwarded, strict=True) if f is None]
-            primal = staging.finish([*(p for p, _ in pairs), *returned])
-        finally:
-            state.trace, state.scope = before, scope
-            trace.alive = linear_trace.alive = staging.alive = False
+    linear, has_tangent, forwarded = program, [], []
+
+    def fun(*inputs: Any) -> list:
+        nonlocal linear, has_tangent, forwarded
+        staging = state.trace
+        recording = LinearTrace(staging, program.debug_name)
+        trace = JVPTrace(recording, program.debug_name)
+        paired = (
+            trace.pair(x, recording.new_input(x.aval.to_tangent())) if nz else x
+            for x, nz in zip(inputs, nonzero, strict=True)
+        )
+        pairs = trace.run(functools.partial(run_program, program), paired, trace.unpair)
+        tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, each(want, pairs), strict=True)]
+        linear, has_tangent = finish_linear(recording, tangents)
+        # Those of its constants that the primal program computes are inputs of the linear one.
+        computed = [type(c) is StagedTracer and c._trace is staging for c in linear.consts]
+        residuals, linear = chosen(linear.consts, computed), linear.opened(computed)
+        position = {x._var: i for i, x in enumerate(inputs)}
+        forwarded = [position.get(r._var) for r in residuals]
+        return [*(p for p, _ in pairs), *(r for r, f in zip(residuals, forwarded, strict=True) if f is None)]
+
+    primal = stage(fun, program.in_avals, program.debug_name)
     return Linearized(primal, linear, has_tangent, forwarded)
-
-
-def _residuals(linear: Jaxpr, staging: StagingTrace) -> tuple[Jaxpr, list[Any]]:
-    """Make inputs of those constants of a linear program that the primal program computes."""
-    computed = [type(c) is StagedTracer and c._trace is staging for c in linear.consts]
-    return linear.opened(computed), chosen(linear.consts, computed)
