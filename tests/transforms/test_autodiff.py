@@ -96,14 +96,33 @@ def test_a_number_made_of_a_differentiated_value_would_lose_its_derivative():
     )
     with pytest.raises(ConcretizationTypeError, match="to complex"):
         phalanx.grad(lambda x: phalanx.grad(lambda y: y * abs(complex(x)))(1.0))(2.0)
+    # Whichever way the number is taken: one rule for all.
+    for use, take in (
+        ("float", float),
+        ("complex", complex),
+        ("a Python scalar", lambda x: x.item()),
+        ("a list", lambda x: x.tolist()),
+        ("float", math.ceil),
+    ):
+        for derivative in (phalanx.grad, lambda f: lambda x: phalanx.jvp(f, (x,), (1.0,))):
+            with pytest.raises(ConcretizationTypeError, match=f"^conversion of a differentiated value to {use}: "):
+                derivative(lambda x, take=take: x * take(x))(1.5)
+
+
+def test_what_decides_or_shows_takes_the_number_of_a_differentiated_value():
     seen = []
 
     def f(x, n):
-        seen.extend([float(lax.stop_gradient(x)), x.item(), f"{x:.1f}", int(x), float(n)])
+        seen.extend(
+            [int(x), bool(x), bool(x > 1), 1 if x < 2 else 2, f"{x:.1f}", range(x.astype(int)), "ab"[x.astype(int)]]
+        )
+        seen.extend([jnp.floor(x).astype(int).item(), jnp.argmax(jnp.stack([x, x])).tolist()])
+        still = lax.stop_gradient(x)
+        seen.extend([float(still), still.item(), still.tolist(), float(n), n.item()])
         return x * n
 
-    assert float(phalanx.grad(f)(1.5, 2.0)) == 2.0
-    assert seen == [1.5, 1.5, "1.5", 1, 2.0]
+    assert float(phalanx.grad(f)(1.5, jnp.float32(2))) == 2.0
+    assert seen == [1, True, True, 1, "1.5", range(1), "b", 1, 0, 1.5, 1.5, 1.5, 2.0, 2.0]
 
 
 def test_gradients_of_trees():

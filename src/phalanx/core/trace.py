@@ -142,17 +142,20 @@ class Tracer(Typed, Operators):
             raise error.of(self.describe(), self.origin(), **use)
         return value
 
-    def _number(self, kind: Any) -> Any:
-        """The value as a Python number to compute with, which must have no derivative to lose."""
-        value = self._known(ConcretizationTypeError, use=kind.__name__)
+    def _number(self, use: str) -> Any:
+        """The value for Python to compute with, which must have no derivative to lose.
+
+        What decides (`if`, `int`, an index) or shows (a format) takes the value all the same: it has none.
+        """
+        value = self._known(ConcretizationTypeError, use=use)
         if self.has_tangent:
             raise ConcretizationTypeError(
-                f"conversion of a differentiated value to {kind.__name__}",
+                f"conversion of a differentiated value to {use}",
                 expected="a value whose derivative nobody asks for, since a Python number has none",
                 got=self.describe(),
                 mend="compute with phalanx.numpy instead of math, or take the number of lax.stop_gradient(x)",
             )
-        return kind(value)
+        return value
 
     def __bool__(self) -> bool:
         return bool(self._known(TracerBoolConversionError))
@@ -161,10 +164,10 @@ class Tracer(Typed, Operators):
         return int(self._known(ConcretizationTypeError, use="int"))
 
     def __float__(self) -> float:
-        return self._number(float)
+        return float(self._number("float"))
 
     def __complex__(self) -> complex:
-        return self._number(complex)
+        return complex(self._number("complex"))
 
     def __index__(self) -> int:
         return self._known(TracerIntegerConversionError).__index__()
@@ -175,12 +178,12 @@ class Tracer(Typed, Operators):
         raise TracerArrayConversionError.of(self.describe(), self.origin())
 
     def item(self, *args: int) -> Any:
-        """The element of a one-element array as a Python scalar, if known, to be shown: it has no derivative."""
-        return np.asarray(self._known(ConcretizationTypeError, use="a Python scalar")).item(*args)
+        """The element of a one-element array as a Python scalar, where it is known and has no derivative to lose."""
+        return np.asarray(self._number("a Python scalar")).item(*args)
 
     def tolist(self) -> Any:
-        """The elements as nested lists, where they are known, to be shown: they have no derivatives."""
-        return np.asarray(self._known(ConcretizationTypeError, use="a list")).tolist()
+        """The elements as nested lists, where they are known and have no derivatives to lose."""
+        return np.asarray(self._number("a list")).tolist()
 
     def __format__(self, spec: str) -> str:
         return format(self._known(ConcretizationTypeError, use="text"), spec) if spec else repr(self)
