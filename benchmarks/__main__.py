@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="PATTERN", help="only workloads whose name matches this regular expression")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all samples and verdicts to FILE")
     parser.add_argument("--quick", action="store_true", help="few rounds and the two smallest sizes: a rough picture")
+    parser.add_argument("--here", action="store_true", help="measure in this process what several are asked to")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
     parser.add_argument("--list", action="store_true", help="print the names of the workloads and stop")
     parser.add_argument("--subject", default="phalanx", help="the module under test; jax tests the harness itself")
@@ -36,7 +37,8 @@ def main() -> int:
     if args.list:
         print("\n".join(workload.name for workload in chosen))
         return 0
-    systems, effort = (args.subject, "jax"), harness.QUICK if args.quick else harness.Effort()
+    systems = (args.subject, "jax")
+    effort = harness.QUICK if args.quick else harness.ONE_OF_SEVERAL if args.here else harness.Effort()
     print(f"{'workload':44} {args.subject:>10} {'jax':>10} {'unit':6} {'ratio':>7}")
     results = []
     for workload in chosen:

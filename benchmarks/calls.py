@@ -8,6 +8,7 @@ from benchmarks.harness import Row, bench
 
 ONE_DEVICE = Row("compiled call with a dict of 1 / 10 / 100 / 1000 leaves in and out")
 EIGHT_DEVICES = Row("the same over 8 devices")
+THERE_AND_BACK = Row("device_put of a NumPy array to 8 devices and back")
 PMAP = Row("pmap call with 1 / 10 / 100 leaves")
 
 
@@ -29,7 +30,7 @@ def dict_of_leaves(xp, size):
     return chained_call(xp, {f"leaf{i}": xp.device_put(np.ones(4, np.float32)) for i in range(size)})
 
 
-@bench(unit="us", row=EIGHT_DEVICES, at_most=1.05, sizes=(1, 10, 100))
+@bench(unit="us", row=EIGHT_DEVICES, at_most=1.05, sizes=(1, 10, 100), processes=7)
 def dict_of_sharded_leaves(xp, size):
     """Eight devices, each with a row of every leaf."""
     mesh = xp.sharding.Mesh(np.array(xp.devices()[:8]), ("rows",))
@@ -44,7 +45,7 @@ def host_arguments(xp):
     return lambda: f(host, 2.0)
 
 
-@bench(unit="us", row=PMAP, at_most=0.95, sizes=(1, 10, 100))
+@bench(unit="us", row=PMAP, at_most=0.95, sizes=(1, 10, 100), processes=7)
 def pmapped_dict_of_leaves(xp, size):
     """Eight rows, one on each device."""
     increment = xp.pmap(lambda tree: xp.tree.map(lambda x: x + 1, tree))
@@ -57,7 +58,7 @@ def pmapped_dict_of_leaves(xp, size):
     return call
 
 
-@bench(unit="us", row=Row("device_put of a NumPy array to 8 devices and back"), at_most=1.0, sizes=(1 << 6, 1 << 16))
+@bench(unit="us", row=THERE_AND_BACK, at_most=1.0, sizes=(1 << 6, 1 << 16), processes=5)
 def there_and_back(xp, size):
     """A row for each device. We copy what we are given, the peer reads the memory of larger arrays; both copy once."""
     mesh = xp.sharding.Mesh(np.array(xp.devices()[:8]), ("rows",))

@@ -3,23 +3,28 @@
 A workload is a function of the module under test and, where it has sizes, of a size. It prepares what it needs and
 returns what is to be measured: a callable or a `Timed` (a time), a `Script` (a process of its own), or a `Value`.
 Each round measures both systems, the first one changing from round to round; a ratio is the median of the rounds'
-ratios, so that a machine that grows slower or faster during the run moves both sides. Where the rounds leave open
-whether a bound holds, more are measured. Used by every room here.
+ratios, so that a machine that grows slower or faster during the run moves both sides. What a process decides by chance
+(how its heap lies, which thread runs where) is measured in several, each a round. Where the rounds leave open whether a
+bound holds, more are measured. Used by every room here.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -70,6 +75,7 @@ class Workload:
     sizes: tuple[int | None, ...]
     at_most: tuple[float | None, ...]
     linear: bool = False
+    processes: int = 1
 
 
 @dataclass
@@ -127,6 +133,7 @@ def bench(
     sizes: tuple[int | None, ...] = (None,),
     peer: str = "jax",
     linear: bool = False,
+    processes: int = 1,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a workload.
@@ -138,6 +145,7 @@ def bench(
       sizes: the sizes to run, each given to the workload as its second argument.
       peer: the system it is measured beside.
       linear: also require that the largest size costs at most 1.3 times as much per operation as the smallest.
+      processes: in how many processes it is measured at least, each of which counts as one round; 1 is this one.
       name: what to call it where the function's name would not do.
 
     Returns:
@@ -150,7 +158,7 @@ def bench(
         bounds = at_most if isinstance(at_most, tuple) else (at_most,) * len(sizes)
         assert len(bounds) == len(sizes), "one bound per size"
         full_name = f"{room}.{name or build.__name__}"
-        WORKLOADS.append(Workload(full_name, build, unit, row or Row(full_name), sizes, bounds, linear))
+        WORKLOADS.append(Workload(full_name, build, unit, row or Row(full_name), sizes, bounds, linear, processes))
         return build
 
     return register
@@ -160,7 +168,8 @@ def bench(
 class Effort:
     """How long to measure: seconds of one sample, seconds of each system, bounds on the rounds, sizes per workload.
 
-    `patience` is how many seconds to go on where the rounds leave open whether a bound holds.
+    `patience` is how many seconds to go on where the rounds leave open whether a bound holds; `here` measures in this
+    process what asks for several.
     """
 
     sample: float = 0.004
@@ -168,9 +177,11 @@ class Effort:
     rounds: tuple[int, int] = (5, 25)
     sizes: int | None = None
     patience: float = 20.0
+    here: bool = False
 
 
-QUICK = Effort(sample=0.002, budget=0.3, rounds=(2, 7), sizes=2, patience=0.0)
+QUICK = Effort(sample=0.002, budget=0.3, rounds=(2, 7), sizes=2, patience=0.0, here=True)
+ONE_OF_SEVERAL = Effort(budget=0.5, patience=0.0, here=True)
 
 
 class Sampler:
@@ -251,17 +262,20 @@ _PEAK_MEMORY = "\nprint([line.split()[1] for line in open('/proc/self/status') i
 
 def measure(workload: Workload, systems: tuple[str, str], effort: Effort) -> Iterator[Result]:
     """Run a workload at each of its sizes, then check that it is linear where it says so."""
-    cases = list(zip(workload.sizes, workload.at_most, strict=True))[: effort.sizes]
     results = []
-    for size, bound in cases:
+    for size, bound in list(zip(workload.sizes, workload.at_most, strict=True))[: effort.sizes]:
         label = workload.name if size is None else f"{workload.name}[{size}]"
-        result = Result(label, workload.unit, workload.row, bound)
+        results.append(Result(label, workload.unit, workload.row, bound))
+    if workload.processes > 1 and not effort.here:
+        _measure_apart(workload, results, systems, effort)
+        yield from results
+        return
+    for size, result in zip(workload.sizes, results, strict=False):
         try:
             _measure_case(workload, size, result, systems, effort)
         except Exception as error:  # A broken workload is a result to report; the others still run.
             last = traceback.extract_tb(error.__traceback__)[-1]
             result.error = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        results.append(result)
         yield result
     if workload.linear and len(results) > 1 and not any(result.error for result in results):
         yield _growth(workload, results[0], results[-1])
@@ -295,6 +309,27 @@ def _measure_case(
             turn += 1
     finally:
         gc.unfreeze()
+
+
+def _measure_apart(workload: Workload, results: list[Result], systems: tuple[str, str], effort: Effort) -> None:
+    """Fill in what several processes give, for each one sample of both systems: our median, and that ÷ the ratio."""
+    this = [sys.executable, "-m", "benchmarks", "--here", "--subject", systems[0]]
+    turn, deadline = 0, math.inf
+    while turn < workload.processes or (any(r.is_open for r in results) and time.monotonic() < deadline):
+        if turn == workload.processes:
+            deadline = time.monotonic() + effort.patience * len(results)
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder, "found.json")
+            command = [*this, "--only", f"^{re.escape(workload.name)}$", "--json", str(found)]
+            subprocess.run(command, check=True, capture_output=True)
+            rows = json.loads(found.read_text())["workloads"]
+        for result, row in zip(results, rows, strict=True):
+            result.error = result.error or row["error"]
+            if result.error is None:
+                ours = statistics.median(row["ours"])
+                result.ours.append(ours)
+                result.peer.append(ours / row["ratio"])
+        turn += 1
 
 
 def _growth(workload: Workload, small: Result, large: Result) -> Result:

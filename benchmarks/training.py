@@ -59,7 +59,7 @@ for _name, (_row, _make) in MODELS.items():
         model = make(xp)
         return Timed(lambda lowered: lowered.compile() and None, lambda: lower_step(xp, model))
 
-    @bench(unit="ms", row=STEP, name=f"step_{_name}")
+    @bench(unit="ms", row=STEP, processes=5, name=f"step_{_name}")
     def step_time(xp, make=_make):
         """Run the compiled training step on one device, its state donated."""
         return training_loop(xp, make(xp))

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from benchmarks import harness, report
@@ -62,6 +63,23 @@ def test_rounds_go_on_while_it_is_open_whether_a_bound_holds(systems, monkeypatc
     assert len(clear.ours) <= 3
     (unclear,) = run(lambda xp: lambda: None, systems, at_most=(1.1,))
     assert len(unclear.ours) > 3 and unclear.is_open
+
+
+def test_what_a_process_decides_by_chance_is_measured_in_several(systems, monkeypatch):
+    commands = []
+
+    def process(command, **options):
+        commands.append(command)
+        first, second = [dict(ours=[1.0, 2.0, 6.0], ratio=ratio, error=None) for ratio in (0.5, len(commands) / 2)]
+        path = command[command.index("--json") + 1]
+        Path(path).write_text(json.dumps({"workloads": [first, second]}))
+
+    monkeypatch.setattr(harness.subprocess, "run", process)
+    small, large = run(None, systems, sizes=(1, 10), at_most=(1.0, None), processes=3)
+    assert len(commands) == 3
+    assert all("^room\\.name$" in command and "--here" in command and "ours_stub" in command for command in commands)
+    assert (small.ours, small.peer, small.ratio) == ([2.0] * 3, [4.0] * 3, 0.5)
+    assert (large.peer, large.ratio) == ([4.0, 2.0, 4 / 3], 1.0)
 
 
 def test_what_prepares_a_call_is_off_the_clock(systems):

@@ -219,7 +219,9 @@ class CompiledProgram:
         run = executable.execute_sharded
         if lowered.kept is not None or lowered.constants:
             run = _completing(run, lowered.kept, lowered.constants)
-        if lowered.devices[0].platform == "cpu" and not self.has_effects and _exchanges(lowered, executable):
+        if self.has_effects:
+            run = functools.partial(run, with_tokens=True)
+        elif lowered.devices[0].platform == "cpu" and _exchanges(lowered, executable):
             run = runs.pausing(run)
         self._run = run if len(lowered.devices) == 1 else _refusing_deleted(run, lowered.donated)
 
@@ -249,7 +251,7 @@ class CompiledProgram:
     def _run_with_effects(self, arguments: list) -> list[Array]:
         if effects.ordered(self.lowered.program.effects):
             runs.effects_barrier()
-        results = self._run(arguments, with_tokens=True)
+        results = self._run(arguments)
         runs.remember(results.consume_token())
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
@@ -271,11 +273,7 @@ _is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for 
 def _refusing_deleted(run: Callable, donated: Sequence[int]) -> Callable:
     """The execution on several devices, kept from deleted and twice used buffers, on which jaxlib ends the process."""
 
-    def checked(arguments: list, **options: Any) -> Any:
-        if donated and len(set(map(id, arguments))) < len(arguments):
-            seen = list(map(id, arguments))
-            if any(seen.count(seen[i]) > 1 for i in donated):
-                raise donated_twice_error()
+    def checked(arguments: list) -> Any:
         if any(map(_is_deleted, arguments)):
             raise DeletedArrayError(
                 "call of a compiled function",
@@ -283,9 +281,16 @@ def _refusing_deleted(run: Callable, donated: Sequence[int]) -> Callable:
                 got="one that was deleted or donated",
                 mend="use the result of the call it was donated to",
             )
-        return run(arguments, **options)
+        return run(arguments)
 
-    return checked
+    def checked_once(arguments: list) -> Any:
+        if len(set(map(id, arguments))) < len(arguments):
+            seen = list(map(id, arguments))
+            if any(seen.count(seen[i]) > 1 for i in donated):
+                raise donated_twice_error()
+        return checked(arguments)
+
+    return checked_once if donated else checked
 
 
 def _exchanges(lowered: LoweredProgram, executable: Any) -> bool:
