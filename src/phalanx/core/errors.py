@@ -8,6 +8,7 @@ holds their text, so that tracers raise them in one short call.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Self
 
 from phalanx.engine.errors import ArgumentError as ArgumentError
@@ -218,6 +219,24 @@ def positions(where: str, given: Any) -> tuple[int, ...]:
     except TypeError:
         mend = "give positions, counted from 0"
         raise ArgumentTypeError(where, expected="an int, or a sequence of them", got=repr(given), mend=mend) from None
+
+
+def places(where: str, numbers: Sequence[int], count: int, given: Any, mend: str) -> list[int]:
+    """Positions among so many positional arguments, counted from the first.
+
+    Args:
+      where: the operation and option, for the error.
+      numbers: the positions, as `positions` gives them.
+      count: the number of positional arguments.
+      given, mend: what the user gave, and what to do about positions beyond these.
+
+    Raises:
+      ArgumentError: there are not so many.
+    """
+    if any(not -count <= n < count for n in numbers):
+        expected = f"positions below {count}, the number of positional arguments"
+        raise ArgumentError(where, expected=expected, got=repr(given), mend=mend)
+    return [n % count for n in numbers]
 
 
 def check_axis_name(where: str, name: Any) -> None:

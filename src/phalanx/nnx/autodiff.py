@@ -17,7 +17,7 @@ from phalanx import custom_derivatives, transforms
 from phalanx import numpy as jnp
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError, is_sequence, positions
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError, is_sequence, places, positions
 from phalanx.core.source import code_position
 from phalanx.engine.frames import boundary
 from phalanx.nnx.filters import Filter, to_predicate
@@ -68,15 +68,10 @@ class _Chosen:
         argument_of = [n for n, size in enumerate(sizes) for _ in range(size)]
         filters = {}
         for wanted in self.wanted:
-            number = wanted.argnum if isinstance(wanted, DiffState) else wanted
-            if not -len(sizes) <= number < len(sizes):
-                raise ArgumentError(
-                    f"{where}, argnums",
-                    expected=f"positions below {len(sizes)}, the number of positional arguments",
-                    got=repr(argnums),
-                    mend="pass the differentiated arguments by position, or change argnums",
-                )
-            filters[number % len(sizes)] = wanted.filter if isinstance(wanted, DiffState) else None
+            number, chosen = (wanted.argnum, wanted.filter) if isinstance(wanted, DiffState) else (wanted, None)
+            mend = "pass the differentiated arguments by position, or change argnums"
+            (place,) = places(f"{where}, argnums", [number], len(sizes), argnums, mend)
+            filters[place] = chosen
         self.numbers = list(filters)
         self.argument_of = argument_of
         roots = [n for n, x in zip(argument_of, parts.leaves) if isinstance(x, ROOTS)]

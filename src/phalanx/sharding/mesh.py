@@ -283,7 +283,7 @@ class Mesh(_Axes):
     @cached_property
     def local_devices(self) -> tuple[Device, ...]:
         """The devices of this process, in order."""
-        return tuple([d for d in self.flat_devices if d.process_index == d.client.process_index()])
+        return tuple(filter(is_local, self.flat_devices))
 
     @cached_property
     def is_multi_process(self) -> bool:
@@ -375,6 +375,11 @@ def _mesh_of_ids(
 
 
 _meshes: Interned[Any] = Interned()
+
+
+def is_local(device: Device) -> bool:
+    """Whether a device is of this process."""
+    return device.process_index == device.client.process_index()
 
 
 def replace_mesh(mesh: Any) -> Any:

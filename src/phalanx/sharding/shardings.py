@@ -20,7 +20,7 @@ from phalanx.engine.frames import boundaries, boundary
 from phalanx.engine.interned import Interned
 from phalanx.engine.partitioner import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
-from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh
+from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh, is_local
 from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, PartitionSpec, check_rank, check_spec
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
 
@@ -112,7 +112,7 @@ class Sharding(ShardingBase):
     @property
     def addressable_devices(self) -> frozenset[Device]:
         """The devices of this process."""
-        return self._remembered("addressable_devices", lambda: frozenset(filter(_is_local, self._device_assignment)))
+        return self._remembered("addressable_devices", lambda: frozenset(filter(is_local, self._device_assignment)))
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -639,10 +639,6 @@ def _interned(key: tuple, devices: Sequence[Device], where: str, **attributes: A
 
 def _single_on_mesh(mesh: Mesh, memory_kind: str | None) -> SingleDeviceSharding:
     return SingleDeviceSharding(mesh.flat_devices[0], memory_kind)
-
-
-def _is_local(device: Device) -> bool:
-    return device.process_index == device.client.process_index()
 
 
 def _default_memory(sharding: Sharding) -> str | None:

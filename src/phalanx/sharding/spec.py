@@ -7,7 +7,7 @@ public function that takes specs, with the path of the argument as its `where`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 from phalanx.core.errors import ArgumentTypeError, ShardingError
@@ -31,7 +31,7 @@ UNSPECIFIED: Final = _Mark.UNSPECIFIED
 
 
 @boundaries
-class PartitionSpec:
+class PartitionSpec(Sequence):
     """Which mesh axes split each dimension of an array.
 
     Entry `d` is `None` (dimension `d` is whole on every device), the name of a mesh axis, a tuple of axis names from
@@ -89,28 +89,6 @@ class PartitionSpec:
     def padded(self, ndim: int) -> tuple[Any, ...]:
         """The axes of each of `ndim` dimensions, `()` for whole ones."""
         return self.dims + ((),) * (ndim - len(self.dims))
-
-    def index(self, entry: Any) -> int:
-        """The first dimension with this entry, as of a tuple.
-
-        Args:
-          entry: what stands for a dimension: an axis, a tuple of axes, or None.
-
-        Returns:
-          The number of the dimension.
-        """
-        return self._entries.index(entry)
-
-    def count(self, entry: Any) -> int:
-        """The number of dimensions with this entry, as of a tuple.
-
-        Args:
-          entry: what stands for a dimension: an axis, a tuple of axes, or None.
-
-        Returns:
-          How many there are.
-        """
-        return self._entries.count(entry)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -16,13 +16,13 @@ from phalanx.core import dtypes
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import (
-    ArgumentError,
     ArgumentTypeError,
     DTypeError,
     ShapeError,
     TreeError,
     check_function,
     is_sequence,
+    places,
     positions,
 )
 from phalanx.core.flags import chosen, merged, others
@@ -334,8 +334,8 @@ def grad(
     """A function that gives the gradient of a scalar function.
 
     Called at once, the function knows its values: Python may decide by them (`if x > 0`, `int(x)`, an index) and show
-    them. A Python number to compute with, such as `float(x)`, `x.item()` or `math.sin(x)`, would lose the derivative, and
-    is an error; `lax.stop_gradient(x)` has one.
+    them. A Python number to compute with, such as `float(x)`, `x.item()` or `math.sin(x)`, would lose the derivative,
+    and is an error; `lax.stop_gradient(x)` has one.
 
     Args:
       fun, argnums, has_aux, holomorphic, allow_int: as in `value_and_grad`.
@@ -364,25 +364,16 @@ def grad(
 
 def choose(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable]:
     """The arguments to differentiate, and how to put new values of them among the others."""
-    wanted = positions("argnums", argnums)
-    count = len(args)
-    for n in wanted:
-        if not -count <= n < count:
-            raise ArgumentError(
-                "argnums",
-                expected=f"positions below {count}, the number of positional arguments",
-                got=repr(argnums),
-                mend="pass the differentiated arguments by position, or change argnums",
-            )
-    places = [n % count for n in wanted]
+    mend = "pass the differentiated arguments by position, or change argnums"
+    wanted = places("argnums", positions("argnums", argnums), len(args), argnums, mend)
 
     def fill(chosen: Sequence[Any]) -> list:
         full = list(args)
-        for n, x in zip(places, chosen, strict=True):
+        for n, x in zip(wanted, chosen, strict=True):
             full[n] = x
         return full
 
-    return tuple(args[n] for n in places), fill
+    return tuple(args[n] for n in wanted), fill
 
 
 def _check_inputs(

@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, TraceError, check_function, positions
+from phalanx.core.errors import TraceError, check_function, places, positions
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, derivation, run_program
 from phalanx.core.primitive import Identity
@@ -182,18 +182,11 @@ def checkpoint(
     @boundary
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        for n in numbers:
-            if not -len(args) <= n < len(args):
-                raise ArgumentError(
-                    "checkpoint, argument static_argnums",
-                    expected=f"positions below {len(args)}, the number of positional arguments",
-                    got=repr(static_argnums),
-                    mend="pass the static arguments by position, or name them in static_argnames",
-                )
+        mend = "pass the static arguments by position, or name them in static_argnames"
+        static = places("checkpoint, argument static_argnums", numbers, len(args), static_argnums, mend)
         if state.trace is None:
             return fun(*args, **kwargs)
-        places = {n % len(args) for n in numbers}
-        is_static = [i in places for i in range(len(args))]
+        is_static = [i in static for i in range(len(args))]
         fixed, fixed_named = chosen(args, is_static), {name: kwargs.pop(name) for name in names & kwargs.keys()}
 
         def call(values: tuple, named: dict) -> Any:
