@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from phalanx import extend as extend
     from phalanx import ffi as ffi
     from phalanx import flatten_util as flatten_util
+    from phalanx import image as image
     from phalanx import interpreters as interpreters
     from phalanx import lax as lax
     from phalanx import memory as memory
@@ -158,6 +159,7 @@ _MODULES = {
             "ffi",
             "flatten_util",
             "engine",
+            "image",
             "interpreters",
             "lax",
             "memory",

@@ -6,7 +6,7 @@ Each part is loaded at its first use. Builds on `numpy` and `lax`.
 import importlib
 from typing import Any
 
-_ROOMS = ("linalg", "special", "stats")
+_ROOMS = ("cluster", "fft", "integrate", "linalg", "ndimage", "special", "stats")
 
 
 def __getattr__(name: str) -> Any:

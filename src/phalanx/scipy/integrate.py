@@ -1,0 +1,3 @@
+"""Integrals with the names of `scipy.integrate`."""
+
+from phalanx.numpy.calculus import trapezoid as trapezoid
