@@ -104,8 +104,8 @@ class Eqn:
     """
 
     primitive: Any
-    invars: Sequence[Atom]
-    outvars: Sequence[Var]
+    invars: list[Atom]
+    outvars: list[Var]
     params: dict
     source: Any
     effects: Effects = no_effects

@@ -311,7 +311,7 @@ class StagingTrace(Trace):
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
             return [StagedTracer(self, v.aval, v) for v in outvars]
         var = Var(out)
-        self.eqns.append(Eqn(primitive, atoms, (var,), params, where, effects))
+        self.eqns.append(Eqn(primitive, atoms, [var], params, where, effects))
         return StagedTracer(self, out, var)
 
     def constant(self, x: Any) -> Any:

@@ -18,11 +18,11 @@ from phalanx.engine.mlir import ir
 from phalanx.engine.seat import Seat
 from phalanx.runtime import placement
 from phalanx.runtime.array import Array
+from phalanx.runtime.layout import Format
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import far_kind, place_in_memory
 from phalanx.runtime.shardy import bring
 from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, to_sharding
-from phalanx.sharding.layout import Format
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.paths import leaf_path

@@ -15,7 +15,7 @@ from phalanx.core.errors import ArgumentError, RuleError, ShapeError
 from phalanx.core.primitive import Primitive, Roles, Undefined
 from phalanx.lax.callback import LEGACY, VMAP_METHODS, batched_by, check_vmap_method, result_aval
 from phalanx.lax.composites import described_attribute, frozen_attributes
-from phalanx.sharding.layout import Layout
+from phalanx.runtime.layout import Layout
 from phalanx.transforms.batching import Axis
 from phalanx.tree import tree_flatten, tree_unflatten
 

@@ -19,10 +19,10 @@ from phalanx.engine import buffers, client
 from phalanx.engine.seat import Seat
 from phalanx.runtime.array import Array, ArrayType, deleted_error
 from phalanx.runtime.array import placement as seat
+from phalanx.runtime.layout import Format, Layout
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import near
 from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
-from phalanx.sharding.layout import Format, Layout
 
 # move(array, type): an array that is spread over devices, brought to another sharding.
 mover = Seat(taken_by="phalanx.spmd.reshard")

@@ -21,9 +21,9 @@ from phalanx.runtime import dispatch, placement
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.dispatch import concrete_type, explain_failure
+from phalanx.runtime.layout import Format, Layout
 from phalanx.runtime.stand_ins import is_abstract, on_devices, on_stand_ins
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from phalanx.sharding.layout import Format, Layout
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
