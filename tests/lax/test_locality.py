@@ -295,6 +295,20 @@ def test_random_numbers_are_drawn_where_they_are_wanted(mesh, name):
     np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["bits", "gamma", "poisson", "binomial"])
+def test_generators_of_whole_arrays_send_nothing_either(mesh, name):
+    draw = functools.partial(SAMPLERS[name], phalanx.random)
+    key = phalanx.random.key(3, impl="rbg")
+    p = np.linspace(0.5, 40, 32, dtype=np.float32).reshape(8, 4)
+    for spec in (P("x", "y"), P(None, "y"), P(("y", "x"))):
+        placed = phalanx.device_put(p, NamedSharding(mesh, spec))
+        compiled = phalanx.jit(draw, out_shardings=NamedSharding(mesh, spec))
+        assert_collectives(compiled, key, placed)
+        np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
+    keys = phalanx.device_put(phalanx.random.split(key, 8), NamedSharding(mesh, P("x")))
+    assert_collectives(phalanx.vmap(lambda k: phalanx.random.gamma(k, 2.0, (3,))), keys)
+
+
 def test_each_key_draws_where_it_is(mesh):
     keys = phalanx.device_put(phalanx.random.split(phalanx.random.key(0), 8), NamedSharding(mesh, P("x")))
     for draw in (phalanx.random.normal, lambda k, shape: phalanx.random.gamma(k, 2.0, shape)):

@@ -28,18 +28,25 @@ PARAMETERS = {
 KEY = random.key(5)
 
 
-def case(name):
-    words = np.asarray(random_unwrap_p(random.split(KEY, 2)))
+def case(name, impl):
+    key = random.key(5, impl=impl)
+    dtype, words = key.dtype, np.asarray(random_unwrap_p(random.split(key, 2)))
     high, low = counters(A.shape)
     params = [np.stack([p, p]) for p in PARAMETERS[name]]
-    return Case(registry[name], (words, np.uint32(high), np.asarray(low), *params), {"dtype": KEY.dtype}, name=name)
+    return Case(
+        registry[name],
+        (words, np.uint32(high), np.asarray(low), *params),
+        {"dtype": dtype, "whole": A.shape},
+        name=name,
+    )
 
 
-@pytest.mark.one_is_quick(group=lambda name: "a loop")
+@pytest.mark.one_is_quick(group=lambda name, impl: impl)
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_pieces_make_the_whole(name):
-    laws.check_result(case(name))
-    laws.check_roles(case(name))
+def test_pieces_make_the_whole(name, impl):
+    laws.check_result(case(name, impl))
+    laws.check_roles(case(name, impl))
 
 
 def test_every_loop_has_parameters():
