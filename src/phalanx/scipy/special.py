@@ -31,6 +31,21 @@ from phalanx.numpy.reductions import max as _max
 from phalanx.numpy.reductions import sum as _sum
 from phalanx.numpy.ufunc import Rule, elementwise, inexact
 from phalanx.runtime.dispatch import eager_program
+from phalanx.scipy.error_functions import dawsn as dawsn
+from phalanx.scipy.error_functions import erfcx as erfcx
+from phalanx.scipy.error_functions import fresnel as fresnel
+from phalanx.scipy.error_functions import owens_t as owens_t
+from phalanx.scipy.error_functions import wofz as wofz
+from phalanx.scipy.exponential_integrals import exp1 as exp1
+from phalanx.scipy.exponential_integrals import expi as expi
+from phalanx.scipy.exponential_integrals import expn as expn
+from phalanx.scipy.exponential_integrals import sici as sici
+from phalanx.scipy.exponential_integrals import spence as spence
+from phalanx.scipy.hypergeometric import bernoulli as bernoulli
+from phalanx.scipy.hypergeometric import bessel_jn as bessel_jn
+from phalanx.scipy.hypergeometric import hyp1f1 as hyp1f1
+from phalanx.scipy.hypergeometric import hyp2f1 as hyp2f1
+from phalanx.scipy.hypergeometric import sph_harm_y as sph_harm_y
 
 # As in the peer; it decides what these give together with a narrower array.
 _STRONG = {"beta", "gamma", "gammasgn", "kl_div", "log_ndtr", "ndtr", "ndtri", "rel_entr"}
