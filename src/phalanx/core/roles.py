@@ -2,7 +2,8 @@
 
 Two dimensions are the same where an equation says so; they cannot be split where one equation says that, or where a
 partial result would have to be whole before the next operation reads it. The primitives that hold programs (calls,
-loops, branches) say their own roles with this; so does `spmd.roles` for per-device ones. Builds on `core.primitive`.
+loops, branches) say their own roles with this; `spmd.manual_roles` reads on for per-device programs. Builds on
+`core.primitive`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Topology: where devices stand in the machine, and boxes of them whose neighbours are near each other.
 
-Reads the coordinates that PJRT gives devices in a torus; `sharding.mesh_utils` lays out meshes with it.
+Reads the coordinates that PJRT gives devices in a torus; `sharding.device_mesh` lays out meshes with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arrays of devices for meshes under their old module name: of one slice, and of several.
 
-Builds on `sharding.mesh_utils`, which lays out the devices of one.
+Builds on `sharding.device_mesh`, which lays out the devices of one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from phalanx.core.errors import ShardingError
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.frames import guard as _guard
+from phalanx.sharding.device_mesh import create_device_mesh as create_device_mesh
 from phalanx.sharding.mesh import Device
-from phalanx.sharding.mesh_utils import create_device_mesh as create_device_mesh
 
 
 def create_hybrid_device_mesh(

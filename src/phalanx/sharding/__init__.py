@@ -11,11 +11,11 @@ from phalanx.sharding.context import set_mesh as set_mesh
 from phalanx.sharding.context import to_sharding as to_sharding
 from phalanx.sharding.context import use_abstract_mesh as use_abstract_mesh
 from phalanx.sharding.context import use_mesh as use_mesh
+from phalanx.sharding.device_mesh import make_mesh as make_mesh
 from phalanx.sharding.mesh import AbstractDevice as AbstractDevice
 from phalanx.sharding.mesh import AbstractMesh as AbstractMesh
 from phalanx.sharding.mesh import AxisType as AxisType
 from phalanx.sharding.mesh import Mesh as Mesh
-from phalanx.sharding.mesh_utils import make_mesh as make_mesh
 from phalanx.sharding.shardings import GSPMDSharding as GSPMDSharding
 from phalanx.sharding.shardings import NamedSharding as NamedSharding
 from phalanx.sharding.shardings import ShardIndex as ShardIndex

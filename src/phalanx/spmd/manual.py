@@ -36,7 +36,7 @@ from phalanx.runtime import dispatch
 from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
-from phalanx.spmd.roles import per_device_roles
+from phalanx.spmd.manual_roles import per_device_roles
 from phalanx.transforms.batching import Axis, batch_program, front_dims
 from phalanx.transforms.calls import DivisibleCall
 from phalanx.transforms.forward import jvp_program
