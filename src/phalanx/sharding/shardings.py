@@ -7,9 +7,10 @@ placement share their `canonical` sharding.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +26,22 @@ from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, PartitionSpec, che
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
 
 _MEMO_SIZE = 256
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def _remembered(make: M) -> M:
+    """Keep what a method of a sharding gives for each of its arguments; shapes may also be lists."""
+
+    @functools.wraps(make)
+    def method(self: Sharding, *args: Any) -> Any:
+        try:
+            return self._memo[make, *args]
+        except KeyError:
+            return self._keep((make, *args), make(self, *args))
+        except TypeError:
+            return method(self, *map(tuple, args))
+
+    return cast(M, method)
 
 
 class ShardIndex(NamedTuple):
@@ -74,10 +91,6 @@ class Sharding(ShardingBase):
         """XLA's form, for an array of that rank."""
         raise NotImplementedError
 
-    def _tile(self, ndim: int) -> Tiling:
-        """Which part each device holds, not cached."""
-        raise NotImplementedError
-
     @boundary
     def with_memory_kind(self, kind: str | None) -> Self:
         """The same placement in another memory of the same devices.
@@ -100,9 +113,10 @@ class Sharding(ShardingBase):
         return self.with_memory_kind(None) if is_named else self
 
     @property
+    @_remembered
     def device_set(self) -> frozenset[Device]:
         """The devices without their order."""
-        return self._remembered("device_set", lambda: frozenset(self._device_assignment))
+        return frozenset(self._device_assignment)
 
     @property
     def num_devices(self) -> int:
@@ -110,9 +124,10 @@ class Sharding(ShardingBase):
         return len(self._device_assignment)
 
     @property
+    @_remembered
     def addressable_devices(self) -> frozenset[Device]:
         """The devices of this process."""
-        return self._remembered("addressable_devices", lambda: frozenset(filter(is_local, self._device_assignment)))
+        return frozenset(filter(is_local, self._device_assignment))
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -131,7 +146,7 @@ class Sharding(ShardingBase):
         Raises:
           ShardingError: the sharding is for arrays of higher rank.
         """
-        return self._remembered(ndim, lambda: self._tile(ndim))
+        raise NotImplementedError  # each kind of sharding has its own
 
     def shard_shape(self, global_shape: Sequence[int], *, where: str | None = None) -> tuple[int, ...]:
         """Shape of the part that one device holds.
@@ -147,8 +162,17 @@ class Sharding(ShardingBase):
           ShardingError: a dimension cannot be cut evenly, or the sharding is for arrays of higher rank.
         """
         shape = tuple(global_shape)
-        return self._remembered(("shard_shape", shape), lambda: self._shard_shape(shape, where))
+        if (found := self._memo.get(shape)) is not None:
+            return found
+        where = where or f"sharding of an array of shape {shape}"
+        self._check_rank(len(shape), f"an array of shape {shape}", where)
+        sizes = [
+            size if cut == 1 else part_size(size, cut, dim, by=self._cut_by(dim), where=where)
+            for dim, (size, cut) in enumerate(zip(shape, self.tiling(len(shape)).parts, strict=True))
+        ]
+        return self._keep(shape, tuple(sizes))
 
+    @_remembered
     def shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
         """Device, index and replica id of every part of an array of that shape, in the order of the devices.
 
@@ -161,9 +185,11 @@ class Sharding(ShardingBase):
         Raises:
           ShardingError: as `shard_shape`.
         """
-        shape = tuple(global_shape)
-        return self._remembered(("shards", shape), lambda: self._shards(shape))
+        part_shape, tiling = self.shard_shape(global_shape), self.tiling(len(global_shape))
+        rows = zip(self._device_assignment, indices(tiling, global_shape, part_shape), replica_ids(tiling), strict=True)
+        return tuple([ShardIndex(*row) for row in rows])
 
+    @_remembered
     def runs(self, global_shape: Sequence[int]) -> tuple[int, ...] | None:
         """How the parts of an array of that shape lie one after another in row-major memory.
 
@@ -174,8 +200,11 @@ class Sharding(ShardingBase):
           The positions of the devices in the order of their parts; None where a part is not one run of elements, or
           where several devices hold it.
         """
-        shape = tuple(global_shape)
-        return self._remembered(("runs", shape), lambda: self._runs(shape))
+        part_shape, (parts, coordinates) = self.shard_shape(global_shape), self.tiling(len(global_shape))
+        innermost = max((dim for dim, count in enumerate(parts) if count > 1), default=0)
+        if math.prod(parts) != self.num_devices or any(size > 1 for size in part_shape[:innermost]):
+            return None
+        return tuple(np.lexsort(coordinates.T[::-1]).tolist())
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The slices of an array of that shape that each device holds, `slice(None)` for dimensions that are not cut.
@@ -271,40 +300,14 @@ class Sharding(ShardingBase):
         """How a dimension is cut, in words."""
         return f"{self._to_xla_hlo_sharding(dim + 1)} cuts it"
 
-    def _shard_shape(self, shape: tuple[int, ...], where: str | None) -> tuple[int, ...]:
-        where = where or f"sharding of an array of shape {shape}"
-        self._check_rank(len(shape), f"an array of shape {shape}", where)
-        parts = self.tiling(len(shape)).parts
-        return tuple(
-            [
-                size if cut == 1 else part_size(size, cut, dim, by=self._cut_by(dim), where=where)
-                for dim, (size, cut) in enumerate(zip(shape, parts, strict=True))
-            ]
-        )
-
     def _check_rank(self, ndim: int, what: str, where: str) -> None:
         """Reject an array of too low a rank."""
 
-    def _shards(self, shape: tuple[int, ...]) -> tuple[ShardIndex, ...]:
-        part_shape, tiling = self.shard_shape(shape), self.tiling(len(shape))
-        rows = zip(self._device_assignment, indices(tiling, shape, part_shape), replica_ids(tiling), strict=True)
-        return tuple([ShardIndex(*row) for row in rows])
-
-    def _runs(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        part_shape, (parts, coordinates) = self.shard_shape(shape), self.tiling(len(shape))
-        innermost = max((dim for dim, count in enumerate(parts) if count > 1), default=0)
-        if math.prod(parts) != self.num_devices or any(size > 1 for size in part_shape[:innermost]):
-            return None
-        return tuple(np.lexsort(coordinates.T[::-1]).tolist())
-
-    def _remembered(self, key: Any, make: Callable[[], Any]) -> Any:
-        try:
-            return self._memo[key]
-        except KeyError:
-            if len(self._memo) >= _MEMO_SIZE:
-                self._memo.clear()
-            value = self._memo[key] = make()
-            return value
+    def _keep(self, key: tuple, value: Any) -> Any:
+        if len(self._memo) >= _MEMO_SIZE:
+            self._memo.clear()
+        self._memo[key] = value
+        return value
 
 
 @boundaries
@@ -344,11 +347,9 @@ class NamedSharding(Sharding):
         return _interned(key, devices, where or "NamedSharding", mesh=mesh, spec=spec, is_fully_replicated=is_whole)
 
     @property
+    @_remembered
     def canonical(self) -> NamedSharding:
         """As `Sharding.canonical`."""
-        return self._remembered("canonical", self._canonical)
-
-    def _canonical(self) -> NamedSharding:
         placed = super().canonical if isinstance(self.mesh, Mesh) else self
         return placed.with_spec(self.spec.canonical)
 
@@ -397,7 +398,9 @@ class NamedSharding(Sharding):
             )
         return self.spec.padded(ndim)
 
-    def _tile(self, ndim: int) -> Tiling:
+    @_remembered
+    def tiling(self, ndim: int) -> Tiling:
+        """As `Sharding.tiling`."""
         shape, dims = self.mesh.shape, self.axes(ndim)
         sizes = tuple(shape.values())
         at = dict(zip(shape, np.indices(sizes).reshape(len(sizes), -1), strict=True))
@@ -406,9 +409,9 @@ class NamedSharding(Sharding):
             coordinates[:, dim] = mixed_radix([at[axis] for axis in axes], [shape[axis] for axis in axes])
         return Tiling(tuple(map(self.mesh.num_parts, dims)), coordinates)
 
+    @_remembered
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
-        key = ("hlo", num_dimensions)
-        return self._remembered(key, lambda: hlo_of_axes(self.mesh, self.axes(num_dimensions)))
+        return hlo_of_axes(self.mesh, self.axes(num_dimensions))
 
     def update(self, *, mesh: Any = None, spec: Any = None, memory_kind: Any = UNSPECIFIED) -> NamedSharding:
         """The same sharding but for what is given.
@@ -465,15 +468,12 @@ class NamedSharding(Sharding):
 
     def as_type(self, ndim: int) -> NamedSharding | None:
         """As `Sharding.as_type`."""
-        explicit = self.mesh.explicit_axes
-        if not explicit:
-            return None
+        return self._type(ndim) if self.mesh.explicit_axes else None
 
-        def make() -> NamedSharding:
-            dims = [tuple([a for a in axes if a in explicit]) for axes in self.axes(ndim)]
-            return NamedSharding(self.mesh.abstract_mesh, PartitionSpec.of_dims(dims))
-
-        return self._remembered(("type", ndim), make)
+    @_remembered
+    def _type(self, ndim: int) -> NamedSharding:
+        dims = [tuple([a for a in axes if a in self.mesh.explicit_axes]) for axes in self.axes(ndim)]
+        return NamedSharding(self.mesh.abstract_mesh, PartitionSpec.of_dims(dims))
 
     def _cut_by(self, dim: int) -> str:
         axes = self.spec.dims[dim]
@@ -518,7 +518,9 @@ class SingleDeviceSharding(Sharding):
         held = {"_device_assignment": (device,), "_internal_device_list": DeviceList((device,))}
         return _interned(key, (device,), cls.__name__, device=device, is_fully_replicated=True, **held)
 
-    def _tile(self, ndim: int) -> Tiling:
+    @_remembered
+    def tiling(self, ndim: int) -> Tiling:
+        """As `Sharding.tiling`."""
         return Tiling((1,) * ndim, np.zeros((1, ndim), np.int64))
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
@@ -580,7 +582,9 @@ class GSPMDSharding(Sharding):
         wider = Tiling(parts, np.insert(tiling.coordinates, position, 0, axis=1))
         return GSPMDSharding(self._device_assignment, hlo_of_tiling(wider), self.memory_kind)
 
-    def _tile(self, ndim: int) -> Tiling:
+    @_remembered
+    def tiling(self, ndim: int) -> Tiling:
+        """As `Sharding.tiling`."""
         return tiling_of_hlo(self.hlo_sharding, self.num_devices, ndim)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
