@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import grad, jit, lax
 from phalanx.core.aval import ShapedArray
+from phalanx.core.trace import stage
 from phalanx.engine import compiler
+from phalanx.runtime import dispatch
 from phalanx.runtime.array import ArrayType
+from phalanx.runtime.moves import SLICED_FROM
 from phalanx.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, P, make_mesh
 from phalanx.sharding.route import route
 from phalanx.sharding.tiling import prime_factors
@@ -55,9 +59,9 @@ def specs(draw, axes, ndim):
     return P(*map(tuple, dims))
 
 
-def compiled(held, wanted, shape, slices=1):
+def compiled(held, wanted, shape):
     aval = ShapedArray(shape, np.dtype(np.float32))
-    return reshard.compile_exchange([ArrayType(aval, held, True)], [ArrayType(aval, wanted, True)], [False], slices)
+    return reshard.compile_exchange([ArrayType(aval, held, True)], [ArrayType(aval, wanted, True)], [False])
 
 
 def is_placed(x, value, sharding):
@@ -110,7 +114,7 @@ def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
 
 def kinds(mesh, before, after, shape=(64, 64)):
     found = collectives_of(compiled(NamedSharding(mesh, before), NamedSharding(mesh, after), shape))
-    return [(c.kind, c.bytes) for c in found]
+    return [(c.kind, c.bytes * math.prod(c.loops)) for c in found]
 
 
 def test_a_move_sends_what_it_must(mesh):
@@ -136,14 +140,14 @@ def test_the_example_of_three_dimensions_builds_no_replica(mesh):
     assert is_placed(moved, value, target)
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3), (24, 8), (8, 8, 3)], ids=str)
 def test_slices_make_the_whole(mesh, shape):
     value = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     for before, after in [(P("x"), P(None, "y")), (P("x", "y"), P("x")), (P("y"), P("x", "y")), (P("x", "y"), P("y"))]:
         if any(n % 4 for n in shape[:2]) and before == P("x"):
             continue
         held, wanted = NamedSharding(mesh, before), NamedSharding(mesh, after)
-        program = compiled(held, wanted, shape, slices=4)
+        program = compiled(held, wanted, shape)
         (out,) = program([device_put(value, held)._buffer])
         np.testing.assert_array_equal(np.asarray(out), value)
 
@@ -180,6 +184,115 @@ def test_programs_move_what_they_know_without_replicas(kind):
         assert all(c.bytes < whole for c in found), found
         np.testing.assert_allclose(f(x), f(device_put(np.asarray(x), x.sharding)), rtol=1e-6)
     assert set(collectives(jit(lambda x: x, out_shardings=there), x).kinds) <= {"all-to-all", "collective-permute"}
+
+
+@st.composite
+def pairs(draw, kind, ndim=3):
+    """Two shardings over one mesh of eight devices."""
+    sizes = draw(st.sampled_from([(8,), (4, 2), (2, 4), (2, 2, 2)]))
+    mesh = make_mesh(sizes, tuple("abc"[: len(sizes)]), kind)
+    return tuple(NamedSharding(mesh, draw(specs(mesh.axis_names, ndim))) for _ in range(2))
+
+
+CUBE = (64, 64, 64)
+MOVES = {
+    "a result": (AxisType.Auto, lambda s, t, **how: jit(lambda x: x, in_shardings=s, out_shardings=t, **how)),
+    "a constraint": (
+        AxisType.Auto,
+        lambda s, t, **how: jit(lambda x: lax.with_sharding_constraint(x, t), in_shardings=s, **how),
+    ),
+    "reshard": (AxisType.Explicit, lambda s, t, **how: jit(lambda x: phalanx.reshard(x, t), in_shardings=s, **how)),
+}
+
+
+def excess(program, held, wanted, shape=CUBE, itemsize=4):
+    """Bytes of a device's memory beyond its parts of both ends and the larger part once more."""
+    memory = compiler.memory_stats(program.executable)
+    peak = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    parts = [math.prod(s.shard_shape(shape)) * itemsize for s in (held, wanted)]
+    return peak - memory.alias_size_in_bytes - sum(parts) - max(parts)
+
+
+@pytest.mark.parametrize("way", MOVES)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_a_move_inside_a_program_needs_its_ends_and_one_part_more(way, data):
+    kind, make = MOVES[way]
+    held, wanted = data.draw(pairs(kind))
+    value = np.arange(math.prod(CUBE), dtype=np.float32).reshape(CUBE)
+    compiled = make(held, wanted).lower(device_put(value, held)).compile()
+    assert excess(compiled.program, held, wanted) <= 4096
+    moved = compiled(device_put(value, held))
+    assert moved.sharding.is_equivalent_to(wanted, 3) and is_placed(moved, value, moved.sharding)
+
+
+@settings(max_examples=12, deadline=None)
+@given(pairs(AxisType.Auto))
+def test_its_transpose_its_batched_form_and_a_donated_argument_need_no_more(case):
+    held, wanted = case
+    x = phalanx.ShapeDtypeStruct(CUBE, np.float32, sharding=held)
+    back = jit(
+        lambda y_bar: phalanx.linear_transpose(lambda x: lax.with_sharding_constraint(x, wanted), x)(y_bar)[0],
+        in_shardings=held,
+    )
+    assert excess(back.lower(x).compile().program, held, wanted) <= 4096
+    given_up = jit(lambda x: lax.with_sharding_constraint(x, wanted), in_shardings=held, donate_argnums=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It may be that nothing can take the buffers.
+        assert excess(given_up.lower(x).compile().program, held, wanted) <= 4096
+    stack = (3, 32, 64, 64)
+    many = [s.with_dim(0) for s in case]
+    mapped = phalanx.vmap(lambda x: lax.with_sharding_constraint(x, wanted))
+    program = jit(mapped, in_shardings=many[0], out_shardings=many[1]).lower(
+        phalanx.ShapeDtypeStruct(stack, np.float32)
+    )
+    assert excess(program.compile().program, *many, stack) <= 4096
+
+
+def test_slices_are_what_keeps_the_bound(mesh):
+    """At once, XLA takes a part to send and one that arrives, and has both ends still."""
+    held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "x")])
+    program = stage(lambda x: [x], [ShapedArray(CUBE, np.dtype(np.float32))], "move")
+    at_once, sliced = (
+        dispatch.lower(program, mesh.flat_devices, [held], [wanted], sliced_from=least).compile()
+        for least in (2**40, SLICED_FROM)
+    )
+    part = math.prod(CUBE) * 4 // 4
+    assert part // 2 < excess(at_once, held, wanted) < part and excess(sliced, held, wanted) <= 4096
+    assert [(c.kind, c.bytes, c.loops) for c in collectives_of(at_once)] == [("all-to-all", part, ())]
+    assert [(c.kind, c.bytes, c.loops) for c in collectives_of(sliced)] == [("all-to-all", part // 2, (2,))]
+
+
+def test_inside_a_program_and_for_small_arrays_a_move_is_one_step(mesh):
+    held, wanted = (
+        NamedSharding(mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto)), P(*spec))
+        for spec in [("x",), (None, "x")]
+    )
+    move = lambda x: lax.with_sharding_constraint(x, wanted)
+    for f, size in [(move, 16), (lambda x: jnp.sin(move(x)), 128), (lambda x: move(jnp.sin(x)), 128)]:
+        found = collectives(jit(f, in_shardings=held), phalanx.ShapeDtypeStruct((size,) * 3, np.float32))
+        assert [(c.kind, c.loops) for c in found] == [("all-to-all", ())]
+
+
+def test_a_sliced_move_is_reported_at_the_users_line(mesh):
+    auto = mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
+    held, wanted = NamedSharding(auto, P("x")), NamedSharding(auto, P(None, "x"))
+
+    def f(x):
+        return lax.with_sharding_constraint(x, wanted)
+
+    (found,) = collectives(jit(f, in_shardings=held), phalanx.ShapeDtypeStruct(CUBE, np.float32))
+    line = f.__code__.co_firstlineno + 1
+    assert str(found) == (f"all-to-all of {64**3 * 4 // 4 // 2:,} bytes over 'x', in a loop of 2, at {__file__}:{line}")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "complex64", "int4", "float8_e4m3fn", "uint16"])
+def test_slices_bring_every_dtype(mesh, dtype):
+    held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "y")])
+    value = np.arange(12 * 8 * 3).reshape(12, 8, 3).astype(jnp.dtype(dtype))
+    x = device_put(value, held)
+    (moved,) = reshard._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
+    assert is_placed(moved, value, wanted)
 
 
 @settings(max_examples=25, deadline=None)

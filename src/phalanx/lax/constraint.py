@@ -21,7 +21,7 @@ from phalanx.runtime.array import Array
 from phalanx.runtime.layout import Format
 from phalanx.runtime.lowering import physical_aval
 from phalanx.runtime.memories import far_kind, place_in_memory
-from phalanx.runtime.shardy import bring
+from phalanx.runtime.moves import bring, completed
 from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, to_sharding
 from phalanx.sharding.spec import check_rank
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -49,11 +49,12 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
 
     def run(self, x: Any, *, sharding: Sharding) -> Array:
         _check_explicit(sharding, aval_of(x))
-        return eager.put([x], [_completed(sharding, x)])[0]
+        held = x.sharding if type(x) is Array else None
+        return eager.put([x], [completed(sharding, held, aval_of(x).ndim)])[0]
 
     def lower(self, ctx: Any, x: Any, *, sharding: Sharding) -> Any:
         _check_partitions(ctx, sharding, "with_sharding_constraint")
-        return constrain(ctx, x, ctx.avals_in[0], sharding)
+        return constrain(ctx, x, ctx.avals_in[0], sharding, between_ends=ctx.is_between_ends)
 
     jvp = LINEAR
 
@@ -92,7 +93,7 @@ class DevicePut(Primitive, name="device_put"):
         if sharding is None:
             return x
         _check_partitions(ctx, sharding, "device_put")
-        x = constrain(ctx, x, ctx.avals_in[0], sharding)
+        x = constrain(ctx, x, ctx.avals_in[0], sharding, between_ends=ctx.is_between_ends)
         kind = sharding.memory_kind
         return x if kind is None or ctx.platform == "cpu" else place_in_memory(x, kind)
 
@@ -152,13 +153,6 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
             _check_rank(s, aval_of(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
-
-
-def follow(x: Any, shardings: Sequence[Sharding]) -> Any:
-    """`x`, lying as each of these shardings says, one after the other."""
-    for sharding in shardings:
-        x = sharding_constraint_p(x, sharding=sharding)
-    return x
 
 
 def sharding_prefix(shardings: Any, tree: Any, what: str, *, may_be_open: bool = False) -> list[Sharding | None]:
@@ -251,24 +245,6 @@ def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
             )
 
 
-def _completed(sharding: Sharding, x: Any) -> Sharding:
-    """The sharding with dimensions that were left open as they are, as far as their axes are free."""
-    if not isinstance(sharding, NamedSharding) or not sharding.spec.has_unconstrained:
-        return sharding
-    held = x.sharding if type(x) is Array else None
-    used = set(sharding.spec.axes)
-    entries = list(sharding.spec)
-    for dim, entry in enumerate(entries):
-        if entry is not UNCONSTRAINED:
-            continue
-        entries[dim] = None
-        if isinstance(held, NamedSharding) and held.mesh is sharding.mesh:
-            axes = held.axes(x.ndim)[dim]
-            if not used.intersection(axes):
-                entries[dim] = axes
-    return sharding.with_spec(PartitionSpec(*entries))
-
-
 def _check_partitions(ctx: Any, sharding: Sharding, where: str) -> None:
     """Refuse a sharding over another number of devices than the program runs on."""
     count = ctx.module.num_partitions
@@ -281,11 +257,13 @@ def _check_partitions(ctx: Any, sharding: Sharding, where: str) -> None:
         )
 
 
-def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
+def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any, *, between_ends: bool = False) -> Any:
     """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
     if sharding is None or ctx.module.num_partitions == 1:
         return x
     manual = ctx.module.manual
     if manual is not None:
         check_kept(sharding, manual.axes)
-    return bring(ctx.module, x, physical_aval(aval).shape, sharding) if isinstance(x, ir.Value) else x
+    if not isinstance(x, ir.Value):
+        return x
+    return bring(ctx.module, x, physical_aval(aval), sharding, between_ends=between_ends)

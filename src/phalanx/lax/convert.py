@@ -217,6 +217,8 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 def as_type(x: Any, dtype: Any, weak_type: bool) -> Any:
     """Any number or array as an array of exactly this dtype, weakly typed or not."""
+    if isinstance(x, Array | Tracer) and x.dtype == dtype and x.weak_type == weak_type:
+        return x
     if state.trace is None and not isinstance(x, Array):
         x = np.asarray(x).astype(dtype)
         return put(x, aval=ShapedArray(x.shape, dtype, weak_type))

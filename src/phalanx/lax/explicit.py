@@ -17,7 +17,7 @@ from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import physical_aval
-from phalanx.runtime.shardy import bring_near
+from phalanx.runtime.moves import bring_near
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.context import over_mesh
 from phalanx.sharding.spec import AxisName
@@ -44,7 +44,7 @@ class Reshard(Identity, name="reshard"):
             return x
         if len(held.mesh.explicit_axes) < len(held.mesh.axis_names):  # The partitioner splits it further.
             return x
-        return bring_near(ctx.module, x, physical_aval(aval).shape, wanted, held)
+        return bring_near(ctx.module, x, physical_aval(aval), wanted, held, between_ends=ctx.is_between_ends)
 
     def batch_axis(self, axis: Any, operands: Any, dims: Any, *, sharding: NamedSharding) -> tuple:
         (x,), (b,) = operands, dims

@@ -35,6 +35,7 @@ from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice
 from phalanx.runtime.devices import common_devices, named_sharding
 from phalanx.runtime.lowering import Inspection, lower_program, physical_aval
 from phalanx.runtime.memories import far_kind, near, result_memories
+from phalanx.runtime.moves import SLICED_FROM
 from phalanx.runtime.placement import scalar_array
 from phalanx.runtime.stand_ins import StandIn
 from phalanx.sharding import AxisType, Mesh, NamedSharding, from_hlo_sharding
@@ -122,6 +123,7 @@ def lower(
     name: str = "fn",
     committed: bool = False,
     platform: str | None = None,
+    sliced_from: int = SLICED_FROM,
 ) -> LoweredProgram:
     """Lower a program for devices.
 
@@ -135,6 +137,7 @@ def lower(
       name: what profilers show.
       committed: whether the results count as placed by the user.
       platform: another one than that of the devices, to look at the program for it.
+      sliced_from: bytes of a device's part from which a move between shardings goes in slices.
     """
     own = client.platform_name(devices[0].platform)
     is_here = platform in (None, own) and not isinstance(devices[0], StandIn)
@@ -169,6 +172,7 @@ def lower(
         donated=[len(constants) + position[i] for i in donated if i in position],
         memories=(held, left),
         is_here=is_here,
+        sliced_from=sliced_from,
     )
     with explicit():  # whoever wrote the program put them there
         placed = [placement.put(c, where)._buffer for c in constants] if is_here else []

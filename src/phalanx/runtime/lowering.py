@@ -8,7 +8,7 @@ each inner program, shared by all its calls. Primitives emit their own operation
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from phalanx.engine.mlir import func, hlo, i32, i64, ir, sdy
 from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.shardy import bring_near, sdy_sharding, sdy_type
+from phalanx.runtime.moves import SLICED_FROM, bring_near
+from phalanx.runtime.shardy import sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
@@ -85,6 +86,7 @@ class ModuleContext:
         variables: Sequence[str] = (),
         is_portable: bool = False,
         is_here: bool = True,
+        sliced_from: int = SLICED_FROM,
     ):
         self.platforms = tuple(platforms)
         self.platform = self.platforms[0]  # the one that is emitted for just now
@@ -99,6 +101,8 @@ class ModuleContext:
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
         self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
+        self.ends: Collection[Var] = ()  # the arguments and results of `main`, which stay in memory as long as it runs
+        self.sliced_from = sliced_from  # bytes of a part from which a value moves in slices
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []
@@ -194,6 +198,12 @@ class LoweringContext:
     def aval_out(self) -> ShapedArray:
         """The type of the only result."""
         return self.eqn.outvars[0].aval
+
+    @property
+    def is_between_ends(self) -> bool:
+        """Whether the current equation's operand and result both stay in memory as long as the program runs."""
+        ends = self.module.ends
+        return self.eqn.invars[0] in ends and self.eqn.outvars[0] in ends
 
     def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
         """A constant, emitted once in each block; a scalar with a shaped `aval` becomes a splat."""
@@ -623,10 +633,13 @@ def emit_function(
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
+        if is_public:
+            module.ends = {*program.invars, *program.outvars}
         outputs = lower_equations(ctx, program, env)
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
             if s is not None:
-                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval).shape, s)
+                kept = is_public and v in program.invars
+                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval), s, between_ends=kept)
         if is_public:
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
@@ -653,6 +666,7 @@ def lower_program(
     memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
     is_here: bool = True,
     manual: Any = None,
+    sliced_from: int = SLICED_FROM,
 ) -> ModuleContext:
     """Lower a program without constants to a module whose `main` is it.
 
@@ -667,9 +681,10 @@ def lower_program(
       memories: the kinds of memory that parameters and results are in; None for where programs compute.
       is_here: whether this process can run it.
       manual: for a program that each device of a mesh runs, what collectives have to know of the mesh.
+      sliced_from: bytes of a device's part from which a move between shardings goes in slices.
     """
     with collector_paused(), mlir.make_context(), ir.Location.unknown():
-        module = ModuleContext((platform,), num_partitions, is_here=is_here)
+        module = ModuleContext((platform,), num_partitions, is_here=is_here, sliced_from=sliced_from)
         module.device_assignment, module.manual = devices, manual
         module.module.operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(f"jit_{name}"))
         module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)

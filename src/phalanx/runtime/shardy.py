@@ -12,9 +12,7 @@ import numpy as np
 
 from phalanx.core.errors import ShardingError
 from phalanx.engine.mlir import ir, sdy
-from phalanx.runtime.stand_ins import on_devices
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
-from phalanx.sharding.route import route
 from phalanx.sharding.shardings import GSPMDSharding, NamedSharding, Sharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, check_rank
 
@@ -34,38 +32,6 @@ def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Seque
     """
     name = _declared_mesh(module, sharding.mesh) if isinstance(sharding, NamedSharding) else ""
     return to_sdy(sharding, ndim, name, open_dims=open_dims)
-
-
-def bring(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding) -> Any:
-    """Emit that a value lies as a sharding says, by way of stops where it is known how it lies before."""
-    x = bring_near(module, x, shape, sharding)
-    x = sdy.ShardingConstraintOp(x, sdy_sharding(module, sharding, len(shape))).result
-    if _is_plain(sharding):
-        module.lies[x] = sharding
-    return x
-
-
-def bring_near(module: Any, x: Any, shape: tuple[int, ...], sharding: Sharding, held: Sharding | None = None) -> Any:
-    """Emit the stops on the way to a sharding, if `held` or the module tells how a value lies.
-
-    The partitioner moves a value in one step, and by way of a whole replica on each device where it finds none.
-    """
-    # The shardings in types are over no devices: over those of the program.
-    held = module.lies.get(x) if held is None else on_devices(held, module.device_assignment)
-    sharding = on_devices(sharding, module.device_assignment)
-    if held is None or not _is_plain(sharding) or held.device_set != sharding.device_set:
-        return x
-    road = route(held, sharding, shape)
-    for stop in road.shardings if road is not None else ():
-        x = sdy.ShardingConstraintOp(x, sdy_sharding(module, stop, len(shape))).result
-    return x
-
-
-def _is_plain(sharding: Sharding) -> bool:
-    """Whether a sharding says of every device which part it holds."""
-    return not isinstance(sharding, NamedSharding) or (
-        isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
-    )
 
 
 def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:

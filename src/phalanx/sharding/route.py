@@ -2,8 +2,8 @@
 
 XLA moves an array between two shardings in one step where it sees how, and otherwise builds a whole replica. Here every
 move is taken apart into steps that it sees: cuts, which cost nothing; all-to-alls, which carry mesh axes from one
-dimension to another; a permutation of parts; gathers. Builds on tilings only; `spmd.reshard` compiles routes, and
-`lax.constraint` follows them inside programs.
+dimension to another; a permutation of parts; gathers. Builds on tilings only; `runtime.moves`
+follows routes inside programs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ class Route(NamedTuple):
       mesh: the devices, over axes of prime size.
       stops: for each stop, both ends left out, the axes that cut each dimension.
       cuts: for each dimension, into how many parts it must divide so that every stop and both ends cut it evenly.
+      slices: in how many slices an array must go at least, so that XLA takes no more memory than both ends and a part.
     """
 
     mesh: Mesh
     stops: tuple[tuple[tuple[Any, ...], ...], ...]
     cuts: tuple[int, ...]
+    slices: int
 
     @property
     def shardings(self) -> list[NamedSharding]:
@@ -53,17 +55,34 @@ def route(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> Route | N
     tilings = [s._tiling_in_order(devices, len(shape)) for s in (held, wanted)]
     if any(size % n for t in tilings for size, n in zip(shape, t.parts, strict=True)):
         return None
-    sizes, first, last = _layouts(held, tilings)
+    sizes, first, last, unsaid = _layouts(held, tilings)
     stops = _path(first, last, sizes)
     mesh = Mesh(np.array(devices, dtype=object).reshape(sizes), [f"p{axis}" for axis in range(len(sizes))])
     named = [tuple([tuple([f"p{a}" for a in axes]) for axes in stop]) for stop in stops]
     ends = [first, *stops, last]
     cuts = tuple([math.lcm(*(math.prod(sizes[a] for a in stop[d]) for stop in ends)) for d in range(len(shape))])
-    return Route(mesh, tuple(named), cuts)
+    return Route(mesh, tuple(named), cuts, _least_slices(ends, sizes, unsaid))
 
 
-def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Layout, _Layout]:
-    """Sizes of axes over which both ends can be said, as far as they can; then the ends."""
+def _least_slices(ends: Sequence[_Layout], sizes: Sequence[int], permutations: int) -> int:
+    """How many slices it takes: an all-to-all holds a part to send and one that arrives, moves in a row up to four."""
+    counts = [[math.prod(sizes[a] for a in axes) for axes in layout] for layout in ends]
+    fewest = min(math.prod(counts[0]), math.prod(counts[-1]))
+    gathers, exchanges = 0, []
+    for before, after in itertools.pairwise(counts):
+        changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+        if all(old % new == 0 for old, new in changed):
+            gathers += len(changed)  # XLA gathers one dimension after the other.
+            permutations += not changed
+        elif any(new % old for old, new in changed):
+            exchanges.append(math.prod(before))
+    several = gathers + len(exchanges) + permutations > 1
+    least = 4 if several else 2
+    return least if (several and gathers) or any(least * fewest > parts for parts in exchanges) else 1
+
+
+def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Layout, _Layout, int]:
+    """Sizes of axes over which both ends can be said, as far as they can; the ends; how many are a permutation away."""
     count = len(tilings[0].coordinates)
     candidates = [prime_factors(count)]
     if isinstance(held, NamedSharding):
@@ -77,7 +96,7 @@ def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Lay
     assert best is not None, "there is at least the list of prime factors"
     _, sizes, said = best
     first, last = [layout or _alike(t, sizes) for layout, t in zip(said, tilings, strict=True)]
-    return sizes, first, last
+    return sizes, first, last, said.count(None)
 
 
 def _said(tiling: Tiling, sizes: Sequence[int]) -> _Layout | None:

@@ -21,7 +21,7 @@ from phalanx.engine.frames import boundaries, boundary
 from phalanx.engine.interned import Interned
 from phalanx.engine.partitioner import HloSharding
 from phalanx.sharding.hlo import hlo_of_axes, hlo_of_tiling, spec_of_tiling, tiling_of_hlo
-from phalanx.sharding.mesh import AbstractMesh, AxisType, Device, Mesh, is_local
+from phalanx.sharding.mesh import AbstractMesh, Device, Mesh, is_local
 from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, PartitionSpec, check_rank, check_spec
 from phalanx.sharding.tiling import Index, Tiling, indices, mixed_radix, part_size, replica_ids
 
@@ -287,11 +287,6 @@ class Sharding(ShardingBase):
         """
         return None
 
-    @property
-    def automatic(self) -> Sharding:
-        """The same placement over a mesh whose axes are all Auto, which says nothing of types."""
-        return self
-
     def _printed(self, what: str) -> str:
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"{type(self).__name__}({what}{memory})"
@@ -460,11 +455,6 @@ class NamedSharding(Sharding):
         """The sharding of an array without the dimension at `position`."""
         entries = list(self.spec)
         return self.with_spec(PartitionSpec(*entries[:position], *entries[position + 1 :]))
-
-    @property
-    def automatic(self) -> NamedSharding:
-        """As `Sharding.automatic`."""
-        return self.update(mesh=self.mesh.with_axis_types(dict.fromkeys(self.mesh.axis_names, AxisType.Auto)))
 
     def as_type(self, ndim: int) -> NamedSharding | None:
         """As `Sharding.as_type`."""

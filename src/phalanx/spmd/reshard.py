@@ -17,21 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx import lax
 from phalanx.core.aval import ShapedArray
 from phalanx.core.errors import ShardingError
 from phalanx.core.trace import stage
 from phalanx.engine import buffers, compiler
-from phalanx.lax.constraint import follow
 from phalanx.runtime import dispatch, placement
 from phalanx.runtime.array import Array, ArrayType, deleted_error
 from phalanx.runtime.lowering import physical_aval
 from phalanx.sharding import Sharding
-from phalanx.sharding.route import Route, route
 from phalanx.sharding.tiling import Index
-
-# In how many slices an array goes where moving it at once takes more memory than one part besides its ends.
-SLICES = 4
 
 
 def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:
@@ -146,11 +140,7 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
     key = (tuple([x._type for x in arrays]), tuple(types), tuple(donate))
     compiled = _programs.get(key)
     if compiled is None:
-        held = [x._type for x in arrays]
-        compiled = compile_exchange(held, types, donate)
-        if not _is_lean(compiled) and len(arrays) == 1:
-            compiled = compile_exchange(held, types, donate, SLICES)
-        _programs[key] = compiled
+        compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
     if len(arrays) > 1 and not _is_lean(compiled):
         return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
     operands = []
@@ -165,7 +155,7 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
 
 
 def compile_exchange(
-    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool], slices: int = 1
+    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool]
 ) -> dispatch.CompiledProgram:
     """Compile the identity between shardings over the same devices.
 
@@ -173,24 +163,24 @@ def compile_exchange(
       held: the types of the arrays as they are.
       wanted: their types as they are to be, over devices in one order.
       donate: whether each operand's buffers may be reused.
-      slices: in how many slices to move each array, one after the other, where its sizes allow it.
 
     Returns:
-      The program. What it keeps in memory on the way is checked by the caller.
+      The program. What several arrays keep in memory on the way is checked by the caller.
     """
     devices = wanted[0].sharding._device_assignment
     avals = [physical_aval(t.aval).unsharded() for t in held]
     sources = [t.sharding.in_order(devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
-    roads = [route(s, t.sharding, aval.shape) for s, t, aval in zip(sources, wanted, avals, strict=True)]
-    ends = [(s.automatic, t.sharding.automatic) for s, t in zip(sources, wanted, strict=True)]
-
-    def move(*xs: Any) -> list:
-        return [_moved(x, road, end, slices) for x, road, end in zip(xs, roads, ends, strict=True)]
-
-    program = stage(move, avals, "reshard")
-    donated = [i for i, given_up in enumerate(donate) if given_up]
-    shardings = [t.sharding for t in wanted]
-    lowered = dispatch.lower(program, devices, sources, shardings, donated=donated, name="reshard", committed=True)
+    program = stage(lambda *xs: list(xs), avals, "reshard")
+    lowered = dispatch.lower(
+        program,
+        devices,
+        sources,
+        [t.sharding for t in wanted],
+        donated=[i for i, given_up in enumerate(donate) if given_up],
+        name="reshard",
+        committed=True,
+        sliced_from=0,
+    )
     return lowered.compile()
 
 
@@ -202,34 +192,6 @@ def _is_lean(compiled: dispatch.CompiledProgram) -> bool:
     largest = max(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
     allowed = largest + 4096  # Small programs keep some bytes of their own.
     return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
-
-
-def _moved(x: Any, road: Route | None, ends: tuple[Sharding, Sharding], slices: int) -> Any:
-    """`x` brought along its road, in slices along the dimension of which most is left within the finest cut."""
-    if road is None or not x.shape:
-        return x
-    inner = [size // cut for size, cut in zip(x.shape, road.cuts, strict=True)]
-    # A dimension that nothing cuts is sliced as it is.
-    dim = max(range(len(inner)), key=lambda d: (inner[d] >= slices, road.cuts[d] == 1, inner[d]))
-    count = next((n for n in range(min(slices, inner[dim]), inner[dim]) if inner[dim] % n == 0), inner[dim])
-    if slices == 1 or count < 2:
-        return follow(x, road.shardings)
-    source, target = ends
-    stops: list[Sharding] = list(road.shardings)
-    shape, at, size = list(x.shape), dim, inner[dim] // count
-    if road.cuts[dim] > 1:
-        # It stands as its cuts and what is within each, slices of which are the same part of every piece.
-        shape[dim : dim + 1], at = [road.cuts[dim], inner[dim]], dim + 1
-        source, target, *stops = (s.with_dim(at) for s in (source, target, *stops))
-
-    def step(i: Any, out: Any) -> Any:
-        whole = lax.with_sharding_constraint(lax.reshape(x, shape), source)
-        piece = lax.dynamic_slice_in_dim(whole, i * size, size, at)
-        piece = follow(piece, [source, *stops, target])
-        return lax.with_sharding_constraint(lax.dynamic_update_slice_in_dim(out, piece, i * size, at), target)
-
-    start = lax.with_sharding_constraint(lax.full(shape, 0, x.dtype), target)
-    return lax.reshape(lax.fori_loop(0, count, step, start), x.shape)
 
 
 # --- pieces put together anew ---
