@@ -295,7 +295,9 @@ def test_random_numbers_are_drawn_where_they_are_wanted(mesh, name):
     np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bits", "gamma", "poisson", "binomial"])
+@pytest.mark.parametrize(
+    "name", ["bits", "gamma", *(pytest.param(n, marks=pytest.mark.slow) for n in ("poisson", "binomial"))]
+)
 def test_generators_of_whole_arrays_send_nothing_either(mesh, name):
     draw = functools.partial(SAMPLERS[name], phalanx.random)
     key = phalanx.random.key(3, impl="rbg")

@@ -99,20 +99,19 @@ def test_every_primitive_has_a_case(name):
     assert name in names_in_cases()
 
 
-NUMBERS = [((0, 1, 2), (0, 1, 2), (0, 1, 2)), ((0, 2, 1), (2, 1, 0), (0, 2, 1))]
+NUMBERS = (0, 2, 1), (2, 1, 0), (0, 2, 1)
 # Which of input, kernel and result have a mapped dimension, as vmap or a derivative makes it.
 KINDS = ["xy", "wy", "xwy", "xw", "xy wy", "xw xwy", "xwy wy xy"]
 
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("groups", [(1, 1), (2, 1), (1, 2)], ids=["plain", "features", "batch"])
-@pytest.mark.parametrize("numbers", NUMBERS, ids=["NCH", "NHC"])
-def test_mapped_dimensions_of_a_convolution_are_what_vmap_and_sums_make(numbers, groups, kinds):
+def test_mapped_dimensions_of_a_convolution_are_what_vmap_and_sums_make(groups, kinds):
     x, w = np.random.default_rng(0).normal(size=(4, 6, 7)), np.random.default_rng(1).normal(size=(4, 6 // groups[0], 3))
-    x, w = (np.transpose(a, np.argsort(spec)) for a, spec in zip((x, w), numbers))
+    x, w = (np.transpose(a, np.argsort(spec)) for a, spec in zip((x, w), NUMBERS))
     params = dict(window_strides=(1,), padding=((1, 1),), lhs_dilation=(1,), rhs_dilation=(1,), precision=None)
     params |= dict(preferred_element_type=None, feature_group_count=groups[0], batch_group_count=groups[1])
-    params |= dict(dimension_numbers=ConvDimensionNumbers(*numbers), mapped=())
+    params |= dict(dimension_numbers=ConvDimensionNumbers(*NUMBERS), mapped=())
     want = functools.partial(conv_general_dilated_p, **params)
     sizes = [2, 3, 1, 2]
     for size, kind in zip(sizes, kinds.split()):

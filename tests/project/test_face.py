@@ -65,7 +65,7 @@ def test_the_names_given_to_type_checkers_are_those_of_the_table():
         "from phalanx.custom_derivatives import SymbolicZero, custom_jvp",
         "from phalanx.dtypes import bfloat16, issubdtype, prng_key",
         "from phalanx.errors import ConcretizationTypeError, JaxRuntimeError, ShardingError",
-        "from phalanx.experimental import host_callback, io_callback, mesh_utils",
+        "from phalanx.experimental import enable_x64, host_callback, io_callback, mesh_utils",
         "from phalanx.experimental.global_device_array import GlobalDeviceArray",
         "from phalanx.experimental import PartitionSpec",
         "from phalanx.experimental.maps import Mesh, mesh, thread_resources, xmap",
