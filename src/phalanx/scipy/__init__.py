@@ -6,7 +6,7 @@ Each part is loaded at its first use. Builds on `numpy` and `lax`.
 import importlib
 from typing import Any
 
-_ROOMS = ("cluster", "fft", "integrate", "linalg", "ndimage", "special", "stats")
+_ROOMS = ("cluster", "fft", "integrate", "linalg", "ndimage", "signal", "special", "stats")
 
 
 def __getattr__(name: str) -> Any:
