@@ -6,7 +6,9 @@ Each part is loaded at its first use. Builds on `numpy` and `lax`.
 import importlib
 from typing import Any
 
-_ROOMS = ("cluster", "fft", "integrate", "linalg", "ndimage", "signal", "special", "stats")
+_ROOMS = frozenset(
+    "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats".split()
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,3 @@
+"""Linear systems given by what multiplies, with the names of `scipy.sparse`."""
+
+from phalanx.scipy.sparse import linalg as linalg

@@ -1,0 +1,3 @@
+"""Rotations in space, with the names of `scipy.spatial`."""
+
+from phalanx.scipy.spatial import transform as transform
