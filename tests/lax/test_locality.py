@@ -239,6 +239,36 @@ def test_mapped_convolutions_stay_local_along_map_and_batch(mesh, groups, name):
         np.testing.assert_allclose(phalanx.jit(g)(*placed), g(x, w), rtol=1e-4, atol=1e-4)
 
 
+def layers(ws, x):
+    for w in ws:
+        x = phalanx.nn.gelu(conv_in_groups(4 // w.shape[2])(x, w))
+    return lax.reduce_window(x, -np.inf, lax.max, (1, 2, 1, 1), (1, 2, 1, 1), "SAME")
+
+
+def layers_in_a_loop(ws, x):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    step = lambda x, w: (jnp.tanh(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)), None)
+    return lax.scan(step, x, jnp.stack(ws))[0]
+
+
+@pytest.mark.parametrize("net, groups", [(layers, 1), (layers, 2), (layers_in_a_loop, 1)], ids=["1", "2", "loop"])
+def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(mesh, net, groups):
+    """No more than the same convolutions do without a map, which XLA splits."""
+    numbers = np.random.default_rng(0)
+    ws = [0.1 * numbers.normal(size=(2, 3, 4 // groups, 4)).astype(np.float32) for _ in range(2)]
+    x = numbers.normal(size=(3, 2, 16, 4, 4)).astype(np.float32)
+    plain, mapped = (
+        phalanx.device_put(v, NamedSharding(mesh, P(*spec)))
+        for v, spec in ((x[0], (None, "x")), (x, (None, None, "x")))
+    )
+    f = phalanx.vmap(net, (None, 0))
+    for derive in (lambda f: f, lambda f: phalanx.grad(lambda ws, x: jnp.sum(f(ws, x) ** 2), (0, 1))):
+        sent, wanted = (collectives(derive(g), ws, v) for g, v in ((f, mapped), (net, plain)))
+        assert {c.kind for c in sent} <= {c.kind for c in wanted} and len(sent) <= len(wanted)
+        assert "collective-permute" in {c.kind for c in sent}
+    np.testing.assert_allclose(phalanx.jit(f)(ws, mapped), f(ws, x), rtol=1e-4, atol=1e-5)
+
+
 def test_mapped_convolutions_stay_local_where_some_axes_are_manual(mesh):
     f = phalanx.shard_map(
         phalanx.vmap(conv_in_groups(1), (0, None)), mesh=mesh, in_specs=(P(None, "y"), P()), out_specs=P(None, "y"),

@@ -21,6 +21,7 @@ from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import move_dim, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
+from phalanx.lax.cuts import is_cut
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.loops import map as map_one_by_one
@@ -34,7 +35,7 @@ from phalanx.lax.window_shape import (
     transposed_pads,
     windowed,
 )
-from phalanx.runtime import dynamic
+from phalanx.runtime import dynamic, pieces
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
@@ -45,9 +46,6 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
     is not; what only the operands have is summed over. They become part of batch, features or groups when the operation
     is lowered for one device, and not before: where one of two dimensions is split, their product cannot be.
     """
-
-    def by_pieces(self, x, w, *, mapped, feature_group_count, batch_group_count, **_):
-        return bool(mapped) and feature_group_count == batch_group_count == 1
 
     def result(
         self,
@@ -119,12 +117,14 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
 
     def lower(self, ctx, x, w, **params):
         x_aval, w_aval = ctx.avals_in
-        mapped, dimension_numbers = params["mapped"], params["dimension_numbers"]
-        if ctx.module.is_split and not ctx.module.is_portable and is_constant_shape(x_aval.shape):
-            # XLA splits plain and depthwise convolutions itself, and would gather all other groups.
-            is_depthwise = not mapped and w_aval.shape[dimension_numbers[1][1]] == 1
-            if (params["feature_group_count"] > 1 and not is_depthwise) or (params["batch_group_count"] > 1 and mapped):
-                return ctx.inline(_by_groups, x, w, **params)
+        module, mapped, numbers = ctx.module, params["mapped"], params["dimension_numbers"]
+        if module.is_split and not module.is_portable and is_constant_shape(x_aval.shape):
+            # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
+            is_depthwise = not mapped and w_aval.shape[numbers[1][1]] == 1
+            in_groups = params["feature_group_count"] > 1 and not is_depthwise
+            in_groups = in_groups or (params["batch_group_count"] > 1 and bool(mapped))
+            if (in_groups or mapped) and not _is_cut_in_space(module, x, w, numbers):
+                return ctx.inline(_by_groups, x, w, **params) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
         return ctx.inline(_merged, x, w, **params) if mapped else _lower(ctx, x, w, **params)
 
     jvp = BILINEAR
@@ -192,6 +192,11 @@ def _lower(
         result = ctx.type(wide(ctx.aval_out))
         product = hlo.convolution(result, x, w, **attributes, precision_config=precision_config)
     return narrowed(ctx, [product], ctx.avals_out)[0]
+
+
+def _is_cut_in_space(module: Any, x: Any, w: Any, numbers: Any) -> bool:
+    """Whether devices have stretches of the space: where windows reach into those of others, XLA fetches just that."""
+    return any(is_cut(module, v, d) for v, spec in zip((x, w), numbers) for d in spec[2:])
 
 
 def _mapped_size(x: Any, w: Any, places: tuple) -> Any:

@@ -101,6 +101,7 @@ class ModuleContext:
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
         self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
+        self.uncut: set[tuple[Any, int]] = set()  # values and dimensions that nothing is known to split
         self.ends: Collection[Var] = ()  # the arguments and results of `main`, which stay in memory as long as it runs
         self.sliced_from = sliced_from  # bytes of a part from which a value moves in slices
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one

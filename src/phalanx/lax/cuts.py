@@ -1,0 +1,88 @@
+"""Cuts: along which dimensions a value is split, as far as what has been emitted before it tells.
+
+XLA settles shardings after a program is emitted; but what it settles follows from the shardings of inputs and from
+constraints, and most dimensions are those of an input. The lowering of convolutions asks, since the ways that are best
+along the batch and along space exclude each other; a wrong answer costs communication and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from phalanx.engine.mlir import hlo, ir
+from phalanx.sharding import NamedSharding
+
+
+def is_cut(module: Any, x: Any, dim: int) -> bool:
+    """Whether the IR value `x` is known to be split along `dim`."""
+    seen: set = set()
+    left = [(x, dim)]
+    while left:
+        place = left.pop()
+        if place in seen or place in module.uncut:
+            continue
+        seen.add(place)
+        value, d = place
+        sharding = module.lies.get(value)
+        if isinstance(sharding, NamedSharding):
+            axes = sharding.spec.padded(len(_shape(value)))[d]
+            if math.prod(sharding.mesh.shape[a] for a in axes) > 1:
+                return True
+        elif sharding is None:
+            left.extend(_sources(value, d))
+    module.uncut |= seen
+    return False
+
+
+def _shape(x: Any) -> list:
+    return list(ir.RankedTensorType(x.type).shape)
+
+
+def _sources(x: Any, d: int) -> list:
+    """The dimensions of operands that dimension `d` of a value is."""
+    op = x.owner
+    if isinstance(op, ir.Block):  # what a loop starts with
+        loop = op.owner
+        return [(loop.operands[x.arg_number], d)] if loop.name == "stablehlo.while" else []
+    if (follow := _FOLLOWED.get(op.name)) is not None:
+        source = follow(op, d)
+        return [] if source is None else [(op.operands[0], source)]
+    rank = len(_shape(x))
+    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and len(_shape(o)) == rank]
+
+
+def _of_reshape(op: Any, d: int) -> int | None:
+    before, after = _shape(op.operands[0]), _shape(op.results[0])
+    same = (b for b, n in enumerate(before) if n == after[d] and math.prod(before[:b]) == math.prod(after[:d]))
+    return next(same, None)
+
+
+def _of_broadcast(op: Any, d: int) -> int | None:
+    dims = list(op.attributes["broadcast_dimensions"])
+    return dims.index(d) if d in dims else None
+
+
+def _of_reduce(op: Any, d: int) -> int:
+    gone = {*op.attributes["dimensions"]}
+    return [b for b in range(len(_shape(op.operands[0]))) if b not in gone][d]
+
+
+def _of_convolution(op: Any, d: int) -> int | None:
+    numbers = hlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    outs = [numbers.output_batch_dimension, *numbers.output_spatial_dimensions]
+    ins = [numbers.input_batch_dimension, *numbers.input_spatial_dimensions]
+    return dict(zip(outs, ins, strict=True)).get(d)
+
+
+_FOLLOWED = {
+    "stablehlo.reshape": _of_reshape,
+    "stablehlo.transpose": lambda op, d: op.attributes["permutation"][d],
+    "stablehlo.broadcast_in_dim": _of_broadcast,
+    "stablehlo.reduce": _of_reduce,
+    "stablehlo.convolution": _of_convolution,
+    # Those whose dimensions are others than those of their operands, or are split by rules of their own.
+    "stablehlo.dot_general": lambda op, d: None,
+    "stablehlo.gather": lambda op, d: None,
+    "stablehlo.custom_call": lambda op, d: None,
+}
