@@ -269,6 +269,20 @@ def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(me
     np.testing.assert_allclose(phalanx.jit(f)(ws, mapped), f(ws, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0)])
+def test_convolutions_mapped_over_no_examples_are_of_no_elements(mesh, dims, groups):
+    x = jnp.ones((4, 5, 4, 4) if dims[0] is None else (0, 4, 5, 4, 4))
+    w = jnp.ones((2, 3, 4 // groups, 8) if dims[1] is None else (0, 2, 3, 4 // groups, 8))
+    x = phalanx.device_put(x, NamedSharding(mesh, P(None, "x") if dims[0] == 0 else P("x")))
+    f = phalanx.jit(phalanx.vmap(conv_in_groups(groups), dims))
+    assert f(x, w).shape == (0, 4, 3, 4, 8)
+    # A sum over no examples is zero, not nothing.
+    of_x, of_w = phalanx.grad(lambda x, w: jnp.sum(f(x, w)), (0, 1))(x, w)
+    np.testing.assert_array_equal(of_x, np.zeros(x.shape))
+    np.testing.assert_array_equal(of_w, np.zeros(w.shape))
+
+
 def test_mapped_convolutions_stay_local_where_some_axes_are_manual(mesh):
     f = phalanx.shard_map(
         phalanx.vmap(conv_in_groups(1), (0, None)), mesh=mesh, in_specs=(P(None, "y"), P()), out_specs=P(None, "y"),

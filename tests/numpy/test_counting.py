@@ -100,3 +100,19 @@ def test_what_counts_is_told_by_what_made_it():
         iota=0, column=0, grid=1, repeated=1, host=1, narrow=None, narrowed=None, folded=None, moved=None,
         argument=None, number=None,
     )  # fmt: skip
+
+
+def test_an_index_along_a_symbolic_dimension_is_an_index_as_others():
+    (b,) = phalanx.export.symbolic_shape("b")
+
+    def f(x, i):
+        rows = jnp.broadcast_to(jnp.arange(x.shape[0])[:, None], i.shape)
+        return x[rows, i], x.at[rows.reshape(1, -1, C)[0], i].add(2.0)
+
+    i = I[:, :C] % C
+    types = phalanx.ShapeDtypeStruct((b, C), np.float32), phalanx.ShapeDtypeStruct((b, C), np.int32)
+    read, written = phalanx.export.export(phalanx.jit(f))(*types).call(X[:, 0], i)
+    np.testing.assert_array_equal(read, np.take_along_axis(X[:, 0], i, 1))
+    wanted = X[:, 0].copy()
+    np.add.at(wanted, (np.arange(B)[:, None], i), np.float32(2))
+    np.testing.assert_allclose(written, wanted, rtol=1e-6)

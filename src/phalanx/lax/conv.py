@@ -118,6 +118,8 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
     def lower(self, ctx, x, w, **params):
         x_aval, w_aval = ctx.avals_in
         module, mapped, numbers = ctx.module, params["mapped"], params["dimension_numbers"]
+        if any(_mapped_size(x_aval, w_aval, places) == 0 for places in mapped):
+            return ctx.constant(np.zeros((), ctx.aval_out.dtype), ctx.aval_out)
         if module.is_split and not module.is_portable and is_constant_shape(x_aval.shape):
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
             is_depthwise = not mapped and w_aval.shape[numbers[1][1]] == 1

@@ -68,8 +68,7 @@ def _made_counting(trace: Any, x: Any) -> int | None:
         return None
     if eqn.primitive is lax.iota_p:
         dim = eqn.params["dim"]
-        # In a narrow type it would wrap around.
-        return dim if x.aval.dtype.kind in "iu" and x.aval.shape[dim] <= np.iinfo(x.aval.dtype).max else None
+        return dim if _can_count(x.aval, x.aval.shape[dim]) else None
     carried = _CARRIED.get(eqn.primitive)
     dim = carried and _made_counting(trace, eqn.invars[0])
     return None if dim is None else carried(eqn, dim, eqn.invars[0].aval.shape, x.aval)
@@ -87,7 +86,12 @@ def _reshaped(eqn: Any, dim: int, before: tuple, after: Any) -> int | None:
 
 
 def _converted(eqn: Any, dim: int, before: tuple, after: Any) -> int | None:
-    return dim if after.dtype.kind in "iu" and before[dim] <= np.iinfo(after.dtype).max else None
+    return dim if _can_count(after, before[dim]) else None
+
+
+def _can_count(aval: Any, n: Any) -> bool:
+    """Whether arrays of this type hold 0, ..., n - 1: in a narrow type these would wrap around."""
+    return aval.dtype.kind in "iu" and type(n) is int and n <= np.iinfo(aval.dtype).max
 
 
 _CARRIED = {

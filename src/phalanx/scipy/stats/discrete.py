@@ -1,4 +1,4 @@
-"""Discrete distributions, a row each; those of vectors are in `multivariate.py`.
+"""Discrete distributions, a row each; those of vectors are in files of their own.
 
 Builds on `families`, which makes the functions, and on `scipy.special`; `stats` shows them.
 """
