@@ -295,6 +295,23 @@ def test_slices_bring_every_dtype(mesh, dtype):
     assert is_placed(moved, value, wanted)
 
 
+def test_calls_inside_a_program_go_the_same_way(mesh):
+    """What lies known goes into inner functions and comes out of them, whichever of them says where it goes."""
+    mesh = mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
+    held, there = NamedSharding(mesh, P("y", None, "x")), NamedSharding(mesh, P(None, ("x", "y")))
+    x = device_put(np.arange(64**3, dtype=np.float32).reshape(CUBE), held)
+    place = lambda x: lax.with_sharding_constraint(x, there)
+    for f in [jit(place), jit(lambda x: x, out_shardings=there), jit(lambda x: x, in_shardings=there)]:
+        compiled = jit(lambda x, f=f: f(x)).lower(x).compile()
+        assert excess(compiled.program, held, there) <= 4096
+        np.testing.assert_array_equal(compiled(x), x)
+    found = collectives(jit(lambda x: place(jit(jnp.sin, out_shardings=held)(x)) + jit(place)(2 * x)), x)
+    assert set(found.kinds) == {"all-to-all"} and max(c.bytes for c in found) == 64**3 * 4 // 8
+    inner = jit(place)
+    text = jit(lambda x: inner(x + 1) + inner(x + 2)).lower(x).as_text()
+    assert text.count("func.func private") == 1  # both come from the same sharding
+
+
 @settings(max_examples=25, deadline=None)
 @given(ends())
 def test_a_compiled_identity_reaches_any_sharding(case):

@@ -24,6 +24,7 @@ from phalanx.engine import mlir, targets
 from phalanx.engine.mlir import func, hlo, i32, i64, ir, sdy
 from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
+from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
 from phalanx.runtime.moves import SLICED_FROM, bring_near
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
@@ -102,7 +103,9 @@ class ModuleContext:
         self.meshes: dict[Any, str] = {}
         self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
         self.uncut: set[tuple[Any, int]] = set()  # values and dimensions that nothing is known to split
-        self.ends: Collection[Var] = ()  # the arguments and results of `main`, which stay in memory as long as it runs
+        self.left: dict[str, list] = {}  # how the results of inner functions lie, by name, as far as it is known
+        # The inputs and outputs of the function at hand that are arguments and results of `main`: they stay in memory.
+        self.ends: Collection[Var] = ()
         self.sliced_from = sliced_from  # bytes of a part from which a value moves in slices
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
@@ -351,17 +354,38 @@ class LoweringContext:
         self.eqn = outer
         return out
 
-    def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
-        """Call the function of an inner program, emitted once for all its calls.
+    def call(
+        self,
+        program: Jaxpr,
+        operands: Sequence[Any],
+        name: str | None = None,
+        *,
+        ends: Sequence[bool] = (),
+        follow: bool = False,
+    ) -> list:
+        """Call the function of an inner program, emitted once for all its calls that go the same way.
 
         Order tokens of the program's ordered effects are passed and returned in front.
+
+        Args:
+          program: the program.
+          operands: IR values.
+          name: the function's name, if not the program's.
+          ends: which of the inputs and outputs are arguments and results of `main`.
+          follow: whether somebody asks how the results lie.
         """
         ordered = effects.ordered(program.effects)
         module = self.module
         if module.manual is not None and not module.manual.is_whole:  # What says where a device is cannot be passed on.
             return self.emit(program, operands)
+        held: tuple = ()
+        if module.lies and (follow or any(named_sharding(program, abstract) for abstract in (False, True))):
+            held = tuple([module.lies.get(x) for x in operands])
+        ends = tuple(ends) if any(held) else ()
         function = module.add_function(
-            ("call", program, module.manual), name or program.debug_name, lambda n: emit_function(module, program, n)
+            ("call", program, module.manual, held if any(held) else (), ends),
+            name or program.debug_name,
+            lambda n: emit_function(module, program, n, in_shardings=held, ends=ends),
         )
         tokens = [self.token(e) for e in ordered]
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
@@ -369,6 +393,8 @@ class LoweringContext:
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
+        left = module.left[function.name.value]
+        module.lies.update((x, s) for x, s in zip(results[len(ordered) :], left, strict=True) if s is not None)
         return results[len(ordered) :]
 
     def token(self, effect: effects.Effect) -> Any:
@@ -607,12 +633,13 @@ def emit_function(
     is_public: bool = False,
     in_shardings: Sequence[Any] = (),
     out_shardings: Sequence[Any] = (),
+    ends: Sequence[bool] = (),
 ) -> Any:
     """Emit a program as a function of the module: leading scalars, tokens, inputs in; tokens, outputs out.
 
     The public `main` takes no dimension variables and no tokens: the order of effects across calls is kept by
     `dispatch`, which waits. Constants stand in the text. The shardings are those of inputs and outputs as far as they
-    are declared: what the partitioner would gather on its way to an output goes by stops.
+    are declared or known: what the partitioner would gather on its way to an output goes by stops.
     """
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(ORDER_TOKEN) if ordered else None
@@ -634,13 +661,16 @@ def emit_function(
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
-        if is_public:
-            module.ends = {*program.invars, *program.outvars}
+        outside = module.ends
+        variables = (*program.invars, *program.outvars)
+        module.ends = set(variables if is_public else itertools.compress(variables, ends))
         outputs = lower_equations(ctx, program, env)
+        module.ends = outside
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
             if s is not None:
                 kept = is_public and v in program.invars
                 outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval), s, between_ends=kept)
+        module.left[function.name.value] = [module.lies.get(x) for x in outputs]
         if is_public:
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
