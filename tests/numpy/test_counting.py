@@ -116,3 +116,22 @@ def test_an_index_along_a_symbolic_dimension_is_an_index_as_others():
     wanted = X[:, 0].copy()
     np.add.at(wanted, (np.arange(B)[:, None], i), np.float32(2))
     np.testing.assert_allclose(written, wanted, rtol=1e-6)
+
+
+def test_asking_what_made_an_index_takes_no_square_of_a_programs_length():
+    seen = []
+
+    class Counted(list):
+        def __getitem__(self, key):
+            found = super().__getitem__(key)
+            seen.append(len(found))
+            return found
+
+    def f(x, rows):
+        jnp.arange(B)._trace.eqns = Counted(jnp.arange(B)._trace.eqns)
+        for _ in range(20):
+            x = x + x[rows, rows % 2]  # `rows` is an argument, so that no equation made it
+        return x
+
+    program = phalanx.make_jaxpr(f)(np.ones((B, B)), np.arange(B))
+    assert sum(seen) <= len(program.eqns) + 2

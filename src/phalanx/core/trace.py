@@ -258,7 +258,7 @@ class StagedTracer(Tracer):
 class StagingTrace(Trace):
     """Records the operations that happen into a program."""
 
-    __slots__ = ("constants", "constvars", "effects", "eqns", "finished", "input_name", "invars")
+    __slots__ = ("_makers", "constants", "constvars", "effects", "eqns", "finished", "input_name", "invars")
     compiles = True
 
     def __init__(self, parent: Trace | None = None, name: str = ""):
@@ -269,6 +269,7 @@ class StagingTrace(Trace):
         self.constants: list[Any] = []
         self.effects: Effects = no_effects
         self.finished: Any = None
+        self._makers: tuple[int, dict] = 0, {}
         self.input_name: Callable[[int], str] | None = None
 
     def new_input(self, aval: ShapedArray) -> StagedTracer:
@@ -353,6 +354,7 @@ class StagingTrace(Trace):
         """End the trace: its tracers are dead from now on."""
         self.alive = False
         self.eqns, self.invars, self.constvars, self.constants = [], [], {}, []
+        self._makers = 0, {}
 
     def name_of(self, var: Var) -> str | None:
         """What the user calls an input, for messages; None for what is no input, or has no name."""
@@ -361,12 +363,16 @@ class StagingTrace(Trace):
         return self.input_name(invars.index(var)) if self.input_name and var in invars else None
 
     def equation_of(self, var: Var) -> Eqn | None:
-        """The equation that made a variable, looked for from the last one back."""
+        """The equation that made a variable."""
         eqns = self.eqns
         if self.finished is not None:
             program = self.finished()
             eqns = program.eqns if program is not None else []
-        return next((e for e in reversed(eqns) if var in e.outvars), None)
+        # Found in a table that grows with the program, so that asking at every operation is no square of its length.
+        count, makers = self._makers
+        makers.update((v, e) for e in eqns[count:] for v in e.outvars)
+        self._makers = max(count, len(eqns)), makers
+        return makers.get(var)
 
 
 @contextlib.contextmanager
