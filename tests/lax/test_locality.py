@@ -351,8 +351,11 @@ def test_generators_of_whole_arrays_send_nothing_either(mesh, name):
         compiled = phalanx.jit(draw, out_shardings=NamedSharding(mesh, spec))
         assert_collectives(compiled, key, placed)
         np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
-    keys = phalanx.device_put(phalanx.random.split(key, 8), NamedSharding(mesh, P("x")))
-    assert_collectives(phalanx.vmap(lambda k: phalanx.random.gamma(k, 2.0, (3,))), keys)
+    keys = phalanx.random.split(key, 8)
+    each = phalanx.jit(phalanx.vmap(lambda k, p: draw(k, p)))
+    placed = [phalanx.device_put(v, NamedSharding(mesh, P("x"))) for v in (keys, p)]
+    assert_collectives(each, *placed)
+    np.testing.assert_allclose(each(*placed), each(keys, p), rtol=2e-5, atol=1e-6)
 
 
 def test_each_key_draws_where_it_is(mesh):

@@ -7,6 +7,7 @@ backend: where they must not, use threefry keys.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from phalanx.core.errors import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive, Roles, Undefined
 from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import dim_names, move_dim
+from phalanx.lax.creation import full
 from phalanx.lax.explicit import placed
 from phalanx.runtime import dynamic
 
@@ -41,10 +43,13 @@ _NAMES = {0: "DEFAULT", 1: "THREE_FRY", 2: "PHILOX"}
 
 
 class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
-    """The next state of a generator, and an array of random bits."""
+    """The next state of each generator, and an array of random bits from it: key[*k, w] -> key[*k, w], bits[*k, *s]."""
+
+    def by_pieces(self, key, **_):
+        return key.ndim > 1
 
     def result(self, key, *, shape, dtype, algorithm):
-        if (key.shape, key.dtype) not in _KEYS:
+        if (key.shape[-1:], key.dtype) not in _KEYS:
             raise DTypeError(
                 "lax.rng_bit_generator key",
                 expected="uint32[4] or uint64[2]",
@@ -58,13 +63,15 @@ class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
                 got=dtypes.short_name(dtype),
                 mend="convert the bits afterwards",
             )
-        return [key.update(weak_type=False), ShapedArray(shape, dtype)]
+        return [key.update(weak_type=False), ShapedArray((*key.shape[:-1], *shape), dtype)]
 
     def roles(self, key, *, shape, dtype, algorithm):
-        bits = dim_names(len(shape), "bits ")
-        return Roles([["key"]], [["key"], bits], whole={"key", *bits})
+        keys, bits = dim_names(key.ndim - 1, "key "), dim_names(len(shape), "bits ")
+        return Roles([[*keys, "word"]], [[*keys, "word"], [*keys, *bits]], whole={"word", *bits})
 
     def lower(self, ctx, key, *, shape, dtype, algorithm):
+        if ctx.avals_in[0].ndim > 1:
+            return ctx.inline(self._each, key, shape=shape, dtype=dtype, algorithm=algorithm)
         (aval,) = ctx.avals_in
         words = ShapedArray((2,), np.dtype("uint64"))
         if aval.dtype.itemsize == 4:
@@ -89,20 +96,24 @@ class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
 
     jvp = ZERO
 
-    def batch(self, key, b, *, shape, dtype, algorithm):
+    def batch(self, key, b, **params):
+        return self(move_dim(key, b, 0), **params), [0, 0]
+
+    def _each(self, keys, *, shape, dtype, algorithm):
+        """Each has its own generator, and the compiler's runs one at a time."""
         from phalanx.lax.shape import concatenate, reshape
         from phalanx.lax.slicing import slice_in_dim
 
-        # Each example has its own generator, and the compiler's runs one at a time.
-        key = move_dim(key, b, 0)
-        size, *rest = np.shape(key)
-        states, bits = [], []
-        for i in range(size):
-            one = reshape(slice_in_dim(key, i, i + 1), tuple(rest))
-            state, drawn = self(one, shape=shape, dtype=dtype, algorithm=algorithm)
-            states.append(reshape(state, (1, *rest)))
-            bits.append(reshape(drawn, (1, *shape)))
-        return [concatenate(states, 0), concatenate(bits, 0)], [0, 0]
+        *sizes, words = np.shape(keys)
+        drawn = []
+        for i in range(math.prod(sizes)):
+            key = reshape(slice_in_dim(reshape(keys, (math.prod(sizes), words)), i, i + 1), (words,))
+            state, bits = self(key, shape=shape, dtype=dtype, algorithm=algorithm)
+            drawn.append((reshape(state, (1, words)), reshape(bits, (1, *shape))))
+        if not drawn:
+            return [keys, full((*sizes, *shape), 0, dtype)]
+        states, bits = (concatenate(parts, 0) for parts in zip(*drawn, strict=True))
+        return [reshape(states, (*sizes, words)), reshape(bits, (*sizes, *shape))]
 
 
 _KEYS = {((4,), np.dtype("uint32")), ((2,), np.dtype("uint64"))}
