@@ -12,6 +12,7 @@ X = rng.normal(size=(2, 5, 8, 1)).astype(np.float32)
 METHODS = list(image.ResizeMethod)
 
 
+@pytest.mark.one_is_quick(group=lambda method, antialias: method)
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_sizes_as_in_the_peer(method, antialias):
@@ -23,6 +24,7 @@ def test_sizes_as_in_the_peer(method, antialias):
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), atol=2e-5)
 
 
+@pytest.mark.one_is_quick(group=lambda method, antialias: antialias)
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_scaling_and_moving_as_in_the_peer(method, antialias):

@@ -143,6 +143,7 @@ def test_tridiagonal_problems(select, select_range):
     close(linalg.eigh_tridiagonal(d, e, eigvals_only=True), scipy.linalg.eigh_tridiagonal(d, e, eigvals_only=True))
 
 
+@pytest.mark.one_is_quick(group=lambda kind, shape: kind)
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
 @pytest.mark.parametrize("shape", [(3,), (3, 2)])
 def test_linear_systems(kind, shape):

@@ -16,6 +16,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(4, 5)).astype(np.float32)
 
 
+@pytest.mark.one_is_quick(group=lambda kind, norm: kind)
 @pytest.mark.parametrize("norm", [None, "backward", "ortho", "forward"])
 @pytest.mark.parametrize("kind", [2, 3])
 def test_the_cosine_transform_and_its_inverse(kind, norm):

@@ -52,6 +52,7 @@ def test_the_function_of_faddeeva(dtype):
     assert special.wofz(0.5).dtype == np.complex64
 
 
+@pytest.mark.one_is_quick(group=lambda name, args: name)
 @pytest.mark.parametrize(
     "name, args",
     [("erfcx", (0.7,)), ("erfcx", (-0.7,)), ("dawsn", (1.2,)), ("exp1", (0.4,)), ("expi", (2.1,)), ("expi", (-0.4,)),

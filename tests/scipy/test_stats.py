@@ -35,6 +35,7 @@ def arguments(family, name):
     return [where, *SHAPES.get(family, ()), *moved]
 
 
+@pytest.mark.one_is_quick(group=lambda family, name: family)
 @pytest.mark.parametrize("family, name", CASES)
 def test_functions_of_distributions(family, name):
     args = arguments(family, name)
@@ -57,6 +58,7 @@ def test_far_tails_of_the_truncated_normal_distribution():
             )
 
 
+@pytest.mark.one_is_quick(group=lambda family: family in SHAPES)
 @pytest.mark.parametrize("family", [f for f in stats._FAMILIES if f not in DISCRETE])
 def test_log_densities_have_derivatives_by_everything_that_are_finite_outside_the_support_too(family):
     args = [np.asarray(a, np.float32) for a in arguments(family, "logpdf")]
