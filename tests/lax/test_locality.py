@@ -296,6 +296,8 @@ def test_mapped_convolutions_stay_local_where_some_axes_are_manual(mesh):
     )
     of_w = phalanx.grad(lambda x, w: jnp.sum(jnp.sin(f(x, w))), 1)
     assert_collectives(f, x, w)
+    mapped = phalanx.device_put(np.ones((4, 2, 5, 4, 4), np.float32), NamedSharding(mesh, P("x", "y")))
+    assert_collectives(of_w, mapped, w, allowed=("all-reduce",))
     whole = phalanx.grad(lambda x, w: jnp.sum(jnp.sin(phalanx.vmap(conv_in_groups(1), (0, None))(x, w))), 1)
     np.testing.assert_allclose(phalanx.jit(of_w)(x, w), whole(np.asarray(x), np.asarray(w)), rtol=1e-4, atol=1e-4)
 

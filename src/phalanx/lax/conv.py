@@ -125,7 +125,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             is_depthwise = not mapped and w_aval.shape[numbers[1][1]] == 1
             in_groups = params["feature_group_count"] > 1 and not is_depthwise
             in_groups = in_groups or (params["batch_group_count"] > 1 and bool(mapped))
-            if (in_groups or mapped) and not _is_cut_in_space(module, x, w, numbers):
+            # Pieces of sums are added up only where every partition can be named.
+            is_sum = module.manual is not None and any(places[2] is None for places in mapped)
+            if (in_groups or mapped) and not is_sum and not _is_cut_in_space(module, x, w, numbers):
                 return ctx.inline(_by_groups, x, w, **params) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
         return ctx.inline(_merged, x, w, **params) if mapped else _lower(ctx, x, w, **params)
 
