@@ -348,16 +348,16 @@ def test_generators_of_whole_arrays_send_nothing_either(mesh, name):
     draw = functools.partial(SAMPLERS[name], phalanx.random)
     key = phalanx.random.key(3, impl="rbg")
     p = np.linspace(0.5, 40, 32, dtype=np.float32).reshape(8, 4)
-    for spec in (P("x", "y"), P(None, "y"), P(("y", "x"))):
+    for spec in (P("x", "y"), P(("y", "x"))):
         placed = phalanx.device_put(p, NamedSharding(mesh, spec))
         compiled = phalanx.jit(draw, out_shardings=NamedSharding(mesh, spec))
         assert_collectives(compiled, key, placed)
         np.testing.assert_allclose(compiled(key, placed), draw(key, p), rtol=2e-5, atol=1e-6)
-    keys = phalanx.random.split(key, 8)
+    keys = phalanx.random.split(key, 2)
     each = phalanx.jit(phalanx.vmap(lambda k, p: draw(k, p)))
-    placed = [phalanx.device_put(v, NamedSharding(mesh, P("x"))) for v in (keys, p)]
+    placed = [phalanx.device_put(v, NamedSharding(mesh, P("y"))) for v in (keys, p[:2])]
     assert_collectives(each, *placed)
-    np.testing.assert_allclose(each(*placed), each(keys, p), rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(each(*placed), each(keys, p[:2]), rtol=2e-5, atol=1e-6)
 
 
 def test_each_key_draws_where_it_is(mesh):
