@@ -307,6 +307,9 @@ def test_calls_inside_a_program_go_the_same_way(mesh):
         np.testing.assert_array_equal(compiled(x), x)
     found = collectives(jit(lambda x: place(jit(jnp.sin, out_shardings=held)(x)) + jit(place)(2 * x)), x)
     assert set(found.kinds) == {"all-to-all"} and max(c.bytes for c in found) == 64**3 * 4 // 8
+    turned = jit(lambda x: place(jnp.flip(x, 1).transpose(2, 1, 0)[..., None].sum(-1)))
+    found = collectives(turned, x)
+    assert "all-gather" not in found.kinds and max(c.bytes for c in found) == 64**3 * 4 // 8
     inner = jit(place)
     text = jit(lambda x: inner(x + 1) + inner(x + 2)).lower(x).as_text()
     assert text.count("func.func private") == 1  # both come from the same sharding

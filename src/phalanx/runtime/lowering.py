@@ -18,6 +18,7 @@ from phalanx.core.aval import ShapedArray, host_scalar
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
+from phalanx.core.roles import equation_roles
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
@@ -26,7 +27,7 @@ from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.moves import SLICED_FROM, bring_near
+from phalanx.runtime.moves import SLICED_FROM, bring_near, passed_on
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
@@ -552,14 +553,23 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
-    if splat is not None and (lies := ctx.module.lies):
-        # What is done element by element stays where it is.
-        held = next((lies[x] for x in operands if x in lies), None)
-        if held is not None:
-            lies.update((env[v], held) for v in eqn.outvars)
+    if ctx.module.lies and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
+        ctx.module.lies.update((env[v], held) for v in eqn.outvars)
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
+
+
+def _held_by_result(ctx: LoweringContext, eqn: Any, operands: Sequence[Any], is_elementwise: bool) -> Any:
+    """How the results of an operation lie, where an operand tells; None where nothing does."""
+    primitive, lies = eqn.primitive, ctx.module.lies
+    if is_elementwise:  # What is done element by element stays where it is.
+        return next((lies[x] for x in operands if x in lies), None)
+    if len(operands) != 1 or operands[0] not in lies:
+        return None
+    if primitive.multiple or primitive.holds_program or primitive.placing is not None:
+        return None
+    return passed_on(lies[operands[0]], equation_roles(eqn), ctx.aval_out)
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:

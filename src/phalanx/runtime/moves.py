@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core.aval import ShapedArray
+from phalanx.core.primitive import Roles
 from phalanx.engine.mlir import dense_constant, hlo, ir, sdy
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.runtime.stand_ins import on_devices
@@ -78,6 +79,17 @@ def bring_near(
     for stop in stops:
         x = _lying(x, sdy_sharding(module, stop, aval.ndim))
     return x
+
+
+def passed_on(held: Sharding, roles: Roles, result: ShapedArray) -> Sharding | None:
+    """How the result of an operation on one value lies, if every dimension that is split is one of the result too."""
+    (names,), (kept, *_) = roles.operands, roles.results
+    if not isinstance(held, NamedSharding) or len(set(names)) < len(names) or len(kept) != result.ndim:
+        return None
+    axes = dict(zip(names, held.axes(len(names)), strict=True))
+    if any(cut and (n in roles.whole or kept.count(n) != 1) for n, cut in axes.items()):
+        return None
+    return held.with_spec(PartitionSpec.of_dims([axes.get(n, ()) for n in kept]))
 
 
 def completed(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
