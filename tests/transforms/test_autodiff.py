@@ -96,14 +96,8 @@ def test_a_number_made_of_a_differentiated_value_would_lose_its_derivative():
     )
     with pytest.raises(ConcretizationTypeError, match="to complex"):
         phalanx.grad(lambda x: phalanx.grad(lambda y: y * abs(complex(x)))(1.0))(2.0)
-    # Whichever way the number is taken: one rule for all.
-    for use, take in (
-        ("float", float),
-        ("complex", complex),
-        ("a Python scalar", lambda x: x.item()),
-        ("a list", lambda x: x.tolist()),
-        ("float", math.ceil),
-    ):
+    # Whichever way Python comes by the number, but for `item`, which asks for it as it is.
+    for use, take in (("float", float), ("complex", complex), ("a list", lambda x: x.tolist()), ("float", math.ceil)):
         for derivative in (phalanx.grad, lambda f: lambda x: phalanx.jvp(f, (x,), (1.0,))):
             with pytest.raises(ConcretizationTypeError, match=f"^conversion of a differentiated value to {use}: "):
                 derivative(lambda x, take=take: x * take(x))(1.5)
@@ -116,6 +110,7 @@ def test_what_decides_or_shows_takes_the_number_of_a_differentiated_value():
         seen.extend(
             [int(x), bool(x), bool(x > 1), 1 if x < 2 else 2, f"{x:.1f}", range(x.astype(int)), "ab"[x.astype(int)]]
         )
+        assert x.item() == 1.5
         seen.extend([jnp.floor(x).astype(int).item(), jnp.argmax(jnp.stack([x, x])).tolist()])
         still = lax.stop_gradient(x)
         seen.extend([float(still), still.item(), still.tolist(), float(n), n.item()])

@@ -145,7 +145,7 @@ class Tracer(Typed, Operators):
     def _number(self, use: str) -> Any:
         """The value for Python to compute with, which must have no derivative to lose.
 
-        What decides (`if`, `int`, an index) or shows (a format) takes the value all the same: it has none.
+        What decides (`if`, `int`, an index), shows (a format) or asks for no more (`item`) takes it all the same.
         """
         value = self._known(ConcretizationTypeError, use=use)
         if self.has_tangent:
@@ -178,8 +178,8 @@ class Tracer(Typed, Operators):
         raise TracerArrayConversionError.of(self.describe(), self.origin())
 
     def item(self, *args: int) -> Any:
-        """The element of a one-element array as a Python scalar, where it is known and has no derivative to lose."""
-        return np.asarray(self._number("a Python scalar")).item(*args)
+        """The element of a one-element array as a Python scalar, where it is known; its derivative stays behind."""
+        return np.asarray(self._known(ConcretizationTypeError, use="a Python scalar")).item(*args)
 
     def tolist(self) -> Any:
         """The elements as nested lists, where they are known and have no derivatives to lose."""

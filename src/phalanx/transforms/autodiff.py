@@ -333,9 +333,9 @@ def grad(
 ) -> Callable:
     """A function that gives the gradient of a scalar function.
 
-    Called at once, the function knows its values: Python may decide by them (`if x > 0`, `int(x)`, an index) and show
-    them. A Python number to compute with, such as `float(x)`, `x.item()` or `math.sin(x)`, would lose the derivative,
-    and is an error; `lax.stop_gradient(x)` has one.
+    Called at once, the function knows its values: Python may decide by them (`if x > 0`, `int(x)`, an index), show
+    them and take them (`x.item()`). A Python number to compute with, such as `float(x)` or `math.sin(x)`, would lose
+    the derivative, and is an error; `lax.stop_gradient(x)` has one.
 
     Args:
       fun, argnums, has_aux, holomorphic, allow_int: as in `value_and_grad`.
