@@ -39,7 +39,7 @@ def spec_of(array):
 
 def arrays_made_by(call):
     """What a call returns, and the arrays that live on devices because of it."""
-    before = {id(a._buffer) for a in phalanx.live_arrays()}
+    before = {id(a._buffer): a for a in phalanx.live_arrays()}  # held, so that no new one is found at their places
     out = call()
     return out, [a for a in phalanx.live_arrays() if id(a._buffer) not in before]
 
