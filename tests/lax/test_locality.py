@@ -252,8 +252,9 @@ def layers_in_a_loop(ws, x):
 
 
 @pytest.mark.parametrize("net, groups", [(layers, 1), (layers, 2), (layers_in_a_loop, 1)], ids=["1", "2", "loop"])
-def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(mesh, net, groups):
-    """No more than the same convolutions do without a map, which XLA splits."""
+def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(net, groups):
+    """No more than the same convolutions do without a map, which XLA splits; with replicas, cotangents of kernels do."""
+    mesh = auto_mesh((4,), ("x",))
     numbers = np.random.default_rng(0)
     ws = [0.1 * numbers.normal(size=(2, 3, 4 // groups, 4)).astype(np.float32) for _ in range(2)]
     x = numbers.normal(size=(3, 2, 16, 4, 4)).astype(np.float32)
@@ -267,6 +268,24 @@ def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(me
         assert {c.kind for c in sent} <= {c.kind for c in wanted} and len(sent) <= len(wanted)
         assert "collective-permute" in {c.kind for c in sent}
     np.testing.assert_allclose(phalanx.jit(f)(ws, mapped), f(ws, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("kernel", [(), (None, None, "x"), (None, None, None, "x")], ids=["whole", "i", "o"])
+@pytest.mark.parametrize("spec", [(None, "x"), (None, "y"), (None, "x", "y"), ("y", "x")], ids=str)
+def test_convolutions_add_up_each_stretch_of_space_once(mesh, spec, kernel, mapped):
+    """XLA adds up what all devices have where both operands are split, whether or not some have the same."""
+    f = lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    numbers = np.random.default_rng(0)
+    x = numbers.normal(size=(*(3,) * mapped, 2, 8, 8, 4)).astype(np.float32)
+    w = numbers.normal(size=(2, 3, 4, 4)).astype(np.float32)
+    f = phalanx.vmap(f, (0, None)) if mapped else f
+    both = phalanx.jit(lambda x, w: (f(x, w), phalanx.grad(lambda x, w: jnp.sum(jnp.sin(f(x, w))), (0, 1))(x, w)))
+    placed = [
+        phalanx.device_put(v, NamedSharding(mesh, P(*s))) for v, s in ((x, ((None,) * mapped + spec)), (w, kernel))
+    ]
+    for got, want in zip(phalanx.tree.leaves(both(*placed)), phalanx.tree.leaves(both(x, w)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -17,11 +17,11 @@ from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
-from phalanx.engine.mlir import hlo, ir, per_context
+from phalanx.engine.mlir import hlo, ir, per_context, sdy
 from phalanx.lax.broadcast import move_dim, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
-from phalanx.lax.cuts import is_cut
+from phalanx.lax.cuts import cut_of
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.loops import map as map_one_by_one
@@ -36,6 +36,8 @@ from phalanx.lax.window_shape import (
     windowed,
 )
 from phalanx.runtime import dynamic, pieces
+from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
@@ -127,8 +129,10 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             in_groups = in_groups or (params["batch_group_count"] > 1 and bool(mapped))
             # Pieces of sums are added up only where every partition can be named.
             is_sum = module.manual is not None and any(places[2] is None for places in mapped)
-            if (in_groups or mapped) and not is_sum and not _is_cut_in_space(module, x, w, numbers):
+            if (in_groups or mapped) and not is_sum and _cut_in_space(module, x, w, numbers) is None:
                 return ctx.inline(_by_groups, x, w, **params) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
+            if not mapped:
+                x, w = _counted_once(ctx, x, w, numbers)
         return ctx.inline(_merged, x, w, **params) if mapped else _lower(ctx, x, w, **params)
 
     jvp = BILINEAR
@@ -198,9 +202,35 @@ def _lower(
     return narrowed(ctx, [product], ctx.avals_out)[0]
 
 
-def _is_cut_in_space(module: Any, x: Any, w: Any, numbers: Any) -> bool:
-    """Whether devices have stretches of the space: where windows reach into those of others, XLA fetches just that."""
-    return any(is_cut(module, v, d) for v, spec in zip((x, w), numbers) for d in spec[2:])
+def _cut_in_space(module: Any, x: Any, w: Any, numbers: Any) -> NamedSharding | None:
+    """What gives devices stretches of the space: where windows reach into those of others, XLA fetches just that."""
+    found = (cut_of(module, v, d) for v, spec in zip((x, w), numbers) for d in spec[2:])
+    return next((sharding for sharding in found if sharding is not None), None)
+
+
+def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
+    """The operands, lying so that XLA adds up each stretch of space once.
+
+    Where both operands are split it sums over all devices, and those that have the same stretch count again.
+    """
+    module = ctx.module
+    held = _cut_in_space(module, x, w, numbers)
+    if held is None:
+        return x, w
+    axes = sum(size > 1 for size in held.mesh.shape.values())
+    if any(sum(cut_of(module, v, d) is not None for d in range(len(spec))) >= axes for v, spec in zip((x, w), numbers)):
+        return x, w  # No two devices have the same.
+    reach, steps = ctx.avals_in[1].shape[numbers[1][2]], ctx.aval_out.shape[numbers[2][2]]
+
+    def lying(value: Any, spec: Sequence[int], entry: Any) -> Any:
+        entries = [None if d in spec[2:] else entry for d in range(len(spec))]
+        sharding = held.with_spec(PartitionSpec(*entries))
+        return sdy.ShardingConstraintOp(value, sdy_sharding(module, sharding, len(spec))).result
+
+    if reach <= steps:
+        return x, lying(w, numbers[1], None)
+    # The cotangent of a kernel: the result is small, what is summed over is not.
+    return lying(x, numbers[0], UNCONSTRAINED), lying(w, numbers[1], UNCONSTRAINED)
 
 
 def _mapped_size(x: Any, w: Any, places: tuple) -> Any:

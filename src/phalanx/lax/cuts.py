@@ -2,7 +2,7 @@
 
 XLA settles shardings after a program is emitted; but what it settles follows from the shardings of inputs and from
 constraints, and most dimensions are those of an input. The lowering of convolutions asks, since the ways that are best
-along the batch and along space exclude each other; a wrong answer costs communication and no more.
+along the batch and along space exclude each other, and since XLA counts what replicas have too often.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.sharding import NamedSharding
 
 
-def is_cut(module: Any, x: Any, dim: int) -> bool:
-    """Whether the IR value `x` is known to be split along `dim`."""
+def cut_of(module: Any, x: Any, dim: int) -> NamedSharding | None:
+    """The sharding, of a value it was made from, by which the IR value `x` is known to be split along `dim`."""
     seen: set = set()
     left = [(x, dim)]
     while left:
@@ -28,11 +28,11 @@ def is_cut(module: Any, x: Any, dim: int) -> bool:
         if isinstance(sharding, NamedSharding):
             axes = sharding.spec.padded(len(_shape(value)))[d]
             if math.prod(sharding.mesh.shape[a] for a in axes) > 1:
-                return True
+                return sharding
         elif sharding is None:
             left.extend(_sources(value, d))
     module.uncut |= seen
-    return False
+    return None
 
 
 def _shape(x: Any) -> list:
