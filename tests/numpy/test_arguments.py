@@ -64,6 +64,11 @@ GIVEN = {
     "jnp.trim_zeros(np.array([[0, 0, 0], [0, 7, 0]]), 'f', axis=(0, 1))": [[7, 0]],
     "jnp.trim_zeros(np.zeros(2), 'b')": [],
     "jnp.trim_zeros(np.array(3))": 3,
+    "jnp.poly(np.array([]))": 1,
+    "jnp.poly(np.array([np.nan]))": [1, np.nan],
+    "jnp.argwhere(np.array(5)).shape": [1, 0],
+    "jnp.argwhere(np.array(0)).shape": [0, 0],
+    "jnp.setxor1d(np.array([np.nan, 1, 1]), np.array([np.nan, 2]))": [1, 2, np.nan, np.nan],
     "jnp.einsum('i,i', I, I, _dot_general=lambda x, y, numbers, **options: jnp.sum(x + y))": 12,
 }
 

@@ -251,7 +251,7 @@ def poly(seq_of_zeros: Any) -> Any:
       seq_of_zeros: a vector of n roots, or a matrix num[n, n].
 
     Returns:
-      A vector of n + 1 coefficients, the first of them 1.
+      A vector of n + 1 coefficients, the first of them 1; a scalar 1 where there are no roots.
 
     Raises:
       ShapeError: a matrix is not square, or the rank is above 2.
@@ -269,8 +269,9 @@ def poly(seq_of_zeros: Any) -> Any:
         x = eigvals(x)
     out = lax.full((1,), 1, x.dtype)
     for i in range(x.shape[0]):
-        out = concatenate([out, lax.full((1,), 0, x.dtype)]) - x[i] * concatenate([lax.full((1,), 0, x.dtype), out])
-    return out
+        # The first stays 1, also beside roots that are no numbers.
+        out = concatenate([out[:1], concatenate([out[1:], lax.full((1,), 0, x.dtype)]) - x[i] * out])
+    return out if x.shape[0] else out[0]
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Any:

@@ -441,10 +441,12 @@ def setxor1d(
       [1, 3]
     """
     x, y = (ravel(_listed(v, "setxor1d")) for v in (ar1, ar2))
+    if size is None:
+        # Each by itself first: NaN equals nothing, and so one that is in both arrays is alone in each.
+        x, y = (x, y) if assume_unique else (unique(x), unique(y))
+        return sort(concatenate([x[isin(x, y, invert=True)], y[isin(y, x, invert=True)]]))
     both = concatenate([x, y])
     alone = concatenate([isin(x, y, invert=True), isin(y, x, invert=True)])
-    if size is None:
-        return unique(both[alone])
     order = argsort(both)
     rows, alone = both[order], alone[order]
     new = concatenate([lax.full((min_dim(1, rows.shape[0]),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)

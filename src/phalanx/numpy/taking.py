@@ -432,7 +432,6 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
 
     Raises:
       ConcretizationTypeError: `a` is traced and `size` is not given.
-      ShapeError: `a` is a scalar.
 
     Examples:
       >>> jnp.argwhere(jnp.array([[0, 5], [0, 7]])).tolist()
@@ -441,7 +440,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     from phalanx.numpy.joining import stack
 
     x = host_operand(a, "argwhere")
-    found = nonzero(x, size=size, fill_value=fill_value)
+    found = nonzero(x if x.ndim else x.reshape(1), size=size, fill_value=fill_value)
     if x.ndim == 0:
         return lax.full((found[0].shape[0], 0), 0, found[0].dtype)
     return stack(list(found), axis=1)
