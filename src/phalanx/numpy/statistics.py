@@ -388,6 +388,7 @@ def cov(
     if weights is None:
         average, total = mean(x, axis=1), x.shape[1]
         divisor: Any = total - ddof
+        divisor = 0.0 if isinstance(divisor, int | float) and divisor < 0 else divisor  # so that the result is NaN
         centered = x - average[:, None]
         right = centered
     else:
