@@ -203,3 +203,17 @@ def test_what_an_estimate_refuses():
         kde.integrate_box_1d(0, 1)
     with pytest.raises(ArgumentError, match="bw_method: expected 'scott', 'silverman', a number or a function"):
         stats.gaussian_kde(np.ones(3), "wide")
+
+
+def test_the_truncated_normal_distribution_with_an_end_that_is_infinite():
+    x = np.float32([-np.inf, -1e15, -0.5, 0.5, 1, 3, 1e15, np.inf])
+    for a, b in ((-np.inf, 1.0), (-0.5, np.inf), (-np.inf, np.inf)):
+        for name in ("logpdf", "cdf", "logcdf", "sf", "logsf"):
+            wanted = getattr(scipy.stats.truncnorm, name)(x.astype(np.float64), a, b)
+            np.testing.assert_allclose(getattr(stats.truncnorm, name)(x, a, b), wanted, rtol=1e-4, atol=1e-6)
+    assert phalanx.grad(stats.truncnorm.logpdf)(2.0, -np.inf, 1.0) == 0
+
+
+def test_the_t_distribution_of_many_degrees_of_freedom():
+    x = np.float32([-3, 0, 0.5, 6])
+    np.testing.assert_allclose(stats.t.logpdf(x, 1e5), scipy.stats.t.logpdf(x, 1e5), rtol=1e-5)

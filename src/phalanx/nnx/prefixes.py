@@ -7,7 +7,7 @@ every lifted transformation; that no variable is reached with two different valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from phalanx.core.errors import ArgumentError
@@ -300,6 +300,3 @@ def _ways(x: Any, path: Path, above: frozenset) -> Iterator[tuple[Path, Variable
     for key, value in entries(x):
         if isinstance(value, Object | Variable | dict | State | list | tuple):
             yield from _ways(value, (*path, key), above | {id(x)})
-
-
-SpecOf = Callable[[Path, Any], Any]

@@ -133,11 +133,6 @@ def trunc(x: Any) -> Any:
     return choose(lax.lt_p(x, scalar_of(0, dtype_of(x))), lax.ceil_p(x), lax.floor_p(x))
 
 
-def sign_unsigned(x: Any) -> Any:
-    """1 where an element is not 0."""
-    return lax.sign_p(x)
-
-
 def imag_of_real(x: Any) -> Any:
     """Zero."""
     return lax.full(np.shape(x), 0, dtype_of(x))

@@ -162,14 +162,6 @@ def _not_an_index(e: Any) -> IndexingError:
     )  # fmt: skip
 
 
-def _place_of(x: Any, entries: tuple, i: int, key: list) -> int:
-    """The dimension of `x` that entry `i` is about."""
-    before = sum(_consumed(e) for e in entries[:i])
-    if any(e is Ellipsis for e in entries[:i]):
-        return x.ndim - sum(_consumed(e) for e in entries[i:])
-    return before
-
-
 def _consumed(e: Any) -> int:
     """How many dimensions an entry is about."""
     if e is None or e is Ellipsis or isinstance(e, bool | np.bool_):

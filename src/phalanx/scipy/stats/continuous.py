@@ -36,9 +36,10 @@ def _log_mass(a: Any, b: Any) -> Any:
     low, high = choose(right, -b, a), choose(right, -a, b)
     below = high <= 0
     tail_high, tail_low = log_ndtr(choose(below, high, -1.0)), log_ndtr(choose(below, low, -2.0))
-    tails = tail_high + _log1mexp(lax.min(tail_low - tail_high, tail_high * 0))
+    is_none = (low >= high) | (tail_high == -np.inf)
+    tails = tail_high + _log1mexp(choose(is_none, -1.0, lax.min(tail_low - tail_high, lax.full_like(low, 0))))
     middle = lax.log1p(-ndtr(choose(below, -1.0, low)) - ndtr(-choose(below, 1.0, high)))
-    return choose(below, tails, middle)
+    return choose(is_none, -np.inf, choose(below, tails, middle))
 
 
 def _bulge(y: Any, a: Any, b: Any) -> Any:
@@ -62,8 +63,8 @@ def _general_cdf(y: Any, beta: Any) -> Any:
 
 
 def _student(y: Any, df: Any) -> Any:
-    half = df / 2
-    return gammaln(half + 0.5) - gammaln(half) - 0.5 * lax.log(math.pi * df) - (half + 0.5) * lax.log1p(y * y / df)
+    half = df / 2  # The two logarithms of the gamma function are large and nearly the same: betaln is their difference.
+    return -betaln(half, lax.full_like(half, 0.5)) - 0.5 * lax.log(df) - (half + 0.5) * lax.log1p(y * y / df)
 
 
 def _wrapped(y: Any, c: Any) -> Any:

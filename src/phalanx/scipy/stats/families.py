@@ -160,7 +160,10 @@ def _between(low: Any, high: Any) -> Any:
     """A place inside the support."""
     if _is_infinite(low):
         return high - 1.0 if not _is_infinite(high) else 0.0
-    return low + 1.0 if _is_infinite(high) else (low + high) / 2
+    if _is_infinite(high):
+        return low + 1.0
+    # Ends that are parameters may be infinite too.
+    return (low + high) / 2 if isinstance(low, float) else lax.clamp(low, lax.full_like(low, 0), high)
 
 
 def _cumulative(formula: str, below: float, above: float, derive: Callable) -> Callable:
