@@ -65,6 +65,8 @@ GIVEN = {
     "jnp.trim_zeros(np.zeros(2), 'b')": [],
     "jnp.trim_zeros(np.array(3))": 3,
     "jnp.poly(np.array([]))": 1,
+    "jnp.bincount(I > 2)": [3, 1],
+    "jnp.bincount(jnp.array(I > 2), length=3)": [3, 1, 0],
     "jnp.cov(np.zeros((2, 0)))": np.full((2, 2), np.nan),
     "jnp.cov(np.array([]), bias=True)": np.nan,
     "jnp.poly(np.array([np.nan]))": [1, np.nan],

@@ -442,7 +442,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     """How often each number from 0 occurs.
 
     Args:
-      x: a vector of integers from 0.
+      x: a vector of integers from 0, or of booleans.
       weights: what each counts.
       minlength: the least length of the result.
       length: its length; needed where `x` is traced.
@@ -459,6 +459,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
       [1, 0, 2]
     """
     x = host_operand(np.asarray(x) if isinstance(x, list | tuple) else x, "bincount")
+    x = x.astype(np.int32) if x.dtype == np.bool_ else x
     if x.ndim != 1 or not dtypes.issubdtype(x.dtype, np.integer):
         raise ShapeError(
             "bincount", expected="a vector of integers", got=f"{x.dtype} of shape {x.shape}", mend="ravel it"
