@@ -226,6 +226,7 @@ def test_roots_and_other_functions(kind):
     close(root, scipy.linalg.sqrtm(a), 1e-3)
     negative = np.diag(np.float32([-4, 9]))
     close(linalg.sqrtm(negative), np.diag([2j, 3]))
+    assert linalg.sqrtm(np.zeros((0, 0), kind)).shape == (0, 0)
     close(linalg.funm(a, jnp.sqrt), scipy.linalg.sqrtm(a), 3e-3)
     value, error = linalg.funm(a, jnp.exp, disp=False)
     wanted = scipy.linalg.expm(a.astype(np.complex128))

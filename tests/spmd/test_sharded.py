@@ -77,6 +77,15 @@ def test_contradictions_name_both_sides(mesh):
         "PartitionSpec('model')).\n"
         "  To mend: reshard it with device_put, or leave the sharding of this argument open."
     )
+    turned = Mesh(mesh.devices[::-1], ("data", "model"))
+    with pytest.raises(ShardingError) as e:
+        f(phalanx.device_put(X, NamedSharding(turned, P("data"))), X)
+    assert (e.value.expected, e.value.got) == (
+        "an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), PartitionSpec('data')) "
+        "on cpu 0, 1, 2, 3, 4, 5, 6, 7",
+        "f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), PartitionSpec('data')) "
+        "on cpu 6, 7, 4, 5, 2, 3, 0, 1",
+    )
     one = phalanx.device_put(X, phalanx.devices()[1])
     with pytest.raises(ShardingError) as e:
         phalanx.jit(lambda a, b: a + b["k"])(x, {"k": one})

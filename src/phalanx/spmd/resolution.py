@@ -192,10 +192,14 @@ def _same_or(held: Any, wanted: Any, aval: ShapedArray) -> Any:
 def _check_committed(t: ArrayType, declared: Any, devices: tuple, name: str) -> None:
     held = t.sharding
     if declared is not None and not held.is_equivalent_to(declared, physical_aval(t.aval).ndim):
+        wanted, found = (
+            f"{s} on {device_names(s._device_assignment)}" if str(held) == str(declared) else s
+            for s in (declared, held)
+        )
         raise ShardingError(
             name,
-            expected=f"an array with the declared sharding {declared}",
-            got=f"{t.aval} committed to {held}",
+            expected=f"an array with the declared sharding {wanted}",
+            got=f"{t.aval} committed to {found}",
             mend="reshard it with device_put, or leave the sharding of this argument open",
         )
     if set(held._device_assignment) != set(devices):

@@ -163,7 +163,8 @@ def sqrtm(A: Any, blocksize: int = 1) -> Any:
     """
     if blocksize != 1:
         raise refused("sqrtm", "blocksize", (1,), blocksize)
-    return _root(as_complex(_single(A, "sqrtm")))
+    x = as_complex(_single(A, "sqrtm"))
+    return _root(x) if np.size(x) else x
 
 
 def _single(a: Any, name: str) -> Any:
