@@ -217,9 +217,6 @@ def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
     held = _cut_in_space(module, x, w, numbers)
     if held is None:
         return x, w
-    axes = sum(size > 1 for size in held.mesh.shape.values())
-    if any(sum(cut_of(module, v, d) is not None for d in range(len(spec))) >= axes for v, spec in zip((x, w), numbers)):
-        return x, w  # No two devices have the same.
     reach, steps = ctx.avals_in[1].shape[numbers[1][2]], ctx.aval_out.shape[numbers[2][2]]
 
     def lying(value: Any, spec: Sequence[int], entry: Any) -> Any:
@@ -229,6 +226,9 @@ def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
 
     if reach <= steps:
         return x, lying(w, numbers[1], None)
+    axes = sum(size > 1 for size in held.mesh.shape.values())
+    if any(sum(cut_of(module, v, d) is not None for d in range(len(spec))) >= axes for v, spec in zip((x, w), numbers)):
+        return x, w  # No two devices have the same.
     # The cotangent of a kernel: the result is small, what is summed over is not.
     return lying(x, numbers[0], UNCONSTRAINED), lying(w, numbers[1], UNCONSTRAINED)
 
