@@ -126,7 +126,8 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
             is_depthwise = not mapped and w_aval.shape[numbers[1][1]] == 1
             in_groups = params["feature_group_count"] > 1 and not is_depthwise
-            in_groups = in_groups or (params["batch_group_count"] > 1 and bool(mapped))
+            # It adds up cotangents of depthwise kernels over all devices, though some have the same batch.
+            in_groups = in_groups or params["batch_group_count"] > 1
             # Pieces of sums are added up only where every partition can be named.
             is_sum = module.manual is not None and any(places[2] is None for places in mapped)
             if (in_groups or mapped) and not is_sum and _cut_in_space(module, x, w, numbers) is None:
