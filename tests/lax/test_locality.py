@@ -288,6 +288,21 @@ def test_convolutions_add_up_each_stretch_of_space_once(mesh, spec, kernel, mapp
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("spec", [("x",), ("y",), ("y", "x"), (None, "x")], ids=str)
+def test_gradients_of_depthwise_kernels_count_each_batch_once(spec):
+    """XLA adds up what all devices have, whether or not some have the same."""
+
+    def f(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=2)
+
+    mesh, numbers = auto_mesh((2, 2, 2), ("x", "y", "z")), np.random.default_rng(0)
+    x, w = (numbers.normal(size=n).astype(np.float32) for n in ((2, 2, 4, 4), (2, 1, 3, 3)))
+    of_w = phalanx.jit(phalanx.grad(lambda w, x: jnp.sum(f(x, w) ** 2)))
+    spec = (spec[0], None, *spec[1:])
+    placed = phalanx.device_put(x, NamedSharding(mesh, P(*spec)))
+    np.testing.assert_allclose(of_w(w, placed), of_w(w, x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0)])
 def test_convolutions_mapped_over_no_examples_are_of_no_elements(mesh, dims, groups):

@@ -130,7 +130,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             in_groups = in_groups or params["batch_group_count"] > 1
             # Pieces of sums are added up only where every partition can be named.
             is_sum = module.manual is not None and any(places[2] is None for places in mapped)
-            if (in_groups or mapped) and not is_sum and _cut_in_space(module, x, w, numbers) is None:
+            held = _cut_in_space(module, x, w, numbers)
+            is_whole = held is None or (params["batch_group_count"] > 1 and _has_replicas(held))
+            if (in_groups or mapped) and not is_sum and is_whole:
                 return ctx.inline(_by_groups, x, w, **params) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
             if not mapped:
                 x, w = _counted_once(ctx, x, w, numbers)
@@ -209,6 +211,11 @@ def _cut_in_space(module: Any, x: Any, w: Any, numbers: Any) -> NamedSharding | 
     return next((sharding for sharding in found if sharding is not None), None)
 
 
+def _has_replicas(held: NamedSharding) -> bool:
+    """Whether devices may have the same of what is split: along one axis no two have."""
+    return held.mesh.size not in held.mesh.shape.values()
+
+
 def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
     """The operands, lying so that XLA adds up each stretch of space once.
 
@@ -227,9 +234,8 @@ def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
 
     if reach <= steps:
         return x, lying(w, numbers[1], None)
-    axes = sum(size > 1 for size in held.mesh.shape.values())
-    if any(sum(cut_of(module, v, d) is not None for d in range(len(spec))) >= axes for v, spec in zip((x, w), numbers)):
-        return x, w  # No two devices have the same.
+    if not _has_replicas(held):
+        return x, w
     # The cotangent of a kernel: the result is small, what is summed over is not.
     return lying(x, numbers[0], UNCONSTRAINED), lying(w, numbers[1], UNCONSTRAINED)
 
