@@ -676,10 +676,10 @@ def emit_function(
         module.ends = set(variables if is_public else itertools.compress(variables, ends))
         outputs = lower_equations(ctx, program, env)
         module.ends = outside
+        kept = set(program.invars) if is_public else set()
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
             if s is not None:
-                kept = is_public and v in program.invars
-                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval), s, between_ends=kept)
+                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval), s, between_ends=v in kept)
         module.left[function.name.value] = [module.lies.get(x) for x in outputs]
         if is_public:
             outputs = [
