@@ -10,6 +10,7 @@ bound holds, more are measured. Used by every room here.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -267,18 +268,27 @@ def measure(workload: Workload, systems: tuple[str, str], effort: Effort) -> Ite
         label = workload.name if size is None else f"{workload.name}[{size}]"
         results.append(Result(label, workload.unit, workload.row, bound))
     if workload.processes > 1 and not effort.here:
-        _measure_apart(workload, results, systems, effort)
+        with _reporting(results):
+            _measure_apart(workload, results, systems, effort)
         yield from results
-        return
-    for size, result in zip(workload.sizes, results, strict=False):
-        try:
-            _measure_case(workload, size, result, systems, effort)
-        except Exception as error:  # A broken workload is a result to report; the others still run.
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            result.error = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        yield result
+    else:
+        for size, result in zip(workload.sizes, results, strict=False):
+            with _reporting([result]):
+                _measure_case(workload, size, result, systems, effort)
+            yield result
     if workload.linear and len(results) > 1 and not any(result.error for result in results):
         yield _growth(workload, results[0], results[-1])
+
+
+@contextlib.contextmanager
+def _reporting(results: list[Result]) -> Iterator[None]:
+    """Make an exception what these results report: other workloads still run where one is broken."""
+    try:
+        yield
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        for result in results:
+            result.error = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
 
 
 def _measure_case(

@@ -82,6 +82,13 @@ def test_what_a_process_decides_by_chance_is_measured_in_several(systems, monkey
     assert (large.peer, large.ratio) == ([4.0, 2.0, 4 / 3], 1.0)
 
 
+def test_a_process_that_dies_is_a_result_that_misses(systems, monkeypatch):
+    monkeypatch.setattr(harness.sys, "executable", "false")
+    results = run(None, systems, sizes=(1, 10), at_most=(1.0, None), processes=3)
+    assert [result.holds for result in results] == [False, False]
+    assert all("CalledProcessError" in report.line(result) for result in results)
+
+
 def test_what_prepares_a_call_is_off_the_clock(systems):
     made = []
     (result,) = run(lambda xp: Timed(lambda x: x, lambda: made.append(1) or 1, ops=10), systems)

@@ -40,6 +40,7 @@ _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
 _type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
 _NO_HIT: tuple = (None,) * 9
+_NOT_FOUND: tuple = (None, None, None, ())
 NOTHING_ASKED: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -119,7 +120,7 @@ class Jit:
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
         self._last = [_NO_HIT]  # what the last plain hit had and did, its host data on devices
-        self._found: tuple = (None, None, None, ())  # the same, with the types as they came
+        self._found = _NOT_FOUND  # the same, with the types as they came
         self._opens_alike = True  # No call so far had other containers than the one before.
 
     def function(self) -> Callable:
@@ -331,7 +332,7 @@ class Jit:
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
         self._programs.clear()
-        self._last[0], self._found = _NO_HIT, (None, None, None, ())
+        self._last[0], self._found = _NO_HIT, _NOT_FOUND
 
     def _cache_size(self) -> int:
         return len(self._calls)
