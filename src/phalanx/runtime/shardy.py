@@ -108,7 +108,7 @@ def _tiled(sharding: GSPMDSharding, ndim: int) -> ir.Attribute:
     if replicas > 1:
         axes.append(sdy.MeshAxisAttr.get("_replicas", replicas))
     # As in `hlo_of_tiling`, devices sorted by the part they hold are the devices of that mesh in row-major order.
-    order = np.lexsort(tiling.coordinates.T[::-1]).tolist()
+    order = tiling.order.tolist()
     mesh = sdy.MeshAttr.get(axes, [] if order == sorted(order) else order)
     refs = [[sdy.AxisRefAttr.get(names[dim])] if dim in cut else [] for dim in range(ndim)]
     return sdy.TensorShardingAttr.get(mesh, [sdy.DimensionShardingAttr.get(ref, True) for ref in refs])

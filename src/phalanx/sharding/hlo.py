@@ -119,10 +119,9 @@ def hlo_of_tiling(tiling: Tiling, manual: np.ndarray | None = None) -> HloShardi
         axes: Any = [*spec.axes, *(axis for axis in range(len(sizes)) if axis not in spec.axes)]
         tiles = [*tiling.parts, count // math.prod(tiling.parts)]
         return HloSharding.iota_tile(tiles, sizes, axes, [OpShardingType.REPLICATED])
-    # Partitions sorted by the part they hold are the tile assignment, replicas innermost.
-    partitions = np.lexsort(tiling.coordinates.T[::-1])
+    # Partitions sorted by the part they hold are the tile assignment.
     return HloSharding.subgroup_with_device_ordering(
-        partitions.reshape(*tiling.parts, -1).astype(np.int64), subgroup_types=[OpShardingType.REPLICATED]
+        tiling.order.reshape(*tiling.parts, -1).astype(np.int64), subgroup_types=[OpShardingType.REPLICATED]
     )
 
 

@@ -200,11 +200,11 @@ class Sharding(ShardingBase):
           The positions of the devices in the order of their parts; None where a part is not one run of elements, or
           where several devices hold it.
         """
-        part_shape, (parts, coordinates) = self.shard_shape(global_shape), self.tiling(len(global_shape))
-        innermost = max((dim for dim, count in enumerate(parts) if count > 1), default=0)
-        if math.prod(parts) != self.num_devices or any(size > 1 for size in part_shape[:innermost]):
+        part_shape, tiling = self.shard_shape(global_shape), self.tiling(len(global_shape))
+        innermost = max((dim for dim, count in enumerate(tiling.parts) if count > 1), default=0)
+        if math.prod(tiling.parts) != self.num_devices or any(size > 1 for size in part_shape[:innermost]):
             return None
-        return tuple(np.lexsort(coordinates.T[::-1]).tolist())
+        return tuple(tiling.order.tolist())
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The slices of an array of that shape that each device holds, `slice(None)` for dimensions that are not cut.

@@ -32,6 +32,11 @@ class Tiling(NamedTuple):
     parts: tuple[int, ...]
     coordinates: np.ndarray[Any, Any]
 
+    @property
+    def order(self) -> np.ndarray[Any, Any]:
+        """The positions of the devices, sorted by the part they hold, row-major; replicas innermost."""
+        return np.lexsort(self.coordinates.T[::-1])
+
     def is_equal(self, other: Tiling) -> bool:
         """Whether each device holds the same part."""
         return self.parts == other.parts and np.array_equal(self.coordinates, other.coordinates)
