@@ -64,6 +64,9 @@ MESSAGES = {
     "einsum size": (lambda: jnp.einsum("ij,jk->ik", X, X),
         "einsum, operand 1: expected size 3 of axis 'j', as before, got 2 in (2, 3).\n"
         "  To mend: give operands whose axes agree."),
+    "einsum diagonal": (lambda: jnp.einsum("ii->i", X[:, :1]),
+        "einsum, operand 0: expected size 2 of axis 'i', as before, got 1 in (2, 1).\n"
+        "  To mend: give operands whose axes agree."),
     "einsum result": (lambda: jnp.einsum("ij->k", X),
         "einsum, argument subscripts: expected a result whose axes each occur in an operand, and once in it, got 'ij->k'.\n"
         "  To mend: change what stands after '->'."),

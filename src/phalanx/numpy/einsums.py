@@ -165,11 +165,12 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
 def _sizes(terms: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
     for i, (t, x) in enumerate(zip(terms, arrays)):
-        for c, n in zip(t, x.shape):
-            known = sizes.get(c, 1)
-            if type(known) is int and known == 1:
+        for k, (c, n) in enumerate(zip(t, x.shape)):
+            is_repeated = c in t[:k]  # A diagonal is taken, of which no side is stretched.
+            known = x.shape[t.index(c)] if is_repeated else sizes.get(c, 1)
+            if not is_repeated and type(known) is int and known == 1:
                 sizes[c] = n
-            elif known != n and not (type(n) is int and n == 1):
+            elif known != n and (is_repeated or not (type(n) is int and n == 1)):
                 raise ShapeError(
                     f"einsum, operand {i}", expected=f"size {known} of axis {c!r}, as before", got=f"{n} in {x.shape}",
                     mend="give operands whose axes agree",

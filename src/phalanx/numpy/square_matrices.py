@@ -20,6 +20,7 @@ from phalanx.numpy import ufuncs
 from phalanx.numpy.contraction import matmul
 from phalanx.numpy.creation import eye
 from phalanx.numpy.diagonals import diagonal, trace, tril
+from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, operand, promote_inexact
 from phalanx.numpy.reductions import prod, sum
 from phalanx.numpy.shapes import matrix_transpose, moveaxis, reshape
@@ -65,8 +66,9 @@ def _triangular(x: Any) -> tuple:
 
 
 def _signed_log(d: Any, turn: Any) -> tuple:
-    sign = d / cast(ufuncs.absolute(d), d.dtype) if d.dtype.kind == "c" else ufuncs.sign(d)
-    return prod(sign, axis=-1) * turn, sum(ufuncs.log(ufuncs.absolute(d)), axis=-1)
+    size = ufuncs.absolute(d)
+    sign = d / cast(where(size == 0, 1, size), d.dtype) if d.dtype.kind == "c" else ufuncs.sign(d)
+    return prod(sign, axis=-1) * turn, sum(ufuncs.log(size), axis=-1)
 
 
 def _slogdet_by_qr(x: Any) -> tuple:
