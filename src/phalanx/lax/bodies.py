@@ -15,9 +15,10 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.core.flags import chosen
 from phalanx.core.jaxpr import Jaxpr, derivation
-from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.core.trace import Tracer, stage
 from phalanx.core.varying import returning, retyped, widened
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.transforms.functions import FlatFunction
+from phalanx.tree import tree_unflatten
 from phalanx.tree.paths import leaf_path
 
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
@@ -57,18 +58,9 @@ def stage_body(
     found = known.get(key)
     if found is not None:
         return found
-    trees: list = []
-    call = fun if adapt is None else adapt(fun)
-
-    def flat(*xs: Any) -> list:
-        out = call(*tree_unflatten(in_tree, xs))
-        leaves, tree = tree_flatten(out)
-        check_outputs(leaves, lambda i: f" of {name}{leaf_path(out, i)}")
-        trees.append(tree)
-        return leaves
-
-    program = stage(flat, avals, getattr(fun, "__name__", name))
-    body = Body(program.hoist(), program.consts, trees[0])
+    function = FlatFunction(fun if adapt is None else adapt(fun), in_tree, role=name)
+    program = stage(function, avals, getattr(fun, "__name__", name))
+    body = Body(program.hoist(), program.consts, function.out_tree)
     if not any(isinstance(c, Tracer) for c in program.consts):
         known[key] = body
     return body

@@ -5,6 +5,7 @@ Builds on the derived programs of `transforms`: its derivatives and its batched 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from phalanx.engine.mlir import i32, ir
 from phalanx.lax.bodies import leaf_avals
 from phalanx.runtime.lowering import attribute, emit_function
 from phalanx.transforms.calls import DerivedCall
+from phalanx.transforms.functions import FlatFunction
 from phalanx.tree import tree_flatten, tree_unflatten
 
 
@@ -77,18 +79,12 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
 
     def call(*args: Any, **attributes: Any) -> Any:
         leaves, tree = tree_flatten(args)
-        trees: list = []
-
-        def flat(*xs: Any) -> list:
-            out, out_tree = tree_flatten(decomposition(*tree_unflatten(tree, xs), **attributes))
-            trees.append(out_tree)
-            return out
-
+        function = FlatFunction(functools.partial(decomposition, **attributes), tree, written=decomposition)
         frozen = frozen_attributes(attributes)
-        program = stage(flat, leaf_avals(leaves), name)
+        program = stage(function, leaf_avals(leaves), name)
         hoisted = program.hoist()
         out = composite_p(*program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen)
-        return tree_unflatten(trees[0], out)
+        return tree_unflatten(function.out_tree, out)
 
     call.__name__ = getattr(decomposition, "__name__", name)
     return call

@@ -6,9 +6,8 @@ Builds on the primitive core, on the precision settings of `dot`, and on the sha
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,146 +40,131 @@ from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
+class _Convolution(NamedTuple):
+    """What a convolution is told besides its operands: the parameters of the primitive.
+
+    window_strides, lhs_dilation, rhs_dilation: for each spatial dimension an integer, at least 1.
+    padding: for each a pair (low, high).
+    dimension_numbers: a `ConvDimensionNumbers`, which does not speak of mapped dimensions.
+    feature_group_count, batch_group_count: numbers of groups, one of which is 1.
+    mapped: for each dimension more its place in the input, the kernel and the result, None where it is not.
+    precision, preferred_element_type: as in `dot_general`.
+    """
+
+    window_strides: tuple
+    padding: tuple
+    lhs_dilation: tuple
+    rhs_dilation: tuple
+    dimension_numbers: ConvDimensionNumbers
+    feature_group_count: int
+    batch_group_count: int
+    mapped: tuple
+    precision: Any
+    preferred_element_type: Any
+
+    @property
+    def is_grouped(self) -> bool:
+        return self.feature_group_count > 1 or self.batch_group_count > 1
+
+    def __call__(self, x: Any, w: Any, **changes: Any) -> Any:
+        """Convolve, with these parameters changed."""
+        return conv_general_dilated_p(x, w, **self._replace(**changes)._asdict())
+
+
 class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
     """Sum over a sliding window of input times kernel: num[n, i, *p], num[o, i, *k] -> num[n, o, *s].
 
-    There may be dimensions more: `mapped` has for each its place in the input, the kernel and the result, None where it
-    is not; what only the operands have is summed over. They become part of batch, features or groups when the operation
-    is lowered for one device, and not before: where one of two dimensions is split, their product cannot be.
+    There may be dimensions more, which are `mapped`; what only the operands have is summed over. They become part of
+    batch, features or groups when the operation is lowered for one device, and not before: where one of two dimensions
+    is split, their product cannot be.
     """
 
-    def result(
-        self,
-        x,
-        w,
-        *,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count,
-        batch_group_count,
-        mapped,
-        precision,
-        preferred_element_type,
-    ):
-        lhs, rhs, out = dimension_numbers
-        _check_conv(x, w, dimension_numbers, mapped, window_strides, padding, lhs_dilation, rhs_dilation)
-        _check_groups(x, w, dimension_numbers, feature_group_count, batch_group_count)
+    def result(self, x, w, **params):
+        c = _Convolution(**params)
+        lhs, rhs, out = c.dimension_numbers
+        _check_conv(x, w, c)
+        _check_groups(x, w, c)
         spatial = [
             windowed(x.shape[p], w.shape[k], stride, pads, base, window)
-            for p, k, stride, pads, base, window in zip(
-                lhs[2:], rhs[2:], window_strides, padding, lhs_dilation, rhs_dilation, strict=True
-            )
+            for p, k, stride, pads, base, window in zip(lhs[2:], rhs[2:], *c[:4], strict=True)
         ]
-        batch = x.shape[lhs[0]] if batch_group_count == 1 else x.shape[lhs[0]] // batch_group_count
+        batch = x.shape[lhs[0]] if c.batch_group_count == 1 else x.shape[lhs[0]] // c.batch_group_count
         sizes = dict(zip(out, (batch, w.shape[rhs[0]], *spatial), strict=True))
-        sizes |= {m[2]: _mapped_size(x, w, m) for m in mapped if m[2] is not None}
-        return product_aval("convolution", x, w, tuple([sizes[d] for d in sorted(sizes)]), preferred_element_type)
+        sizes |= {m[2]: _mapped_size(x, w, m) for m in c.mapped if m[2] is not None}
+        return product_aval("convolution", x, w, tuple([sizes[d] for d in sorted(sizes)]), c.preferred_element_type)
 
-    def roles(
-        self,
-        x,
-        w,
-        *,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count,
-        batch_group_count,
-        mapped,
-        precision,
-        preferred_element_type,
-    ):
-        lhs, rhs, out = dimension_numbers
-        space = range(len(window_strides))
-        grouped = feature_group_count > 1 or batch_group_count > 1
-        n_out = "n" if batch_group_count == 1 else "n of a group"
-        i_rhs = "i" if feature_group_count == 1 else "i of a group"
+    def roles(self, x, w, **params):
+        c = _Convolution(**params)
+        lhs, rhs, out = c.dimension_numbers
+        space = range(len(lhs) - 2)
+        n_out = "n" if c.batch_group_count == 1 else "n of a group"
+        i_rhs = "i" if c.feature_group_count == 1 else "i of a group"
         names: list[dict] = [{}, {}, {}]
         for found, spec, parts, of in zip(names, (lhs, rhs, out), (("n", "i"), ("o", i_rhs), (n_out, "o")), "pks"):
             found.update(zip(spec, (*parts, *[(of, s) for s in space]), strict=True))
-        for j, places in enumerate(mapped):
+        for j, places in enumerate(c.mapped):
             for found, d in zip(names, places, strict=True):
                 if d is not None:
                     found[d] = ("mapped", j)
         whole = {(of, s) for of in "pks" for s in space}
-        if grouped:
-            whole |= {"o", i_rhs} | ({"i"} if feature_group_count > 1 else {"n", n_out})
-        reduced: dict = {"i": "sum"} if feature_group_count == 1 else {}
-        reduced |= {("mapped", j): "sum" for j, places in enumerate(mapped) if places[2] is None}
+        if c.is_grouped:
+            whole |= {"o", i_rhs} | ({"i"} if c.feature_group_count > 1 else {"n", n_out})
+        reduced: dict = {"i": "sum"} if c.feature_group_count == 1 else {}
+        reduced |= {("mapped", j): "sum" for j, places in enumerate(c.mapped) if places[2] is None}
         # Groups are the slow part of both features, so that those of a device may be its own groups.
-        resized = {"i": ("o",), "o": ("o",)} if feature_group_count > 1 else {}
+        resized = {"i": ("o",), "o": ("o",)} if c.feature_group_count > 1 else {}
         x_names, w_names, y_names = ([found[d] for d in sorted(found)] for found in names)
         return Roles([x_names, w_names], [y_names], reduced=reduced, whole=whole, resized=resized)
 
     def lower(self, ctx, x, w, **params):
         x_aval, w_aval = ctx.avals_in
-        module, mapped, numbers = ctx.module, params["mapped"], params["dimension_numbers"]
-        if any(_mapped_size(x_aval, w_aval, places) == 0 for places in mapped):
+        c, module = _Convolution(**params), ctx.module
+        if any(_mapped_size(x_aval, w_aval, places) == 0 for places in c.mapped):
             return ctx.constant(np.zeros((), ctx.aval_out.dtype), ctx.aval_out)
         if module.is_split and not module.is_portable and is_constant_shape(x_aval.shape):
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
-            is_depthwise = not mapped and w_aval.shape[numbers[1][1]] == 1
-            in_groups = params["feature_group_count"] > 1 and not is_depthwise
+            is_depthwise = not c.mapped and w_aval.shape[c.dimension_numbers[1][1]] == 1
+            in_groups = c.feature_group_count > 1 and not is_depthwise
             # It adds up cotangents of depthwise kernels over all devices, though some have the same batch.
-            in_groups = in_groups or params["batch_group_count"] > 1
+            in_groups = in_groups or c.batch_group_count > 1
             # Pieces of sums are added up only where every partition can be named.
-            is_sum = module.manual is not None and any(places[2] is None for places in mapped)
-            held = _cut_in_space(module, x, w, numbers)
-            is_whole = held is None or (params["batch_group_count"] > 1 and _has_replicas(held))
-            if (in_groups or mapped) and not is_sum and is_whole:
-                return ctx.inline(_by_groups, x, w, **params) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
-            if not mapped:
-                x, w = _counted_once(ctx, x, w, numbers)
-        return ctx.inline(_merged, x, w, **params) if mapped else _lower(ctx, x, w, **params)
+            is_sum = module.manual is not None and any(places[2] is None for places in c.mapped)
+            held = _cut_in_space(module, x, w, c.dimension_numbers)
+            is_whole = held is None or (c.batch_group_count > 1 and _has_replicas(held))
+            if (in_groups or c.mapped) and not is_sum and is_whole:
+                return ctx.inline(_by_groups, x, w, c=c) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
+            if not c.mapped:
+                x, w = _counted_once(ctx, x, w, c.dimension_numbers)
+        return ctx.inline(_merged, x, w, c=c) if c.mapped else _lower(ctx, x, w, c)
 
     jvp = BILINEAR
 
     def transpose(self, y_bar, x, w, **params):
-        if is_linear(x):
-            return _input_cotangent(y_bar, x, w, **params), None
-        return None, _kernel_cotangent(y_bar, x, w, **params)
+        c = _Convolution(**params)
+        return (_input_cotangent(y_bar, x, w, c), None) if is_linear(x) else (None, _kernel_cotangent(y_bar, x, w, c))
 
-    def batch(self, x, w, bx, bw, *, dimension_numbers, mapped, **params):
+    def batch(self, x, w, bx, bw, **params):
+        c = _Convolution(**params)
         if bx is not None and bw is not None and is_symbolic(np.shape(x)[bx]):
             # Groups as many as examples would do, but their number is part of the program.
-            one = functools.partial(self, dimension_numbers=dimension_numbers, mapped=mapped, **params)
-            return map_one_by_one(lambda pair: one(*pair), (move_dim(x, bx, 0), move_dim(w, bw, 0))), 0
-        out = dimension_numbers[2]
+            return map_one_by_one(lambda pair: c(*pair), (move_dim(x, bx, 0), move_dim(w, bw, 0))), 0
+        out = c.dimension_numbers[2]
         # Where it comes to stand when it is merged into the batch or the features.
-        if bw is None:
-            by = out[0] + (params["batch_group_count"] > 1)
-        else:
-            by = out[1] + (bx is None and _is_grouped(**params))
-        places = bx, bw, by
-        numbers = [tuple([_beside(d, b) for d in spec]) for spec, b in zip(dimension_numbers, places, strict=True)]
-        mapped = (*(tuple(map(_beside, m, places)) for m in mapped), places)
-        return self(x, w, dimension_numbers=ConvDimensionNumbers(*numbers), mapped=mapped, **params), by
+        by = out[0] + (c.batch_group_count > 1) if bw is None else out[1] + (bx is None and c.is_grouped)
+        return c(x, w, **_mapping(c, (bx, bw, by))), by
 
 
 conv_general_dilated_p = ConvGeneralDilated()
 
 
-def _lower(
-    ctx: Any,
-    x: Any,
-    w: Any,
-    *,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    dimension_numbers,
-    feature_group_count,
-    batch_group_count,
-    mapped,
-    precision,
-    preferred_element_type,
-) -> Any:
+def _mapping(c: _Convolution, places: tuple) -> dict:
+    """The parameters that change where operands and result have a mapped dimension more, at these places."""
+    numbers = [tuple([_beside(d, new) for d in spec]) for spec, new in zip(c.dimension_numbers, places, strict=True)]
+    mapped = (*(tuple(map(_beside, m, places)) for m in c.mapped), places)
+    return dict(dimension_numbers=ConvDimensionNumbers(*numbers), mapped=mapped)
+
+
+def _lower(ctx: Any, x: Any, w: Any, c: _Convolution) -> Any:
     """A convolution without mapped dimensions in StableHLO."""
     x_aval, w_aval = ctx.avals_in
     dtype = x_aval.dtype
@@ -188,20 +172,17 @@ def _lower(
         dtype = ctx.aval_out.dtype
         x, w = (hlo.convert(ctx.type(a.with_dtype(dtype)), v) for a, v in ((x_aval, x), (w_aval, w)))
     (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
-    pads = [n for pair in padding for n in pair]
-    is_static = is_constant_shape(pads)
-    window = window_strides, padding if is_static else ((0, 0),) * len(padding), lhs_dilation, rhs_dilation
-    attributes = _attributes(*window, dimension_numbers, feature_group_count, batch_group_count)
-    precision_config = precision_attribute(precision)
-    if not is_static:
-        table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(padding), 2), dynamic.SCALAR.dtype))
-        attributes = {k: v for k, v in attributes.items() if k != "padding" and v is not None}
+    precision_config = precision_attribute(c.precision)
+    pads = [n for pair in c.padding for n in pair]
+    if is_constant_shape(pads):
+        result = ctx.type(wide(ctx.aval_out))
+        product = hlo.convolution(result, x, w, **_attributes(c), precision_config=precision_config)
+    else:
+        table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(c.padding), 2), dynamic.SCALAR.dtype))
+        attributes = {k: v for k, v in _attributes(c._replace(padding=())).items() if k != "padding" and v is not None}
         if precision_config is not None:
             attributes["precision_config"] = precision_config
         product = ctx.op(hlo.DynamicConvOp, x, w, table, aval=wide(ctx.aval_out), **attributes)
-    else:
-        result = ctx.type(wide(ctx.aval_out))
-        product = hlo.convolution(result, x, w, **attributes, precision_config=precision_config)
     return narrowed(ctx, [product], ctx.avals_out)[0]
 
 
@@ -245,10 +226,6 @@ def _mapped_size(x: Any, w: Any, places: tuple) -> Any:
     return np.shape(x)[places[0]] if places[0] is not None else np.shape(w)[places[1]]
 
 
-def _is_grouped(*, feature_group_count: int, batch_group_count: int, **_: Any) -> bool:
-    return feature_group_count > 1 or batch_group_count > 1
-
-
 def _beside(d: int | None, new: int | None) -> int | None:
     """Where dimension `d` stands beside a new one."""
     return d if d is None or new is None or d < new else d + 1
@@ -259,20 +236,20 @@ def _without(d: int | None, gone: int | None) -> int | None:
     return d if d is None or gone is None or d < gone else d - 1
 
 
-def _merged(x: Any, w: Any, *, mapped: tuple, dimension_numbers: Any, **params: Any) -> Any:
+def _merged(x: Any, w: Any, c: _Convolution) -> Any:
     """One whose mapped dimensions are merged into others, as their slow part where groups do not forbid it."""
-    places, *mapped = mapped
-    lhs, rhs, out = (
-        tuple([_without(d, gone) for d in spec]) for spec, gone in zip(dimension_numbers, places, strict=True)
+    places, *others = c.mapped
+    lhs, rhs, out = numbers = ConvDimensionNumbers(
+        *[tuple([_without(d, gone) for d in spec]) for spec, gone in zip(c.dimension_numbers, places, strict=True)]
     )
     of_x, of_w, of_y = places
     size = _mapped_size(x, w, places)
-    in_batch, in_features = params["batch_group_count"] > 1, params["feature_group_count"] > 1
+    in_batch, in_features = c.batch_group_count > 1, c.feature_group_count > 1
     if of_w is None:
         x = _merge(x, of_x, lhs[0], minor=in_batch)
         merged, minor = out[0], in_batch
     elif of_x is None:
-        minor = _is_grouped(**params)
+        minor = c.is_grouped
         w = _merge(w, of_w, rhs[0], minor=minor)
         merged = out[1]
     elif of_y is None:
@@ -281,38 +258,25 @@ def _merged(x: Any, w: Any, *, mapped: tuple, dimension_numbers: Any, **params: 
         x, w = _merge(x, of_x, lhs[0] if in_batch else lhs[1], minor=False), _merge(w, of_w, rhs[0], minor=False)
         merged, minor = out[1], False
         kind = "batch_group_count" if in_batch else "feature_group_count"
-        params[kind] *= size
-    mapped = tuple([tuple(map(_without, m, places)) for m in mapped])
-    y = conv_general_dilated_p(x, w, dimension_numbers=ConvDimensionNumbers(lhs, rhs, out), mapped=mapped, **params)
+        c = c._replace(**{kind: getattr(c, kind) * size})
+    y = c(x, w, dimension_numbers=numbers, mapped=tuple([tuple(map(_without, m, places)) for m in others]))
     return y if of_y is None else move_dim(_split(y, merged, size, minor), merged + minor, of_y)
 
 
-def _by_groups(x: Any, w: Any, *, dimension_numbers, feature_group_count, batch_group_count, mapped, **params) -> Any:
+def _by_groups(x: Any, w: Any, c: _Convolution) -> Any:
     """A convolution in groups, which are a mapped dimension, so that each may be on devices of its own."""
-    count = feature_group_count * batch_group_count
-    lhs, rhs, out = dimension_numbers
-    places = lhs[0] if batch_group_count > 1 else lhs[1], rhs[0], out[1]
+    count = c.feature_group_count * c.batch_group_count
+    lhs, rhs, out = c.dimension_numbers
+    places = lhs[0] if c.batch_group_count > 1 else lhs[1], rhs[0], out[1]
     x, w = _split(x, places[0], count, minor=False), _split(w, places[1], count, minor=False)
-    numbers = [tuple([_beside(d, g) for d in spec]) for spec, g in zip(dimension_numbers, places, strict=True)]
-    mapped = (*(tuple(map(_beside, m, places)) for m in mapped), places)
-    counts = dict(feature_group_count=1, batch_group_count=1)
-    numbers = ConvDimensionNumbers(*numbers)
-    y = conv_general_dilated_p(x, w, dimension_numbers=numbers, mapped=mapped, **counts, **params)
+    y = c(x, w, feature_group_count=1, batch_group_count=1, **_mapping(c, places))
     return _merge(y, out[1], out[1], minor=False)
 
 
 @per_context
-def _attributes(
-    window_strides: tuple,
-    padding: tuple,
-    lhs_dilation: tuple,
-    rhs_dilation: tuple,
-    dimension_numbers: Any,
-    feature_group_count: int,
-    batch_group_count: int,
-) -> dict:
+def _attributes(c: _Convolution) -> dict:
     """A convolution's parameters as attributes of the StableHLO operation."""
-    lhs, rhs, out = dimension_numbers
+    lhs, rhs, out = c.dimension_numbers
     integer = ir.IntegerType.get_signless(64)
     integers = ir.DenseI64ArrayAttr.get
     return {
@@ -327,21 +291,20 @@ def _attributes(
             output_feature_dimension=out[1],
             output_spatial_dimensions=list(out[2:]),
         ),
-        "feature_group_count": ir.IntegerAttr.get(integer, feature_group_count),
-        "batch_group_count": ir.IntegerAttr.get(integer, batch_group_count),
-        "window_strides": integers(window_strides),
-        "padding": ir.DenseElementsAttr.get(np.asarray(padding, np.int64).reshape(-1, 2)),
-        "lhs_dilation": integers(lhs_dilation),
-        "rhs_dilation": integers(rhs_dilation),
+        "feature_group_count": ir.IntegerAttr.get(integer, c.feature_group_count),
+        "batch_group_count": ir.IntegerAttr.get(integer, c.batch_group_count),
+        "window_strides": integers(c.window_strides),
+        "padding": ir.DenseElementsAttr.get(np.asarray(c.padding, np.int64).reshape(-1, 2)),
+        "lhs_dilation": integers(c.lhs_dilation),
+        "rhs_dilation": integers(c.rhs_dilation),
     }
 
 
-def _check_conv(
-    x: ShapedArray, w: ShapedArray, numbers: Any, mapped: tuple, strides: tuple, padding: tuple, *dilations: tuple
-) -> None:
+def _check_conv(x: ShapedArray, w: ShapedArray, c: _Convolution) -> None:
+    numbers = c.dimension_numbers
     space = len(numbers[0]) - 2
     for i, spec in enumerate(numbers):
-        dims = [*spec, *(m[i] for m in mapped if m[i] is not None)]
+        dims = [*spec, *(m[i] for m in c.mapped if m[i] is not None)]
         if sorted(dims) != list(range((x.ndim, w.ndim, len(dims))[i])) or len(spec) != space + 2:
             raise ShapeError(
                 "convolution dimension_numbers",
@@ -349,8 +312,8 @@ def _check_conv(
                 got=f"{tuple(numbers)} for {x.str_short()} and {w.str_short()}",
                 mend="see lax.conv_dimension_numbers",
             )
-    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
-    for name, values in zip(names, (strides, padding, *dilations), strict=True):
+    for name in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"):
+        values = getattr(c, name)
         if len(values) != space:
             raise ShapeError(
                 f"convolution {name}",
@@ -362,8 +325,9 @@ def _check_conv(
             raise ArgumentError(f"convolution {name}", expected="positive integers", got=values, mend="use 1 for none")
 
 
-def _check_groups(x: ShapedArray, w: ShapedArray, numbers: Any, feature_groups: int, batch_groups: int) -> None:
-    lhs, rhs, _ = numbers
+def _check_groups(x: ShapedArray, w: ShapedArray, c: _Convolution) -> None:
+    lhs, rhs, _ = c.dimension_numbers
+    feature_groups, batch_groups = c.feature_group_count, c.batch_group_count
     features, kernel_features, out_features = x.shape[lhs[1]], w.shape[rhs[1]], w.shape[rhs[0]]
     if feature_groups < 1 or batch_groups < 1 or (feature_groups > 1 and batch_groups > 1):
         raise ArgumentError(
@@ -393,96 +357,61 @@ def _check_groups(x: ShapedArray, w: ShapedArray, numbers: Any, feature_groups: 
             )
 
 
-def _input_cotangent(
-    y_bar: Any,
-    x: Any,
-    w: Any,
-    *,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    dimension_numbers,
-    feature_group_count,
-    batch_group_count,
-    mapped,
-    precision,
-    preferred_element_type,
-):
+def _input_cotangent(y_bar: Any, x: Any, w: Any, c: _Convolution) -> Any:
     """y_bar, dilated by the strides, convolved with the reversed kernel whose features are exchanged."""
-    lhs, rhs, out = dimension_numbers
+    lhs, rhs, out = c.dimension_numbers
     if 0 in np.shape(y_bar) or 0 in np.shape(w):
         return full(x.shape, 0, x.dtype)
     w = rev(w, rhs[2:]) if len(rhs) > 2 else w
-    groups = feature_group_count * batch_group_count
+    groups = c.feature_group_count * c.batch_group_count
     if groups > 1:
         # Kernel [(group, o), i] becomes [o, (group, i)].
         w = _merge(_split(w, rhs[0], groups, minor=False), rhs[0], rhs[1], minor=False)
     pads = []
     for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
-        window = dilate(np.shape(w)[k], rhs_dilation[s])
-        low = window - 1 - padding[s][0]
-        extent = dilate(np.shape(y_bar)[q], window_strides[s])
-        pads.append((low, dilate(x.shape[p], lhs_dilation[s]) + window - 1 - extent - low))
-    x_bar = conv_general_dilated_p(
+        window = dilate(np.shape(w)[k], c.rhs_dilation[s])
+        low = window - 1 - c.padding[s][0]
+        extent = dilate(np.shape(y_bar)[q], c.window_strides[s])
+        pads.append((low, dilate(x.shape[p], c.lhs_dilation[s]) + window - 1 - extent - low))
+    x_bar = c(
         y_bar,
         w,
-        window_strides=lhs_dilation,
+        window_strides=c.lhs_dilation,
         padding=tuple(pads),
-        lhs_dilation=window_strides,
-        rhs_dilation=rhs_dilation,
+        lhs_dilation=c.window_strides,
         dimension_numbers=ConvDimensionNumbers(out, (rhs[1], rhs[0], *rhs[2:]), lhs),
         feature_group_count=groups,
         batch_group_count=1,
-        mapped=tuple([m[::-1] for m in mapped]),
-        precision=precision,
+        mapped=tuple([m[::-1] for m in c.mapped]),
         preferred_element_type=x.dtype,
     )
-    if batch_group_count > 1:
-        x_bar = _merge(_split(x_bar, lhs[1], batch_group_count, minor=False), lhs[1], lhs[0], minor=False)
+    if c.batch_group_count > 1:
+        x_bar = _merge(_split(x_bar, lhs[1], c.batch_group_count, minor=False), lhs[1], lhs[0], minor=False)
     return x_bar
 
 
-def _kernel_cotangent(
-    y_bar: Any,
-    x: Any,
-    w: Any,
-    *,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    dimension_numbers,
-    feature_group_count,
-    batch_group_count,
-    mapped,
-    precision,
-    preferred_element_type,
-):
+def _kernel_cotangent(y_bar: Any, x: Any, w: Any, c: _Convolution) -> Any:
     """The input convolved with y_bar as kernel, the batch as features, strides and kernel dilation exchanged."""
-    lhs, rhs, out = dimension_numbers
+    lhs, rhs, out = c.dimension_numbers
     if 0 in np.shape(y_bar) or 0 in np.shape(x):
         return full(w.shape, 0, w.dtype)
     pads = []
     for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
-        low = padding[s][0]
-        extent = dilate(np.shape(x)[p], lhs_dilation[s])
-        pads.append(
-            (low, (w.shape[k] - 1) * rhs_dilation[s] + dilate(np.shape(y_bar)[q], window_strides[s]) - extent - low)
-        )
+        low = c.padding[s][0]
+        extent = dilate(np.shape(x)[p], c.lhs_dilation[s])
+        reach = (w.shape[k] - 1) * c.rhs_dilation[s] + dilate(np.shape(y_bar)[q], c.window_strides[s])
+        pads.append((low, reach - extent - low))
     exchanged = ConvDimensionNumbers((lhs[1], lhs[0], *lhs[2:]), (out[1], out[0], *out[2:]), (rhs[1], rhs[0], *rhs[2:]))
-    return conv_general_dilated_p(
+    return c(
         x,
         y_bar,
-        window_strides=rhs_dilation,
+        window_strides=c.rhs_dilation,
         padding=tuple(pads),
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=window_strides,
+        rhs_dilation=c.window_strides,
         dimension_numbers=exchanged,
-        feature_group_count=batch_group_count,
-        batch_group_count=feature_group_count,
-        mapped=tuple([(of_x, of_y, of_w) for of_x, of_w, of_y in mapped]),
-        precision=precision,
+        feature_group_count=c.batch_group_count,
+        batch_group_count=c.feature_group_count,
+        mapped=tuple([(of_x, of_y, of_w) for of_x, of_w, of_y in c.mapped]),
         preferred_element_type=w.dtype,
     )
 

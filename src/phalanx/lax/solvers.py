@@ -27,6 +27,7 @@ from phalanx.lax.bodies import check_same_types, groups_of, leaf_avals, stage_bo
 from phalanx.transforms.autodiff import linearize, vjp
 from phalanx.transforms.batching import Axis, batch_program
 from phalanx.transforms.forward import jvp_flat
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 
@@ -270,21 +271,15 @@ def custom_root(
 
 def _converted(f: Callable, example: Any) -> tuple[Callable, list]:
     """`f` with the differentiable values it closes over as further arguments."""
-    leaves, tree = tree_flatten(example)
-    trees: list = []
-
-    def flat(*xs: Any) -> list:
-        out, out_tree = tree_flatten(f(tree_unflatten(tree, xs)))
-        trees.append(out_tree)
-        return out
-
-    program = stage(flat, leaf_avals(leaves), getattr(f, "__name__", "f"))
+    leaves, tree = tree_flatten((example,))
+    function = FlatFunction(f, tree)
+    program = stage(function, leaf_avals(leaves), function_name(f))
     moving = [dtypes.issubdtype(aval_of(c).dtype, np.inexact) for c in program.consts]
     consts = [c for c, m in zip(program.consts, moving) if m]
 
     def converted(x: Any, *given: Any) -> Any:
         values = iter(given)
         held = [next(values) if m else c for c, m in zip(program.consts, moving)]
-        return tree_unflatten(trees[0], run_program(program.replace(consts=held), *tree_flatten(x)[0]))
+        return tree_unflatten(function.out_tree, run_program(program.replace(consts=held), *tree_flatten(x)[0]))
 
     return converted, consts

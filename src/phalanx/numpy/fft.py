@@ -16,7 +16,8 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, AxisError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import array
-from phalanx.numpy.operands import canonical_axes, cast, integer, operand, promote_inexact
+from phalanx.numpy.operands import as_tuple, canonical_axes, cast, integer, operand, promote_inexact
+from phalanx.numpy.padding import resized
 from phalanx.numpy.ranges import arange
 from phalanx.numpy.shapes import moveaxis, roll
 from phalanx.runtime.dispatch import eager_program
@@ -68,7 +69,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     if any(not is_symbolic(n) and n < 1 for n in lengths):
         raise ArgumentError(f"fft.{name}", expected="lengths of 1 or more", got=tuple(lengths), mend="give s= or n=")
     taken = [n // 2 + 1 if kind == "IRFFT" and i == len(lengths) - 1 else n for i, n in enumerate(lengths)]
-    x = _resized(x, taken)
+    x = resized(x, taken)
     if kind != "RFFT" and x.dtype.kind != "c":
         x = cast(x, dtypes.result_type(x, np.complex64))
     y = lax.fft(x, kind, tuple(lengths))
@@ -88,19 +89,6 @@ def _many(name: str, kind: str, x: Any, s: Any, axes: tuple, norm: str | None) -
         return _transform(name, kind, x, s_last, last, norm)
     x = _transform(name, kind, x, s_last, last, norm)
     return _transform(name, "IFFT" if kind == "IFFT" else "FFT", x, s_first, first, norm)
-
-
-def _resized(x: Any, lengths: Sequence[int]) -> Any:
-    """The trailing dimensions cut or filled with zeros to given lengths."""
-    lead = x.ndim - len(lengths)
-    own = x.shape[lead:]
-    if any(n < m for n, m in zip(lengths, own, strict=True)):
-        limits = (*x.shape[:lead], *(min(n, m) for n, m in zip(lengths, own, strict=True)))
-        x = lax.slice(x, (0,) * x.ndim, limits)
-    grow = [max(n - m, 0) for n, m in zip(lengths, own, strict=True)]
-    if any(grow):
-        x = lax.pad(x, x.dtype.type(0), [(0, 0, 0)] * lead + [(0, g, 0) for g in grow])
-    return x
 
 
 def _one(name: str, kind: str, a: Any, n: Any, axis: Any, norm: str | None) -> Any:
@@ -193,46 +181,42 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The transform along several axes."""
-    return _transform("fftn", "FFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("fftn", "FFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `fftn`."""
-    return _transform("ifftn", "IFFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("ifftn", "IFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The transform of real numbers along several axes."""
-    return _transform("rfftn", "RFFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("rfftn", "RFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `rfftn`."""
-    return _transform("irfftn", "IRFFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("irfftn", "IRFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform along two axes."""
-    return _transform("fft2", "FFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("fft2", "FFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `fft2`."""
-    return _transform("ifft2", "IFFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("ifft2", "IFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform of real numbers along two axes."""
-    return _transform("rfft2", "RFFT", a, _tuple(s), _tuple(axes), norm)
+    return _transform("rfft2", "RFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `rfft2`."""
-    return _transform("irfft2", "IRFFT", a, _tuple(s), _tuple(axes), norm)
-
-
-def _tuple(x: Any) -> Any:
-    return None if x is None else tuple(x)
+    return _transform("irfft2", "IRFFT", a, as_tuple(s), as_tuple(axes), norm)
 
 
 _documented(fft, False, "jnp.fft.fft(jnp.ones(2)).tolist()", "[(2+0j), 0j]")

@@ -281,6 +281,11 @@ def canonical_shape(shape: Any, where: str) -> tuple:
     return tuple(integer(d, told, "integers", "give the shape as a tuple of Python ints") for d in shape)
 
 
+def as_tuple(x: Any) -> tuple | None:
+    """A sequence that may be left out, as part of a key."""
+    return None if x is None else tuple(x)
+
+
 def integer(x: Any, where: str, expected: str = "an integer", mend: str = "give a Python int") -> Any:
     """A number as a Python int, or the symbolic dimension that it is.
 

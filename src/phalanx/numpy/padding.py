@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,3 +272,16 @@ def _pad_by_function(x: Any, widths: list, function: Callable, kwargs: dict) -> 
     for i, pair in enumerate(widths):
         x = apply_along_axis(function, i, x, pair, i, kwargs)
     return moveaxis(x, 0, 0)
+
+
+def resized(x: Any, lengths: Sequence[int]) -> Any:
+    """The trailing dimensions cut or filled with zeros to given lengths."""
+    lead = x.ndim - len(lengths)
+    own = x.shape[lead:]
+    if any(n < m for n, m in zip(lengths, own, strict=True)):
+        limits = (*x.shape[:lead], *(min(n, m) for n, m in zip(lengths, own, strict=True)))
+        x = lax.slice(x, (0,) * x.ndim, limits)
+    grow = [max(n - m, 0) for n, m in zip(lengths, own, strict=True)]
+    if any(grow):
+        x = lax.pad(x, x.dtype.type(0), [(0, 0, 0)] * lead + [(0, g, 0) for g in grow])
+    return x

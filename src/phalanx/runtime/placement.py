@@ -95,22 +95,25 @@ def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
 
 
 @functools.lru_cache(maxsize=4096)
-def placing(type: ArrayType) -> Callable[[np.ndarray], Array]:
-    """What `from_numpy` does for one type, with all that does not depend on the data found out."""
+def placing(type: ArrayType, lent: bool = False) -> Callable[[np.ndarray], Array]:
+    """What `from_numpy` does for one type, with all that does not depend on the data found out.
+
+    Devices may share the memory of data that is `lent`; nobody may then write to it again.
+    """
     aval, sharding, committed = physical_aval(type.aval), type.sharding, type.committed
     if sharding.num_devices == 1:
         (device,) = sharding.device_set
 
         def place(x: np.ndarray) -> Array:
             x = x if x.dtype == aval.dtype else x.astype(aval.dtype)
-            return Array(buffers.put_array(x, aval, sharding, device, committed=committed), type)
+            return Array(buffers.put_array(x, aval, sharding, device, committed=committed, may_alias=lent), type)
 
         return place
     places = sharding.addressable_devices_indices_map(aval.shape)
     devices, indices = list(places), list(places.values())
     put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
     is_in_runs = aval.size > 0 and sharding.runs(aval.shape) is not None
-    shares = is_in_runs and _is_worth_sharing(aval, sharding)
+    shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
 
     def place_pieces(x: np.ndarray) -> Array:
         if shares:
@@ -120,7 +123,7 @@ def placing(type: ArrayType) -> Callable[[np.ndarray], Array]:
         elif x.dtype != aval.dtype:
             x = x.astype(aval.dtype)
         apart = is_in_runs and x.flags.c_contiguous
-        return Array(put([x[index] for index in indices], may_alias=shares, apart=apart), type)
+        return Array(put([x[index] for index in indices], may_alias=shares or lent, apart=apart), type)
 
     return place_pieces
 

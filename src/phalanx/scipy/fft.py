@@ -18,7 +18,8 @@ from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.fft import fft, ifft
-from phalanx.numpy.operands import as_array, canonical_axes, cast, integer, operand, promote_inexact
+from phalanx.numpy.operands import as_array, as_tuple, canonical_axes, cast, integer, operand, promote_inexact
+from phalanx.numpy.padding import resized
 from phalanx.numpy.shapes import moveaxis
 from phalanx.runtime.dispatch import eager_program
 
@@ -100,7 +101,7 @@ def dctn(
       >>> fft.dctn(jnp.ones((1, 2))).round(4).tolist()
       [[8.0, 0.0]]
     """
-    return _transform("dctn", x, type, s if s is None else tuple(s), axes if axes is None else tuple(axes), norm)
+    return _transform("dctn", x, type, as_tuple(s), as_tuple(axes), norm)
 
 
 def idctn(
@@ -125,7 +126,7 @@ def idctn(
       >>> fft.idctn(jnp.array([[8.0, 0.0]])).tolist()
       [[1.0, 1.0]]
     """
-    return _transform("idctn", x, type, s if s is None else tuple(s), axes if axes is None else tuple(axes), norm)
+    return _transform("idctn", x, type, as_tuple(s), as_tuple(axes), norm)
 
 
 @eager_program(static_argnames=("name", "type", "s", "axes", "norm"))
@@ -148,10 +149,7 @@ def _transform(name: str, x: Any, type: int, s: tuple | None, axes: tuple | None
     if name.startswith("i"):
         type, norm = _INVERSE[type], _OTHER_NORM[norm]
     for i, n in zip(axes, lengths, strict=True):
-        y = moveaxis(x, i, -1)
-        y = y[..., :n] if n <= y.shape[-1] else lax.pad(
-            y, y.dtype.type(0), [(0, 0, 0)] * (y.ndim - 1) + [(0, n - y.shape[-1], 0)]
-        )  # fmt: skip
+        y = resized(moveaxis(x, i, -1), [n])
         x = moveaxis((_type_2 if type == 2 else _type_3)(y, n, norm), -1, i)
     return x
 
@@ -188,11 +186,9 @@ def _type_3(x: Any, n: int, norm: str | None) -> Any:
     front, back = v[..., :half], lax.rev(v[..., half:], (v.ndim - 1,))
     pairs = [(0, 0, 0)] * (v.ndim - 1)
     zero = v.dtype.type(0)
-    return (
-        lax.pad(front, zero, [*pairs, (0, 1 - n % 2, 1)]) + lax.pad(back, zero, [*pairs, (1, n % 2, 1)])
-        if n > 1
-        else front
-    )
+    if n == 1:
+        return front
+    return lax.pad(front, zero, [*pairs, (0, 1 - n % 2, 1)]) + lax.pad(back, zero, [*pairs, (1, n % 2, 1)])
 
 
 _guard(globals())

@@ -32,6 +32,7 @@ from phalanx.spmd.jit import jit
 from phalanx.spmd.manual import View
 from phalanx.spmd.sharding_rule import SdyShardingRule
 from phalanx.transforms.calls import DerivedCall
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import tree_flatten, tree_unflatten
 
 _calls = PartitionedCalls("phalanx.custom_partitioning")
@@ -72,7 +73,7 @@ class _Rule:
 
     def __init__(self, owner: custom_partitioning, static: tuple, in_tree: Any, out_tree: Any):
         self.owner, self.static, self.in_tree, self.out_tree = owner, static, in_tree, out_tree
-        self.name = getattr(owner.fun, "__name__", "custom_partitioning")
+        self.name = function_name(owner.fun)
         self.where = f"partition of {code_position(owner.fun)}"
 
     def __repr__(self) -> str:
@@ -150,19 +151,16 @@ class _Operation:
         rule, count = self.rule, self.num_consts
         given = [*avals[:count], *(_shard(a, s) for a, s in zip(avals[count:], shardings, strict=True))]
 
-        def flat(*xs: Any) -> list:
-            out, tree = tree_flatten(function(*tree_unflatten(rule.in_tree, xs[count:])))
-            if tree != rule.out_tree:
-                raise TreeError(
-                    rule.where,
-                    expected=f"a function whose result has the structure {rule.out_tree}",
-                    got=str(tree),
-                    mend="return what the function as a whole returns",
-                )
-            return out
-
+        flat = FlatFunction(function, rule.in_tree)
         with View(self.mesh, frozenset(self.mesh.axis_names), False).scope():
-            program = stage(flat, given, rule.name)
+            program = stage(lambda *xs: flat(*xs[count:]), given, rule.name)
+        if flat.out_tree != rule.out_tree:
+            raise TreeError(
+                rule.where,
+                expected=f"a function whose result has the structure {rule.out_tree}",
+                got=str(flat.out_tree),
+                mend="return what the function as a whole returns",
+            )
         for i, (aval, want) in enumerate(zip(program.out_avals, wanted, strict=True)):
             if (aval.shape, aval.dtype) != (want.shape, want.dtype):
                 raise ShardingError(
@@ -300,16 +298,14 @@ class custom_partitioning:
         numbers = {i % len(every) for i in self.static_argnums}
         static = tuple([x for i, x in enumerate(every) if i in numbers])
         leaves, in_tree = tree_flatten(tuple([x for i, x in enumerate(every) if i not in numbers]))
-        trees: list = []
 
-        def flat(*xs: Any) -> list:
-            given = iter(tree_unflatten(in_tree, xs))
-            out, tree = tree_flatten(self.fun(*(x if i in numbers else next(given) for i, x in enumerate(every))))
-            trees.append(tree)
-            return out
+        def call(*dynamic: Any) -> Any:
+            given = iter(dynamic)
+            return self.fun(*(x if i in numbers else next(given) for i, x in enumerate(every)))
 
-        program = stage(flat, [aval_of(x) for x in leaves], getattr(self.fun, "__name__", "fun"))
-        rule = _Rule(self, static, in_tree, trees[0])
+        function = FlatFunction(call, in_tree)
+        program = stage(function, [aval_of(x) for x in leaves], function_name(self.fun))
+        rule = _Rule(self, static, in_tree, function.out_tree)
         consts = program.consts
         out = custom_partitioning_p(*consts, *leaves, jaxpr=program.hoist(), rule=rule, num_consts=len(consts))
-        return tree_unflatten(trees[0], out)
+        return tree_unflatten(function.out_tree, out)

@@ -124,13 +124,8 @@ def put(values: Sequence[Any], shardings: Sequence[Any], donate: Any = None, may
 def _put_host(x: Any, sharding: Sharding | None, shares: bool | None) -> Array:
     if not (shares and isinstance(x, np.ndarray)):
         return placement.put(x, sharding)
-    aval = aval_of(x)
-    target = sharding or placement.default_sharding()
-    places = target.addressable_devices_indices_map(aval.shape)
-    pieces = [np.asarray(x[index], aval.dtype) for index in places.values()]
-    committed = sharding is not None
-    buffer = buffers.put_shards(aval, target, pieces, list(places), committed, may_alias=True)
-    return Array(buffer, ArrayType(aval, target, committed))
+    type = ArrayType(aval_of(x), sharding or placement.default_sharding(), sharding is not None)
+    return placement.placing(type, lent=True)(x)
 
 
 def _bind(x: Any, sharding: Sharding | None) -> Any:

@@ -16,13 +16,14 @@ from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.source import code_position
-from phalanx.core.trace import Tracer, check_outputs, stage
+from phalanx.core.trace import Tracer, stage
 from phalanx.custom_derivatives.functions import by_position
 from phalanx.engine.frames import boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
 from phalanx.sharding.spec import check_rank, check_spec
 from phalanx.spmd.likeness import are_alike
 from phalanx.spmd.manual import WHOLE, View, bind
+from phalanx.transforms.functions import FlatFunction, function_name
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
@@ -151,7 +152,7 @@ class _Mapped:
 
     def __init__(self, fun: Callable, options: dict, check: bool):
         self.fun = fun
-        self.name = getattr(fun, "__name__", type(fun).__name__)
+        self.name = function_name(fun)
         self.options = options
         self.check = check
         self.programs: dict = {}
@@ -180,18 +181,10 @@ class _Mapped:
         view = self._view()
         ins = self._specs("in_specs", args, avals, view)
         pieces = [view.entering(a, s) for a, s in zip(avals, ins, strict=True)]
-        trees: list = []
-
-        def flat(*xs: Any) -> list:
-            out = self.fun(*tree_unflatten(tree, xs))
-            leaves, out_tree = tree_flatten(out)
-            check_outputs(leaves, lambda i: f" of {self.name}{leaf_path(out, i)}")
-            trees.append(out_tree)
-            return leaves
-
+        function = FlatFunction(self.fun, tree, role=self.name)
         with view.scope():
-            program = stage(flat, pieces, self.name)
-        (out_tree,) = trees
+            program = stage(function, pieces, self.name)
+        out_tree = function.out_tree
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
             self._check_shared(program, outs, out_tree, view)

@@ -551,17 +551,11 @@ def hessian(
 def _map_basis(fun: Callable, leaves: Sequence[Any], out_dim: int) -> Any:
     """Map a function of arrays like these over the standard basis; the mapped dimension of results is at `out_dim`."""
     basis = _basis(leaves)
-    trees: list = []
-
-    def flat_fun(*xs: Any) -> list:
-        out, tree = tree_flatten(fun(*xs))
-        trees.append(tree)
-        return out
-
+    function = FlatFunction(fun, tree_flatten(tuple(basis))[1])
     size = basis[0].shape[0] if basis else 0
-    out, dims = batching.vmap_flat(flat_fun, basis, [0] * len(basis), batching.Axis(size), "jacobian")
+    out, dims = batching.vmap_flat(function, basis, [0] * len(basis), batching.Axis(size), "jacobian")
     moved = [batching.to_dim(x, d, size, out_dim % (np.ndim(x) + (d is None))) for x, d in zip(out, dims, strict=True)]
-    return tree_unflatten(trees[0], [_tangent_out(x, aval_of(x)) for x in moved])
+    return tree_unflatten(function.out_tree, [_tangent_out(x, aval_of(x)) for x in moved])
 
 
 def _basis(leaves: Sequence[Any]) -> list:

@@ -1,6 +1,7 @@
 """Functions as transformations take them: of flat arguments and results, with the trees kept beside.
 
-Builds on `core.trace`; `vmap`, the derivatives, `checkpoint` and the custom rules all flatten what users write with it.
+Builds on `core.trace`; `vmap`, the derivatives, `checkpoint`, the custom rules, loops, branches and `shard_map` flatten
+what users write with it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class FlatFunction:
       in_tree: the structure of `args`.
       has_aux: whether it returns a pair of results and other values.
       written: the function that the user wrote, where `fun` is another one around it.
+      role: what the function is to the user, for messages about its results.
     """
 
     fun: Callable
     in_tree: Any
     has_aux: bool = False
     written: Callable | None = None
+    role: str = ""
     out_tree: Any = field(default=None, init=False)
     aux: Any = field(default=None, init=False)
 
@@ -50,7 +53,7 @@ class FlatFunction:
                 )
             out, self.aux = out
         flat, self.out_tree = tree_flatten(out)
-        check_outputs(flat, lambda i: leaf_path(out, i))
+        check_outputs(flat, lambda i: f"{self.role and f' of {self.role}'}{leaf_path(out, i)}")
         return flat
 
 
