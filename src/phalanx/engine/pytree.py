@@ -33,6 +33,9 @@ flatten = registry.flatten
 flatten_with_path = registry.flatten_with_path
 """`flatten_with_path(tree, is_leaf=None) -> ([(path, leaf), ...], treedef)`; the predicate takes path and value."""
 
+flatten_one_level = registry.flatten_one_level
+"""`flatten_one_level(tree) -> (children, data)`, or None for a leaf: the outermost node taken off."""
+
 
 def treedef_tuple(treedefs: Iterable[Any]) -> Any:
     """Make the structure of a tuple out of the structures of its elements."""

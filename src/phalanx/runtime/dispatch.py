@@ -423,22 +423,6 @@ class HostLeaf:
         raise ValueError(f"argument {self.position} is of another type")
 
 
-def host_leaves(types: Sequence[ArrayType], moves: list) -> tuple[list[HostLeaf], list[ArrayType], list]:
-    """Part the moves of host data from the others: these leaves, the types of all once they are sent, and the rest."""
-    hosts = [HostLeaf(i, types[i].aval, type, place) for i, type, place in moves if types[i].sharding is None]
-    placed = list(types)
-    for leaf in hosts:
-        placed[leaf.position] = leaf.type
-    return hosts, placed, [move for move in moves if types[move[0]].sharding is not None]
-
-
-def send(args: list, hosts: list[HostLeaf]) -> list:
-    """The arguments of a call with host data on devices."""
-    for leaf in hosts:
-        args[leaf.position] = leaf.send(args[leaf.position])
-    return args
-
-
 def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> None:
     """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback.
 

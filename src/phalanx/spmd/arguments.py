@@ -22,7 +22,6 @@ class CallArguments(NamedTuple):
 
     leaves: the array leaves.
     tree: the structure of (dynamic positional arguments, dynamic keyword arguments).
-    key: what stands for the structure and the static arguments in cache keys.
     statics: positions, names and values of the static arguments.
     num_args: how many positional arguments there were.
     signature: what split them.
@@ -30,10 +29,14 @@ class CallArguments(NamedTuple):
 
     leaves: list
     tree: Any
-    key: Any
     statics: tuple
     num_args: int
     signature: Signature
+
+    @property
+    def key(self) -> tuple:
+        """What stands for all but the leaves in cache keys."""
+        return self.tree, self.statics
 
     def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments with other leaves in place of the arrays."""
@@ -199,12 +202,10 @@ class Signature:
         for where, static in statics:
             _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self._what)
         leaves, tree = tree_flatten(dynamic)
-        is_plain = self.is_plain and not kwargs
-        key = tree_flatten(args)[1] if is_plain else (tree, statics)
-        return CallArguments(leaves, tree, key, statics, len(args), self)
+        return CallArguments(leaves, tree, statics, len(args), self)
 
     def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
-        """The leaves of a call with keyword or static arguments, and what stands for all else in cache keys."""
+        """The leaves of a call, and what stands for all else in cache keys."""
         dynamic, statics = self.divide(args, kwargs)
         leaves, tree = tree_flatten(dynamic)
         return leaves, (tree, statics)

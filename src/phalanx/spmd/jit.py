@@ -1,9 +1,10 @@
 """`jit`: a function compiled as a whole, over one device or a mesh (the global view).
 
-The hot path is short on purpose: flatten, look up the argument types, execute, wrap. Everything else happens on a miss:
-`trace` makes the program, `lower` resolves shardings and emits StableHLO, `compile` hands it to XLA; each stage is
-cached on the wrapped function and can be had by itself (see `stages`). Inside another transformation a call becomes the
-`jit` primitive, whose rules derive one program from another.
+The hot path is short on purpose: open the arguments as those of the call before (see `runtime.opener`), or else look up
+their structure and types; execute, wrap. Everything else happens on a miss: `trace` makes the program, `lower` resolves
+shardings and emits StableHLO, `compile` hands it to XLA; each stage is cached on the wrapped function and can be had by
+itself (see `stages`). Inside another transformation a call becomes the `jit` primitive, whose rules derive one program
+from another.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from phalanx.core.source import code_position
 from phalanx.core.trace import check_outputs, stage
 from phalanx.engine import client
 from phalanx.engine.frames import as_boundary, boundary, hide_frames
-from phalanx.engine.pytree import flatten
 from phalanx.runtime import dispatch, placement
-from phalanx.runtime.array import Array, ArrayType, without_values
-from phalanx.runtime.dispatch import brought, concrete_type, explain_failure, host_leaves, send
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.dispatch import concrete_type, explain_failure
+from phalanx.runtime.opener import opener
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import explain_miss, logged
@@ -38,9 +39,8 @@ from phalanx.tree.paths import leaf_path
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
-_type_of, _buffer_of = operator.attrgetter("_type"), operator.attrgetter("_buffer")
-_NO_HIT: tuple = (None,) * 9
-_NOT_FOUND: tuple = (None, None, None, ())
+_type_of = operator.attrgetter("_type")
+_NO_HIT: tuple = (None,) * 6
 NOTHING_ASKED: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -49,11 +49,12 @@ NOTHING_ASKED: dict[str, Any] = dict(
 class _Entry(dispatch.Call):
     """What a call that hits the cache needs, and how its results are put together."""
 
-    __slots__ = ("unflatten",)
+    __slots__ = ("open", "unflatten")
 
     def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
         super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
+        self.open: Any = None  # what opens arguments like those of a call that came again
 
 
 class _Programs:
@@ -119,9 +120,7 @@ class Jit:
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
-        self._last = [_NO_HIT]  # what the last plain hit had and did, its host data on devices
-        self._found = _NOT_FOUND  # the same, with the types as they came
-        self._opens_alike = True  # No call so far had other containers than the one before.
+        self._last = [_NO_HIT]  # how the last plain hit's arguments open, and what it did
 
     def function(self) -> Callable:
         """The callable that users hold: a plain function, since calling an object costs more."""
@@ -132,26 +131,22 @@ class Jit:
             try:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
-                # Most calls are like the one before: to open the arguments as that one's, and to compare the types,
-                # costs less than to find out their structure and to look it up.
-                open_known, hosts, known_types, context, moves, run, handlers, out_types, unflatten = last[0]
-                is_known = False
-                if open_known is not None and not kwargs:
+                open_alike, context, run, handlers, out_types, unflatten = last[0]
+                buffers = None
+                if state.context is context:  # Most calls are like the one before.
                     try:
-                        leaves = send(open_known(args), hosts) if hosts else open_known(args)
-                        is_known = [*map(_type_of, leaves)] == known_types and state.context is context
-                    except (AttributeError, ValueError, TypeError):  # Other containers or classes of leaves.
+                        buffers = open_alike(args, kwargs)
+                    except Exception:  # Other arguments; if they are wrong, the long way says so.
                         pass
-                if not is_known:
+                if buffers is None:
                     found = find(args, kwargs)
                     if found is None:
                         return call_slowly(args, kwargs)
-                    leaves, moves, run, handlers, out_types, unflatten = found
+                    buffers, run, handlers, out_types, unflatten = found
                 try:
-                    placed = brought(leaves, moves) if moves else leaves
-                    out = run([*map(_buffer_of, placed)]).consume_with_handlers(handlers)
+                    out = run(buffers).consume_with_handlers(handlers)
                 except Exception as error:
-                    explain_failure(error, leaves, lambda i: self.argument_name(i, args, kwargs))
+                    self._explain_failure(error, args, kwargs)
                     raise
                 return unflatten(map(wrap, out, out_types))
             except Exception as error:
@@ -159,7 +154,6 @@ class Jit:
                 raise
 
         _wrappers.add(self)
-        without_values.add(compiled.__code__)  # type: ignore[attr-defined]
         return self._with_stages(compiled)
 
     def _with_stages(self, compiled: Any) -> Callable:
@@ -177,30 +171,29 @@ class Jit:
             raise
 
     def _find(self, args: tuple, kwargs: dict) -> tuple | None:
-        """The arguments' leaves, and what the call has to do where that is no more than to move, to run and to wrap."""
-        opens = self._signature.is_plain and not kwargs
-        leaves, tree = flatten(args, None) if opens else self._signature.flatten(args, kwargs)
+        """The buffers of the arguments, and what the call has to do, where that is no more than to run and to wrap."""
+        leaves, structure = self._signature.flatten(args, kwargs)
         try:
             types = [*map(_type_of, leaves)]
         except AttributeError:  # some data is on the host
             types = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs)
-        known_types, known_tree, context, work = self._found
-        if types == known_types and state.context is context and tree == known_tree:
-            return leaves, *work
-        if self._last[0] is not _NO_HIT and tree != known_tree:  # To try and fail is dear: nobody shall again.
-            self._opens_alike, self._last[0] = False, _NO_HIT
         try:
-            entry = self._calls.get((tree, tuple(types), state.context))
+            entry = self._calls.get((structure, tuple(types), state.context))
         except TypeError:  # a static argument that cannot be part of a key
             return None
         if entry is None or not entry.is_plain:
             return None
-        work = entry.moves, entry.run, entry.handlers, entry.out_types, entry.unflatten
-        self._found = types, tree, state.context, work
-        if opens and self._opens_alike:
-            hosts, placed, moves = host_leaves(types, entry.moves)
-            self._last[0] = (tree.flatten_up_to, hosts, placed, state.context, moves, *work[1:])
-        return leaves, *work
+        if entry.open is None:
+            entry.open = opener(args, kwargs, structure[1], types, entry.moves)
+        try:
+            buffers = entry.open(args, kwargs)
+        except Exception:  # The long way says what is wrong.
+            return None
+        if buffers is None:
+            return None
+        work = entry.run, entry.handlers, entry.out_types, entry.unflatten
+        self._last[0] = (entry.open, state.context, *work)
+        return buffers, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Every call that is not a plain hit."""
@@ -283,6 +276,11 @@ class Jit:
             program = stage(flat, avals, self._name, call.path)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
+    def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
+        """Raise what went wrong in running where the engine reports it less clearly."""
+        leaves, _ = self._signature.flatten(args, kwargs)
+        explain_failure(error, leaves, lambda i: self.argument_name(i, args, kwargs))
+
     def argument_name(self, i: int, args: tuple, kwargs: dict) -> str:
         """What the user calls leaf `i` of the arguments of a call, for messages."""
         return f"{self._name}, argument {self._signature.split(args, kwargs).path(i)}"
@@ -332,7 +330,7 @@ class Jit:
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
         self._programs.clear()
-        self._last[0], self._found = _NO_HIT, _NOT_FOUND
+        self._last[0] = _NO_HIT
 
     def _cache_size(self) -> int:
         return len(self._calls)

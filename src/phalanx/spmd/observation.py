@@ -55,7 +55,7 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
 
 def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
     out = []
-    (tree, _), (known_tree, known_statics) = _parts(call.key), _parts(key[0])
+    tree, (known_tree, known_statics) = call.tree, key[0]
     if tree != known_tree:
         out.append(f"the structure of the arguments: {tree}, known is {known_tree}")
     elif len(types) == len(key[1]):
@@ -71,11 +71,6 @@ def _differences(call: CallArguments, types: tuple, context: Context, key: tuple
         pairs = zip(Context.fields, context._values, key[2]._values, strict=True)
         out.extend(f"option {n}: {new!r}, known is {old!r}" for n, new, old in pairs if new != old)
     return out or ["the number of static arguments"]
-
-
-def _parts(key: Any) -> tuple:
-    """The structure and the static arguments that a key stands for."""
-    return key if isinstance(key, tuple) else (key, ())
 
 
 def _type_difference(new: Any, old: Any) -> str:
