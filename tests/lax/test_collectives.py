@@ -265,13 +265,15 @@ def test_an_unbound_name_lists_those_in_scope():
     assert isinstance(e.value, NameError)
     assert str(e.value) == (
         "lax.psum axis_name: expected the name of an axis in scope ('i', 'j'), got 'k'.\n"
-        "  To mend: call the function under vmap(..., axis_name='k'), or use a name in scope."
+        "  To mend: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
+        "axis, or use a name in scope."
     )
     with pytest.raises(UnboundAxisError) as e:
         lax.axis_index("k")
     assert str(e.value) == (
         "lax.axis_index axis_name: expected the name of an axis in scope (there is none), got 'k'.\n"
-        "  To mend: call the function under vmap(..., axis_name='k')."
+        "  To mend: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
+        "axis."
     )
     program = phalanx.make_jaxpr(lambda x: lax.psum(x, "i"), axis_env=[("i", N)])(1.0)
     with pytest.raises(UnboundAxisError) as e:
@@ -296,6 +298,10 @@ def test_an_unbound_name_lists_those_in_scope():
         (lambda x: lax.psum_scatter(x, "i"), ShapeError,
          "lax.psum_scatter: expected dimension 0 of a size equal to the number of members, 4, got f32[3,4,8].\n"
          "  To mend: pad or reshape the operand, or give tiled=True to send more than one slice."),
+        (lambda x: lax.ppermute(x, "i", [1, 2, 3, 0]), ArgumentError,
+         "lax.ppermute perm: expected pairs of different sources and different destinations in [0, 4), got "
+         "[1, 2, 3, 0].\n"
+         "  To mend: send from each position once and to each position once; a list of positions is for pshuffle."),
         (lambda x: lax.ppermute(x, "i", [(0, 1), (0, 2)]), ArgumentError,
          "lax.ppermute perm: expected pairs of different sources and different destinations in [0, 4), got "
          "[(0, 1), (0, 2)].\n  To mend: send from each position once and to each position once."),

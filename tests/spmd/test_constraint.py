@@ -11,7 +11,7 @@ from phalanx import lax
 from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
 from phalanx.engine.client import devices as all_devices
 from phalanx.lax.constraint import with_sharding_constraint
-from phalanx.sharding import NamedSharding, P
+from phalanx.sharding import AxisType, NamedSharding, P, make_mesh
 from phalanx.spmd import jit
 from phalanx.spmd.placement import device_put
 
@@ -177,19 +177,39 @@ def test_what_does_not_fit_is_refused(mesh):
     )
 
 
-def test_the_mesh_cannot_be_changed_inside_a_compiled_function(mesh):
+def test_a_block_inside_a_compiled_function_says_the_mesh_of_bare_specs(mesh):
     other = auto_mesh((8,), ("z",))
+
+    def f(x):
+        with mesh:
+            x = with_sharding_constraint(x * 2, P("y"))
+            inside = ph.jit(lambda x: x + 1, in_shardings=P("x"))(x)
+        with other:
+            return with_sharding_constraint(inside, P("z"))
+
+    for call in (jit(f), jit(ph.vmap(f)), jit(lambda x: lax.fori_loop(0, 1, lambda _, c: f(c), x))):
+        y = call(values(8, 8))
+        np.testing.assert_array_equal(np.asarray(y), values(8, 8) * 2 + 1)
+        assert len(y.addressable_shards) == 8
+    with mesh:
+        assert jit(f)(values(8, 8)).sharding.is_equivalent_to(NamedSharding(other, P("z")), 2)
+
+
+@pytest.mark.parametrize("outer", [AxisType.Auto, AxisType.Explicit])
+def test_types_over_explicit_axes_keep_their_mesh_inside_a_compiled_function(mesh, outer):
+    other = make_mesh((8,), ("z",), axis_types=(AxisType.Explicit,)) if outer is AxisType.Auto else auto_mesh((8,), "z")
+    around = make_mesh((4, 2), ("x", "y"), axis_types=(outer, outer))
 
     def f(x):
         with other:
             return lax.neg(x)
 
-    with mesh:
+    with around:
         assert message(lambda: jit(f)(values(8))) == (
-            "changing the mesh inside a compiled function: expected the mesh it was called under, Mesh('x': 4, 'y': 2), "
-            "got Mesh('z': 8).\n"
+            f"changing the mesh inside a compiled function: expected the mesh it was called under, {around!r}, "
+            f"got {other!r}.\n"
             "  To mend: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
             "shard_map(..., mesh=mesh)."
         )
-        with mesh:
+        with around:
             np.testing.assert_array_equal(np.asarray(jit(lambda x: x)(values(8))), values(8))

@@ -41,6 +41,8 @@ def test_errors_say_the_name_that_the_user_wrote():
         with pytest.raises(ShardingError) as error:
             pjit(lambda a: a, P("x", None, "y"))(x)
         assert str(error.value).startswith("in_axis_resources[0]: expected a spec of at most 2 entries")
+        with pytest.raises(ArgumentError, match="since in_axis_resources is for the positional arguments"):
+            pjit(lambda x: x, in_axis_resources=P("x"))(x=np.ones(8))
         with pytest.raises(ShardingError) as error:
             pjit(lambda a: {"out": a}, P("x"), {"out": P("x", None, "y")})(x)
         assert str(error.value).startswith("out_axis_resources['out']: expected a spec of at most 2 entries")

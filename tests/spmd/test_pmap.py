@@ -201,6 +201,10 @@ def test_misfits_of_axes_name_the_argument():
         soft_pmap(lambda x: x, out_axes=2)(X)
     with pytest.raises(ArgumentTypeError, match="^pmap of share at .*, static argument x: expected a hashable value"):
         pmap(share, "i", static_broadcasted_argnums=0)(X)
+    with pytest.raises(
+        ArgumentError, match="^pmap of share at .*, static_broadcasted_argnums: expected positions below 1"
+    ):
+        pmap(share, "i", static_broadcasted_argnums=3)
     with pytest.raises(TreeError, match="pmap of share, in_axes"):
         pmap(share, "i", in_axes=(0, 0))(X)
     with pytest.raises(ArgumentError, match="at least one argument to map over"):

@@ -643,7 +643,8 @@ def test_other_misuse(mesh, over):
     )
     assert error(UnboundAxisError, over(lambda v: lax.psum(v, "z"), in_specs=P("x"), out_specs=P("x")), A) == (
         "lax.psum axis_name: expected the name of an axis in scope ('x', 'y'), got 'z'.\n"
-        "  To mend: call the function under vmap(..., axis_name='z'), or use a name in scope."
+        "  To mend: call the function under vmap or pmap with axis_name='z', or under a shard_map over a mesh with this "
+        "axis, or use a name in scope."
     )
     for misuse, text in {
         lambda v: lax.psum_scatter(v, "x", axis_index_groups=[[0], [1, 2, 3]], tiled=True):

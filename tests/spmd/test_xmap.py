@@ -172,12 +172,34 @@ def test_a_result_that_varies_over_an_axis_without_a_place_is_an_error():
 
 
 def test_a_mesh_axis_used_twice_is_an_error_that_names_both_uses():
-    with pytest.raises(ShardingError) as e:
-        named(axis_resources={"i": "x", "j": ("y", "x")})
-    assert str(e.value) == (
-        "xmap of <lambda>, axis_resources: expected each axis of the mesh once, got 'x' for 'i' and for 'j'.\n"
-        "  To mend: give one of them another axis of the mesh, or none."
+    def message(in_axes, out_axes, resources):
+        with pytest.raises(ShardingError) as e:
+            xmap(lambda x: x["a"], in_axes, out_axes, axis_resources=resources)({"a": X})
+        return str(e.value)
+
+    assert message(["i", "j"], {}, {"i": "x", "j": ("y", "x")}) == (
+        "xmap of <lambda>, in_axes[0]['a']: expected an array of which each axis of the mesh splits one named axis, "
+        "got 'x' for 'i' and for 'j'.\n"
+        "  To mend: give one of them another axis of the mesh in axis_resources, or none."
     )
+    assert message(["i", ...], {}, {"i": ("x", "x")}).startswith("xmap of <lambda>, in_axes[0]['a']: expected an array")
+
+
+def test_a_mesh_axis_may_split_several_axes_of_different_arrays(mesh):
+    """As the hidden and the last dimension of a network, of which no array has both."""
+    f = lambda x, y: (lax.psum(jnp.sin(x), "i"), jnp.cos(y) - lax.pmean(y, "j"))
+    resources = {"i": "x", "j": "x"}
+    mapped = xmap(f, (["i", ...], ["j", ...]), ([...], ["j", ...]), axis_resources=resources)
+    total, rest = mapped(X, X)
+    np.testing.assert_allclose(total, np.sin(X).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(rest, np.cos(X) - X.mean(0), rtol=1e-5)
+    assert rest.sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 2)
+    with pytest.raises(ShardingError, match=r"xmap of add, out_axes: .* got 'x' for 'i' and for 'j'"):
+        xmap(jnp.add, (["i"], ["j"]), ["i", "j"], axis_resources=resources)(X[0], X[:, 0])
+
+
+def test_a_list_without_names_is_for_numbers():
+    assert xmap(lambda x, y: jnp.sum(x, axis="i") + y, in_axes=(["i"], []), out_axes=[])(X[0], 2.0) == 17
 
 
 def test_a_serial_loop_has_a_name_inside_a_block(mesh):

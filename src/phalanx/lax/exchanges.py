@@ -447,15 +447,18 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
       [0, 5, 6]
     """
     scope = _scope("lax.ppermute", axis_name)
-    pairs = tuple((int(source), int(target)) for source, target in perm)
-    for side in zip(*pairs, strict=True):
-        if len(set(side)) != len(side) or not all(0 <= i < scope.count for i in side):
-            raise ArgumentError(
-                "lax.ppermute perm",
-                expected=f"pairs of different sources and different destinations in [0, {scope.count})",
-                got=repr(perm),
-                mend="send from each position once and to each position once",
-            )
+    given = list(perm)
+    is_paired = all(np.shape(pair) == (2,) for pair in given)
+    pairs = tuple((int(source), int(target)) for source, target in given) if is_paired else ()
+    sides = list(zip(*pairs, strict=True))
+    if not is_paired or any(len(set(s)) != len(s) or not all(0 <= i < scope.count for i in s) for s in sides):
+        raise ArgumentError(
+            "lax.ppermute perm",
+            expected=f"pairs of different sources and different destinations in [0, {scope.count})",
+            got=repr(perm),
+            mend="send from each position once and to each position once"
+            + ("" if is_paired else "; a list of positions is for pshuffle"),
+        )
     return tree_map(lambda leaf: ppermute_p(leaf, **scope.params, perm=pairs), x)
 
 

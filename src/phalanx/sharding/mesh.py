@@ -346,7 +346,7 @@ class Mesh(_Axes):
         return Mesh(self.devices[corner].transpose(order), names, tuple([self.axis_types[p] for p in positions]))
 
     def __enter__(self) -> Mesh:
-        state.outer_meshes.append(replace_mesh(self))
+        state.outer_meshes.append(replace_mesh(self, by_block=True))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -382,8 +382,12 @@ def is_local(device: Device) -> bool:
     return device.process_index == device.client.process_index()
 
 
-def replace_mesh(mesh: Any) -> Any:
-    """Put a mesh in force and give the former one; refused where the program at hand would be half of each."""
+def replace_mesh(mesh: Any, by_block: bool = False) -> Any:
+    """Put a mesh in force and give the former one; refused where the program at hand would be half of each.
+
+    A block `with mesh:` may stand inside a compiled function, as it did in older programs, where the mesh only says
+    over which axes bare specs are read: where the types of values tell nothing of it.
+    """
     outer = state.context.mesh
     mesh = None if mesh is None or mesh.empty else mesh
     if mesh is outer:
@@ -391,7 +395,8 @@ def replace_mesh(mesh: Any) -> Any:
     trace = state.trace
     while trace is not None and not trace.compiles:
         trace = trace.parent
-    if trace is not None:
+    in_types = not by_block or any(t is not AxisType.Auto for m in (outer, mesh) if m is not None for t in m.axis_types)
+    if trace is not None and in_types:
         raise ShardingError(
             "changing the mesh inside a compiled function",
             expected=f"the mesh it was called under, {outer or 'none'!s}",

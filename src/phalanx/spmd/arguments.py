@@ -115,6 +115,7 @@ class Signature:
       static_argnums, static_argnames: parameters whose values are part of the program.
       donate_argnums, donate_argnames: parameters whose buffers may be reused.
       what: the transformation that asks, for messages.
+      static: what it calls static parameters.
 
     Raises:
       ArgumentError: a number or name is not one of the function's parameters, or is both static and donated.
@@ -128,6 +129,7 @@ class Signature:
         donate_argnums: Any,
         donate_argnames: Any,
         what: str = "jit",
+        static: str = "static",
     ):
         self.fun = fun
         self._what = f"{what} of {code_position(fun)}"
@@ -135,14 +137,14 @@ class Signature:
             self.parameters = list(inspect.signature(fun).parameters.values())
         except (TypeError, ValueError):
             self.parameters = []
-        self.static_argnums, self.static_argnames = self._complete("static", static_argnums, static_argnames)
+        self.static_argnums, self.static_argnames = self._complete(static, static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = self._complete("donate", donate_argnums, donate_argnames)
         both = self.static_argnums & self.donate_argnums
         if both:
             raise ArgumentError(
                 f"{self._what}, donate_argnums",
                 expected="arguments that are not static",
-                got=f"{sorted(both)}, which are in static_argnums too",
+                got=f"{sorted(both)}, which are in {static}_argnums too",
                 mend="drop them from one of the two",
             )
         self.is_plain = not (self.static_argnums or self.static_argnames)

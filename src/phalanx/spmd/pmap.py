@@ -346,7 +346,9 @@ def pmap(
     check_function("pmap, argument fun", fun)
     if devices is None and backend is not None:
         devices = client.local_devices(backend=backend)
-    signature = Signature(fun, static_broadcasted_argnums, None, donate_argnums, None, "pmap")
+    signature = Signature(
+        fun, static_broadcasted_argnums, None, donate_argnums, None, "pmap", static="static_broadcasted"
+    )
     return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature).function()
 
 

@@ -66,11 +66,12 @@ def declared_inputs(options: dict, call: Any, args: tuple, kwargs: dict, name: s
     if given is not UNSPECIFIED and given is not None and not is_for_all:
         placed = [p.name for p in call.signature.parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if named := [key for key in placed if key in kwargs]:
+            spelled = options.get("spelling", {}).get("in_shardings", "in_shardings")
             raise ArgumentError(
                 f"{name}, argument {named[0]}",
-                expected="it by position, since in_shardings is for the positional arguments",
+                expected=f"it by position, since {spelled} is for the positional arguments",
                 got="it by keyword",
-                mend="pass it by position, or place it with device_put and leave in_shardings out",
+                mend=f"pass it by position, or place it with device_put and leave {spelled} out",
             )
     found = declared_shardings(options, "in_shardings", args)
     return (*found, *([given if is_for_all else None] * count))

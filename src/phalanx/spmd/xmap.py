@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Named(NamedTuple):
 def _is_mapping(x: Any) -> bool:
     """Whether `x` says where the named axes of one array are."""
     if isinstance(x, list):
-        return bool(x) and (x[-1] is Ellipsis or not any(isinstance(name, dict | list | tuple) for name in x))
+        return x[-1:] == [Ellipsis] or not any(isinstance(name, dict | list | tuple) for name in x)
     return isinstance(x, dict) and all(isinstance(k, int) for k in x)
 
 
@@ -158,18 +158,18 @@ class XMap(Jit):
         self._out_axes = out_axes
         self._sizes = dict(sizes)
         self._resources = {name: _resources(name, r, self._what) for name, r in resources.items()}
-        self._check_resources()
 
-    def _check_resources(self) -> None:
+    def _check_resources(self, where: str, names: Collection) -> None:
+        """Refuse an array of which one axis of the mesh would split two named ones."""
         used: dict[Any, Any] = {}
-        for name, (mesh_axes, _) in self._resources.items():
-            for axis in mesh_axes:
-                if axis in used:
+        for name in names:
+            for axis in self._resources.get(name, ((), 1))[0]:
+                if axis in used and axis not in _loops.lengths:
                     raise ShardingError(
-                        f"{self._what}, axis_resources",
-                        expected="each axis of the mesh once",
+                        where,
+                        expected="an array of which each axis of the mesh splits one named axis",
                         got=f"{axis!r} for {used[axis]!r} and for {name!r}",
-                        mend="give one of them another axis of the mesh, or none",
+                        mend="give one of them another axis of the mesh in axis_resources, or none",
                     )
                 used[axis] = name
 
@@ -220,7 +220,7 @@ class XMap(Jit):
         for i, (given, path) in enumerate(zip(flat, paths, strict=True)):
             positions = _positions(given, f"{where}{path}")
             ndim = rank(i, positions)
-            if isinstance(given, list) and given[-1] is not Ellipsis and len(given) != ndim:
+            if isinstance(given, list) and given[-1:] != [Ellipsis] and len(given) != ndim:
                 raise AxisError(
                     f"{where}{path}",
                     expected=f"a name or None for each dimension of an array of rank {ndim}",
@@ -235,6 +235,7 @@ class XMap(Jit):
                         got=f"{dim} for {name!r}",
                         mend="name existing dimensions only",
                     )
+            self._check_resources(f"{where}{path}", positions)
             out.append({name: dim % ndim for name, dim in positions.items()})
         return out
 
@@ -440,7 +441,8 @@ def xmap(
       out_axes: the same for the result. A named axis over which a result does not vary is repeated.
       axis_sizes: sizes of axes that no argument has.
       axis_resources: for each axis the axis or axes of the mesh in context that split it, or a `SerialLoop`, or the
-        name of one that `serial_loop` has put in force. What is left of the axis is vectorised.
+        name of one that `serial_loop` has put in force. What is left of the axis is vectorised. One axis of the mesh
+        may split several axes that no argument and no result has both of.
       donate_argnums: positional arguments whose buffers may be reused.
 
     Returns:
@@ -449,7 +451,7 @@ def xmap(
     Raises:
       UnboundAxisError: `out_axes` or `axis_resources` names an axis that no argument and no entry of `axis_sizes` has.
       ArgumentError: an axis has two sizes, or a result varies over an axis that its `out_axes` does not place.
-      ShardingError: a mesh axis is used for two axes, or there is no such mesh axis.
+      ShardingError: a mesh axis would split an array twice, or there is no such mesh axis.
 
     Examples:
       >>> import phalanx.numpy as jnp
