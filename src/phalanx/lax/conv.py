@@ -123,7 +123,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
             return ctx.constant(np.zeros((), ctx.aval_out.dtype), ctx.aval_out)
         if module.is_split and not module.is_portable and is_constant_shape(x_aval.shape):
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
-            is_depthwise = not c.mapped and w_aval.shape[c.dimension_numbers[1][1]] == 1
+            # Where features have several results each it gives these others' features.
+            _, (of_out, of_in, *_), _ = c.dimension_numbers
+            is_depthwise = not c.mapped and w_aval.shape[of_in] == 1 and w_aval.shape[of_out] == c.feature_group_count
             in_groups = c.feature_group_count > 1 and not is_depthwise
             # It adds up cotangents of depthwise kernels over all devices, though some have the same batch.
             in_groups = in_groups or c.batch_group_count > 1

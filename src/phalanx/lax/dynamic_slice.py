@@ -27,7 +27,7 @@ from phalanx.lax.select import select
 from phalanx.lax.shape import concatenate, reshape
 from phalanx.lax.slicing import slice as static_slice
 from phalanx.runtime.dispatch import eager_program
-from phalanx.symbolic import static_size
+from phalanx.symbolic import is_constant_shape, static_size
 
 
 def _check_starts(where: str, x: ShapedArray, starts: Sequence[ShapedArray], sizes: Sequence) -> None:
@@ -56,13 +56,17 @@ def _check_starts(where: str, x: ShapedArray, starts: Sequence[ShapedArray], siz
             )
 
 
-def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape: tuple, wrap: tuple) -> list:
-    """The starts in one integer type, negative ones counted from the end where `wrap` says so."""
+def _start_dtype(avals: Sequence[ShapedArray]) -> np.dtype:
+    """The one integer type that holds starts of these types."""
     found = {a.dtype for a in avals}
     if len(found) == 1 and next(iter(found)).itemsize >= 4:
-        dtype = next(iter(found))
-    else:
-        dtype = np.dtype(np.int64 if any(d.itemsize == 8 or d == np.uint32 for d in found) else np.int32)
+        return next(iter(found))
+    return np.dtype(np.int64 if any(d.itemsize == 8 or d == np.uint32 for d in found) else np.int32)
+
+
+def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape: tuple, wrap: tuple) -> list:
+    """The starts in one integer type, negative ones counted from the end where `wrap` says so."""
+    dtype = _start_dtype(avals)
     scalar = ShapedArray((), dtype)
     signed = hlo.ComparisonTypeAttr.get("SIGNED")
     emitted = []
@@ -180,10 +184,16 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
         return Roles([names, inner, *[()] * len(starts)], [names], whole=whole, resized=written)
 
     def lower(self, ctx, x, update, *starts, wrap):
-        x_aval, _, *s_avals = ctx.avals_in
+        x_aval, u_aval, *s_avals = ctx.avals_in
         if not starts:
             return update
-        return hlo.dynamic_update_slice(x, update, _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap))
+        emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap)
+        if ctx.module.is_split and is_constant_shape((*x_aval.shape, *u_aval.shape)):
+            # Along a split dimension XLA drops what starts out of bounds instead of moving it there.
+            last = [n - m for n, m in zip(x_aval.shape, u_aval.shape, strict=True)]
+            scalar = ShapedArray((), _start_dtype(s_avals))
+            emitted = [hlo.clamp(ctx.constant(0, scalar), v, ctx.constant(n, scalar)) for v, n in zip(emitted, last)]
+        return hlo.dynamic_update_slice(x, update, emitted)
 
     def jvp(self, primals, tangents, *, wrap):
         x_dot, u_dot = map(instantiate, tangents[:2])

@@ -80,6 +80,7 @@ class ScatterPrimitive(Primitive):
     """What all scatters share: any[*x], int[*batch, k], any[*batch and *window] -> any[*x]."""
 
     operation: Any = None  # combines old and new element in the body; None to take the new one
+    neutral: Callable | None = None  # of a dtype: what the operation changes nothing from, whatever the order
 
     def result(self, x, indices, updates, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params):
         window, inserted, index_map, batching, indices_batching = dimension_numbers
@@ -141,6 +142,11 @@ class ScatterPrimitive(Primitive):
             last = last_starts(x_aval, index_map, window_sizes(x_aval.ndim, u_aval.shape, dimension_numbers))
             indices = hlo.clamp(ctx.constant(0, i_aval), indices, limits(ctx, i_aval, last))
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
+        kept = None
+        if batching and self.neutral is not None and ctx.module.is_split:
+            # XLA, where updates that meet are on several devices, may take the operand from the first of all devices
+            # only, though others have other examples.
+            kept, x = x, ctx.constant(type(self).neutral(x_aval.dtype), ctx.aval_out)
         op = hlo.ScatterOp(
             [ctx.type(ctx.aval_out)],
             [x],
@@ -152,7 +158,11 @@ class ScatterPrimitive(Primitive):
         )
         scalar = ShapedArray((), x_aval.dtype)
         ctx.region([scalar, scalar], op, lambda old, new: self.combine(ctx, old, new, **params))
-        return op.result
+        return op.result if kept is None else self.joined(kept, op.result)
+
+    def joined(self, x: Any, scattered: Any) -> Any:
+        """The operand with what was scattered into neutral elements."""
+        return self.operation(x, scattered).result
 
     def batch(
         self, x, indices, updates, bx, bi, bu, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params
@@ -243,6 +253,14 @@ def _last_write(x: Any, indices: Any, updates: Any, **params: Any) -> tuple[Any,
     return eq(written, np.int32(0)), eq(_gathered(written, indices, updates, **params), numbers)
 
 
+def _nothing(dtype: Any) -> Any:
+    return 0
+
+
+def _one(dtype: Any) -> Any:
+    return 1
+
+
 class Scatter(ScatterPrimitive, name="scatter"):
     """Elements replaced by updates; where updates meet, one of them stays."""
 
@@ -279,6 +297,7 @@ class ScatterAdd(ScatterPrimitive, name="scatter_add"):
     """Updates added to elements; where updates meet, all are added."""
 
     operation = hlo.AddOp
+    neutral = _nothing
 
     def jvp(self, primals, tangents, **params):
         return _linear_jvp(self, primals, tangents, params)
@@ -295,6 +314,10 @@ class ScatterSub(ScatterPrimitive, name="scatter_sub"):
     """Updates subtracted from elements; where updates meet, all are subtracted."""
 
     operation = hlo.SubtractOp
+    neutral = _nothing
+
+    def joined(self, x, scattered):
+        return hlo.add(x, scattered)
 
     def jvp(self, primals, tangents, **params):
         return _linear_jvp(self, primals, tangents, params)
@@ -321,6 +344,7 @@ class ScatterMul(ScatterPrimitive, name="scatter_mul"):
     """Elements multiplied by updates; where updates meet, by all of them."""
 
     operation = hlo.MulOp
+    neutral = _one
 
     def jvp(self, primals, tangents, **params):
         x, indices, updates = primals
@@ -379,13 +403,13 @@ class _ScatterExtremum(ScatterPrimitive):
 class ScatterMin(_ScatterExtremum, name="scatter_min"):
     """The smaller one of element and updates."""
 
-    operation = hlo.MinOp
+    operation, neutral = hlo.MinOp, dtypes.highest
 
 
 class ScatterMax(_ScatterExtremum, name="scatter_max"):
     """The larger one of element and updates."""
 
-    operation = hlo.MaxOp
+    operation, neutral = hlo.MaxOp, dtypes.lowest
 
 
 scatter_min_p = ScatterMin()

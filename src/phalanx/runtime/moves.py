@@ -86,6 +86,8 @@ def passed_on(held: Sharding, roles: Roles, result: ShapedArray) -> Sharding | N
     (names,), (kept, *_) = roles.operands, roles.results
     if not isinstance(held, NamedSharding) or len(set(names)) < len(names) or len(kept) != result.ndim:
         return None
+    if len(held.spec) > len(names):  # the words of random keys, as which they were given, may be split as well
+        return None
     axes = dict(zip(names, held.axes(len(names)), strict=True))
     if any(cut and (n in roles.whole or kept.count(n) != 1) for n, cut in axes.items()):
         return None
