@@ -11,7 +11,7 @@ import griffe
 
 
 class Rows(griffe.Extension):
-    """Puts functions in the place of the assignments that make them, and completes the docstrings of errors."""
+    """Puts functions in the place of the assignments that make them, and completes docstrings as the code does."""
 
     def on_package(self, *, pkg: griffe.Module, loader: Any, **kwargs: Any) -> None:
         self._mend(pkg)
@@ -23,6 +23,8 @@ class Rows(griffe.Extension):
             if isinstance(member, griffe.Module):
                 self._mend(member)
             elif isinstance(member, griffe.Class) and any("met_by" in str(d.value) for d in member.decorators):
+                member.docstring = _docstring(member, getattr(import_module(module.path), name))
+            elif isinstance(member, griffe.Function) and member.docstring is not None and not name.startswith("_"):
                 member.docstring = _docstring(member, getattr(import_module(module.path), name))
             elif isinstance(member, griffe.Attribute) and not name.startswith("_"):
                 self._show(module, name, member)

@@ -156,25 +156,5 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
     return p.round_p(x, rounding_method=int(RoundingMethod(rounding_method)))
 
 
-def nextafter(x1: Any, x2: Any) -> Any:
-    """The next value that the dtype has after x1, towards x2: float[*s], float[*s] -> float[*s].
-
-    Args:
-      x1: floating array, or one of rank 0.
-      x2: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> float(lax.nextafter(1.0, 2.0)) > 1.0
-      True
-    """
-    if type(x1) in SCALARS or type(x2) in SCALARS:
-        x1, x2 = match_two(x1, x2)
-    return p.nextafter_p(x1, x2)
+nextafter = two(p.nextafter_p, "The next value that the dtype has after x1, towards x2", "1.0, 2.0", "1.0000001...",
+                x1="where to start", x2="where to go")  # fmt: skip

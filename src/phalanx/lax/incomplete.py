@@ -48,7 +48,8 @@ from phalanx.lax.elementwise import (
     square_p,
     sub_p,
 )
-from phalanx.lax.family import FLOATING, SCALARS, Elementwise, binary, derived_jvp, match, match_two
+from phalanx.lax.faces import two
+from phalanx.lax.family import FLOATING, Elementwise, binary, derived_jvp, match
 from phalanx.lax.loops import while_loop
 from phalanx.lax.precision import in_full_precision
 from phalanx.lax.reductions import reduce_or_p
@@ -353,95 +354,14 @@ class RegularizedIncompleteBeta(Elementwise, name="regularized_incomplete_beta")
 regularized_incomplete_beta_p = RegularizedIncompleteBeta()
 
 
-def igamma(a: Any, x: Any) -> Any:
-    """Regularized lower incomplete gamma function P(a, x): float[*s], float[*s] -> float[*s].
-
-    Args:
-      a: the shape parameter, positive: a floating array, or one of rank 0.
-      x: the upper limit, not negative: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.igamma(1.0, 2.0)), 5)
-      0.86466
-    """
-    if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match_two(a, x)
-    return igamma_p(a, x)
-
-
-def igammac(a: Any, x: Any) -> Any:
-    """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x): float[*s], float[*s] -> float[*s].
-
-    Args:
-      a: the shape parameter, positive: a floating array, or one of rank 0.
-      x: the lower limit, not negative: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.igammac(1.0, 2.0)), 5)
-      0.13534
-    """
-    if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match_two(a, x)
-    return igammac_p(a, x)
-
-
-def igamma_grad_a(a: Any, x: Any) -> Any:
-    """Derivative of P(a, x) by a: float[*s], float[*s] -> float[*s].
-
-    Args:
-      a, x: as in `igamma`, as are the result and the errors.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.igamma_grad_a(1.0, 2.0)), 4)
-      -0.2208
-    """
-    if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match_two(a, x)
-    return igamma_grad_a_p(a, x)
-
-
-def random_gamma_grad(a: Any, x: Any) -> Any:
-    """How a sample x of the gamma distribution moves with its shape parameter a: float[*s], float[*s] -> float[*s].
-
-    Args:
-      a: the shape parameter, positive: a floating array, or one of rank 0.
-      x: the sample, positive: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.random_gamma_grad(1.0, 2.0)), 3)
-      1.632
-    """
-    if type(a) in SCALARS or type(x) in SCALARS:
-        a, x = match_two(a, x)
-    return random_gamma_grad_p(a, x)
+igamma = two(igamma_p, "Regularized lower incomplete gamma function P(a, x)", "1.0, 2.0", "0.86466...",
+             a="the shape parameter, positive", x="the upper limit, not negative")  # fmt: skip
+igammac = two(igammac_p, "Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)", "1.0, 2.0", "0.13533...",
+              a="the shape parameter, positive", x="the lower limit, not negative")  # fmt: skip
+igamma_grad_a = two(igamma_grad_a_p, "Derivative of P(a, x) by a", "1.0, 2.0", "-0.2208...",
+                    a="the shape parameter, positive", x="the upper limit, not negative")  # fmt: skip
+random_gamma_grad = two(random_gamma_grad_p, "How a sample x of the gamma distribution moves with its parameter a",
+                        "1.0, 2.0", "1.631...", a="that parameter, positive", x="the sample, positive")  # fmt: skip
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:

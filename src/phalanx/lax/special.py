@@ -30,8 +30,8 @@ from phalanx.lax.elementwise import (
     sub_p,
     zeta_p,
 )
-from phalanx.lax.faces import one
-from phalanx.lax.family import FLOATING, SCALARS, match_two, unary
+from phalanx.lax.faces import one, two
+from phalanx.lax.family import FLOATING, unary
 from phalanx.lax.precision import in_full_precision
 from phalanx.lax.select import select_n_p
 
@@ -108,49 +108,7 @@ bessel_i0e = one(bessel_i0e_p, "exp(-|x|) times the modified Bessel function of 
 bessel_i1e = one(bessel_i1e_p, "exp(-|x|) times the modified Bessel function of order 1", "0.0", "0.0")
 
 
-def polygamma(m: Any, x: Any) -> Any:
-    """Derivative number m of the digamma function: float[*s], float[*s] -> float[*s].
-
-    Args:
-      m: the order, a whole number: a floating array, or one of rank 0.
-      x: of the same dtype and shape, or of rank 0.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.polygamma(1.0, 1.0)), 4)
-      1.6449
-    """
-    if type(m) in SCALARS or type(x) in SCALARS:
-        m, x = match_two(m, x)
-    return polygamma_p(m, x)
-
-
-def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz zeta function, the sum of (k + q)^-x over k >= 0: float[*s], float[*s] -> float[*s].
-
-    Args:
-      x: floating array, or one of rank 0.
-      q: array of the same dtype and shape, or of rank 0; a Python scalar takes the dtype of the other.
-
-    Returns:
-      An array of the common shape and dtype.
-
-    Raises:
-      DTypeError: the dtypes differ, or the operation does not take them.
-      ShapeError: the shapes differ.
-
-    Examples:
-      >>> from phalanx import lax
-      >>> round(float(lax.zeta(2.0, 1.0)), 4)
-      1.6449
-    """
-    if type(x) in SCALARS or type(q) in SCALARS:
-        x, q = match_two(x, q)
-    return zeta_p(x, q)
+polygamma = two(polygamma_p, "Derivative number m of the digamma function", "1.0, 1.0", "1.6449...",
+                m="the order, a whole number", x="where")  # fmt: skip
+zeta = two(zeta_p, "Hurwitz zeta function, the sum of (k + q)^-x over k >= 0", "2.0, 1.0", "1.6449...",
+           x="the exponent", q="where the sum begins")  # fmt: skip

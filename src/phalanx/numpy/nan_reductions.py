@@ -11,12 +11,37 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.docstrings import family
 from phalanx.numpy import reductions
 from phalanx.numpy.bodies import choose, isnan
 from phalanx.numpy.operands import canonical_axes, cast, operand, refuse_out, scalar_of
 from phalanx.runtime.dispatch import eager_program
 
 _static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "ddof"))
+
+_EMPTY = "\n  ShapeError: there are no elements"
+_TOO_FEW = "without the axes; NaN where there are no more numbers than `ddof`"
+_SHAPED = "An array of the shape of `a`, or a vector where no axis is given"
+_POSITIONS = "Positions in the default integer dtype, without the axis"
+_documented = family(
+    """
+    Args:
+      {parameters}: as in `{like}`{own}.
+
+    Returns:
+      {gives}.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: there is no such axis.{raises}
+
+    Examples:
+      >>> jnp.{name}(jnp.array([2.0, jnp.nan, 3.0])).tolist()
+      {value}
+    """,
+    own="",
+    raises="",
+)
 
 
 def _prepared(a: Any, name: str) -> tuple[Any, Any]:
@@ -43,99 +68,53 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
 
 
 @_static
+@_documented(
+    like="max",
+    gives="The largest elements, without the axes; NaN where all are and neither `initial` nor `where` is given",
+    value="3.0",
+    own="; `where` needs no `initial`",
+    raises=_EMPTY + " and neither `initial` nor `where`.",
+)
 def nanmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The largest element that is not NaN.
-
-    Args:
-      a, axis, out, keepdims, initial, where: as in `max`; `where` needs no `initial`.
-
-    Returns:
-      The largest elements, without the axes; NaN where all are and neither `initial` nor `where` is given.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-      ShapeError: there are no elements and neither `initial` nor `where`.
-
-    Examples:
-      >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0])).item()
-      3.0
-    """
+    """The largest element that is not NaN."""
     return _extreme("nanmax", a, axis, out, keepdims, initial, where)
 
 
 @_static
+@_documented(
+    like="min",
+    gives="The smallest elements, without the axes; NaN where all are and neither `initial` nor `where` is given",
+    value="2.0",
+    own="; `where` needs no `initial`",
+    raises=_EMPTY + " and neither `initial` nor `where`.",
+)
 def nanmin(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The smallest element that is not NaN.
-
-    Args:
-      a, axis, out, keepdims, initial, where: as in `min`; `where` needs no `initial`.
-
-    Returns:
-      The smallest elements, without the axes; NaN where all are and neither `initial` nor `where` is given.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-      ShapeError: there are no elements and neither `initial` nor `where`.
-
-    Examples:
-      >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0])).item()
-      1.0
-    """
+    """The smallest element that is not NaN."""
     return _extreme("nanmin", a, axis, out, keepdims, initial, where)
 
 
 @_static
+@_documented(like="sum", gives="The sums, without the axes", value="5.0")
 def nansum(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None,
 ) -> Any:  # fmt: skip
-    """The sum, with NaN as 0.
-
-    Args:
-      a, axis, dtype, out, keepdims, initial, where: as in `sum`.
-
-    Returns:
-      The sums, without the axes.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0])).item()
-      4.0
-    """
+    """The sum, with NaN as 0."""
     x, nan = _prepared(a, "nansum")
     return reductions.sum(_filled(x, nan, 0), axis, dtype, out, keepdims, initial, where)
 
 
 @_static
+@_documented(like="prod", gives="The products, without the axes", value="6.0")
 def nanprod(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None,
 ) -> Any:  # fmt: skip
-    """The product, with NaN as 1.
-
-    Args:
-      a, axis, dtype, out, keepdims, initial, where: as in `prod`.
-
-    Returns:
-      The products, without the axes.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0])).item()
-      6.0
-    """
+    """The product, with NaN as 1."""
     x, nan = _prepared(a, "nanprod")
     return reductions.prod(_filled(x, nan, 1), axis, dtype, out, keepdims, initial, where)
 
@@ -146,25 +125,11 @@ def _present(nan: Any, where: Any) -> Any:
 
 
 @_static
+@_documented(like="mean", gives="The means, without the axes; NaN where all are", value="2.5")
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Any:
-    """The mean of the elements that are not NaN.
-
-    Args:
-      a, axis, dtype, out, keepdims, where: as in `mean`.
-
-    Returns:
-      The means, without the axes; NaN where all are.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0])).item()
-      2.0
-    """
+    """The mean of the elements that are not NaN."""
     x, nan = _prepared(a, "nanmean")
     if nan is None:
         return reductions.mean(x, axis, dtype, out, keepdims, where=where)
@@ -172,26 +137,12 @@ def nanmean(
 
 
 @_static
+@_documented(like="var", gives=f"The variances, {_TOO_FEW}", value="0.25")
 def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None,
 ) -> Any:  # fmt: skip
-    """The variance of the elements that are not NaN.
-
-    Args:
-      a, axis, dtype, out, ddof, keepdims, where, mean: as in `var`.
-
-    Returns:
-      The variances, without the axes; NaN where there are no more numbers than `ddof`.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0])).item()
-      1.0
-    """
+    """The variance of the elements that are not NaN."""
     x, nan = _prepared(a, "nanvar")
     if nan is None:
         return reductions.var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
@@ -204,69 +155,27 @@ def nanvar(
 
 
 @_static
+@_documented(like="std", gives=f"The standard deviations, {_TOO_FEW}", value="0.5")
 def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None,
 ) -> Any:  # fmt: skip
-    """The standard deviation of the elements that are not NaN.
-
-    Args:
-      a, axis, dtype, out, ddof, keepdims, where, mean: as in `var`.
-
-    Returns:
-      The standard deviations, without the axes; NaN where there are no more numbers than `ddof`.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0])).item()
-      1.0
-    """
+    """The standard deviation of the elements that are not NaN."""
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 @_static
+@_documented(like="cumsum", gives=_SHAPED, value="[2.0, 2.0, 5.0]")
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-    """The cumulative sum, with NaN as 0.
-
-    Args:
-      a, axis, dtype, out: as in `cumsum`.
-
-    Returns:
-      An array of the shape of `a`, or a vector where no axis is given.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0])).tolist()
-      [1.0, 1.0, 4.0]
-    """
+    """The cumulative sum, with NaN as 0."""
     x, nan = _prepared(a, "nancumsum")
     return reductions.cumsum(_filled(x, nan, 0), axis, dtype, out)
 
 
 @_static
+@_documented(like="cumprod", gives=_SHAPED, value="[2.0, 2.0, 6.0]")
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-    """The cumulative product, with NaN as 1.
-
-    Args:
-      a, axis, dtype, out: as in `cumprod`.
-
-    Returns:
-      An array of the shape of `a`, or a vector where no axis is given.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-
-    Examples:
-      >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0])).tolist()
-      [2.0, 2.0, 6.0]
-    """
+    """The cumulative product, with NaN as 1."""
     x, nan = _prepared(a, "nancumprod")
     return reductions.cumprod(_filled(x, nan, 1), axis, dtype, out)
 
@@ -283,44 +192,14 @@ def _arg(name: str, a: Any, axis: int | None, out: Any, keepdims: bool | None) -
 
 
 @_static
+@_documented(like="argmax", gives=_POSITIONS, value="2", raises=_EMPTY + ".")
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """The position of the largest element that is not NaN, -1 where all are.
-
-    Args:
-      a, axis, out, keepdims: as in `argmax`.
-
-    Returns:
-      Positions in the default integer dtype, without the axis.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-      ShapeError: there are no elements.
-
-    Examples:
-      >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0])).item()
-      2
-    """
+    """The position of the largest element that is not NaN, -1 where all are."""
     return _arg("nanargmax", a, axis, out, keepdims)
 
 
 @_static
+@_documented(like="argmin", gives=_POSITIONS, value="0", raises=_EMPTY + ".")
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """The position of the smallest element that is not NaN, -1 where all are.
-
-    Args:
-      a, axis, out, keepdims: as in `argmin`.
-
-    Returns:
-      Positions in the default integer dtype, without the axis.
-
-    Raises:
-      ArgumentError: `out` is given.
-      AxisError: there is no such axis.
-      ShapeError: there are no elements.
-
-    Examples:
-      >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0, 3.0])).item()
-      1
-    """
+    """The position of the smallest element that is not NaN, -1 where all are."""
     return _arg("nanargmin", a, axis, out, keepdims)

@@ -14,14 +14,55 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.docstrings import family
 from phalanx.core.errors import DTypeError
 from phalanx.numpy.operands import as_array, broadcast_operands, cast, operand, promote_inexact
 from phalanx.runtime.dispatch import eager_program
 
+_documented = family(
+    """
+    Args:
+      {takes}
 
-def elementwise(body: Callable) -> Callable:
-    """A public function of a body that takes real arrays of one shape, in 32 or 64 bits."""
+    Returns:
+      {gives} for each element{shape}{outside}.
+
+    Raises:
+      DTypeError: {operand} is complex.
+
+    Examples:
+      >>> from phalanx.scipy import special
+      >>> {call}
+      {value}
+    """
+)
+
+
+def elementwise(example: str, value: str, gives: str = "The value", outside: str = "", **operands: str) -> Callable:
+    """Make the decorator of a body that takes real arrays of one shape, in 32 or 64 bits: its public function.
+
+    Args:
+      example, value: the arguments of a call, and what it gives, to as many places.
+      gives: what it gives.
+      outside: what it gives outside of its domain.
+      **operands: what an operand is, where it is not just real numbers.
+    """
+    return functools.partial(_public, example, value, gives, outside, operands)
+
+
+def _public(example: str, value: str, gives: str, outside: str, operands: dict, body: Callable) -> Callable:
     name, signature = body.__name__, inspect.signature(body)
+    is_alone, call = len(signature.parameters) == 1, f"special.{name}({example})"
+    places = len(value.rstrip("]").rpartition(".")[2])
+    _documented(
+        takes="\n  ".join(f"{n}: {operands.get(n, 'real numbers')}." for n in signature.parameters),
+        gives=gives,
+        shape="" if is_alone else ", in the broadcast shape",
+        outside=outside and f"; {outside}",
+        operand="`x`" if is_alone else "an operand",
+        call=f"[round(v.item(), {places}) for v in {call}]" if "[" in value else f"round({call}.item(), {places})",
+        value=value,
+    )(body)
 
     @eager_program
     def run(*args: Any) -> Any:

@@ -53,25 +53,9 @@ def _expn_jvp(primals: tuple, tangents: tuple) -> tuple:
     return _expn(n, x), -before * x_dot
 
 
-@elementwise
+@elementwise("2, 1.0", "0.1485", n="whole numbers from 0", x="real numbers from 0", outside="NaN outside of the domain")
 def expn(n: Any, x: Any) -> Any:
-    """The integral of exp(-x t) / t^n from 1 to infinity.
-
-    Args:
-      n: whole numbers from 0.
-      x: real numbers from 0.
-
-    Returns:
-      The value for each element, in the broadcast shape; NaN outside of the domain.
-
-    Raises:
-      DTypeError: an operand is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.expn(2, 1.0).item(), 4)
-      0.1485
-    """
+    """The integral of exp(-x t) / t^n from 1 to infinity."""
     return _expn(n, x)
 
 
@@ -97,45 +81,15 @@ def _expi_jvp(primals: tuple, tangents: tuple) -> tuple:
     return _expi(x), lax.exp(x) / x * x_dot
 
 
-@elementwise
+@elementwise("1.0", "1.8951")
 def expi(x: Any) -> Any:
-    """The integral of exp(t) / t up to x, its principal value for x > 0.
-
-    Args:
-      x: real numbers.
-
-    Returns:
-      The value for each element.
-
-    Raises:
-      DTypeError: `x` is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.expi(1.0).item(), 4)
-      1.8951
-    """
+    """The integral of exp(t) / t up to x, its principal value for x > 0."""
     return _expi(x)
 
 
-@elementwise
+@elementwise("1.0", "0.2194", x="real numbers from 0", outside="NaN below 0")
 def exp1(x: Any) -> Any:
-    """The integral of exp(-t) / t from x to infinity.
-
-    Args:
-      x: real numbers from 0.
-
-    Returns:
-      The value for each element; NaN below 0.
-
-    Raises:
-      DTypeError: `x` is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.exp1(1.0).item(), 4)
-      0.2194
-    """
+    """The integral of exp(-t) / t from x to infinity."""
     return _expn(lax.full_like(x, 1), x)
 
 
@@ -172,24 +126,14 @@ def _sici_jvp(primals: tuple, tangents: tuple) -> tuple:
     return _sici(x), (where(x == 0, 1, lax.sin(x) / safe) * x_dot, lax.cos(x) / x * x_dot)
 
 
-@elementwise
+@elementwise(
+    "1.0",
+    "[0.9461, 0.3374]",
+    gives="(the sine integral, the cosine integral)",
+    x="real numbers; of negative ones, the real part of the second",
+)
 def sici(x: Any) -> tuple:
-    """The integrals of sin(t) / t from 0, and of cos(t) / t up to x from infinity.
-
-    Args:
-      x: real numbers; of negative ones, the real part of the second.
-
-    Returns:
-      (the sine integral, the cosine integral), of each element.
-
-    Raises:
-      DTypeError: `x` is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> [round(v.item(), 4) for v in special.sici(1.0)]
-      [0.9461, 0.3374]
-    """
+    """The integrals of sin(t) / t from 0, and of cos(t) / t up to x from infinity."""
     return _sici(x)
 
 
@@ -222,22 +166,7 @@ def _spence_jvp(primals: tuple, tangents: tuple) -> tuple:
     return _spence(x), where(gap == 0, -1, lax.log(x) / safe) * x_dot
 
 
-@elementwise
+@elementwise("0.0", "1.6449", x="real numbers from 0", outside="NaN below 0")
 def spence(x: Any) -> Any:
-    """The dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x.
-
-    Args:
-      x: real numbers from 0.
-
-    Returns:
-      The value for each element; NaN below 0.
-
-    Raises:
-      DTypeError: `x` is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.spence(0.0).item(), 4)
-      1.6449
-    """
+    """The dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x."""
     return _spence(x)

@@ -46,25 +46,9 @@ def _gamma_ratio(above: tuple, below: tuple) -> Any:
     return sign * lax.exp(log)
 
 
-@elementwise
+@elementwise("1.0, 2.0, 1.0", "1.7183", b="real numbers, but no whole ones up to 0")
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
-    """Kummer's confluent hypergeometric function 1F1.
-
-    Args:
-      a, b: the parameters; `b` is not 0, -1, -2, ...
-      x: real numbers.
-
-    Returns:
-      The value for each element, in the broadcast shape.
-
-    Raises:
-      DTypeError: an operand is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.hyp1f1(1.0, 2.0, 1.0).item(), 4)
-      1.7183
-    """
+    """Kummer's confluent hypergeometric function 1F1."""
     left = x < 0  # then exp(x) 1F1(b - a, b, -x), whose terms do not cancel
     p, size = where(left, b - a, a), lax.abs(x)
     front = where(left, lax.exp(where(left, x, 0)), 1)
@@ -103,25 +87,15 @@ def _gauss(a: Any, b: Any, c: Any, x: Any) -> Any:
     return times(500, term, (one, one))[1]
 
 
-@elementwise
+@elementwise(
+    "1.0, 1.0, 2.0, 0.5",
+    "1.3863",
+    c="real numbers, but no whole ones up to 0",
+    x="real numbers up to 1; less exact where they are above 0.95 and c - a - b is nearly whole",
+    outside="infinite beyond 1, where it is no polynomial",
+)
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
-    """Gauss's hypergeometric function 2F1.
-
-    Args:
-      a, b, c: the parameters; `c` is not 0, -1, -2, ...
-      x: real numbers up to 1; less exact where they are above 0.95 and c - a - b is nearly whole.
-
-    Returns:
-      The value for each element, in the broadcast shape; infinite beyond 1, where it is no polynomial.
-
-    Raises:
-      DTypeError: an operand is complex.
-
-    Examples:
-      >>> from phalanx.scipy import special
-      >>> round(special.hyp2f1(1.0, 1.0, 2.0, 0.5).item(), 4)
-      1.3863
-    """
+    """Gauss's hypergeometric function 2F1."""
     whole = lambda v: (v <= 0) & (v == lax.floor(v))
     finite = whole(a) | whole(b)
     left = (x < 0) & ~finite  # then (1 - x)^-a 2F1(a, c - b, c, x / (x - 1))
