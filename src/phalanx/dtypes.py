@@ -9,10 +9,10 @@ from phalanx.core.dtypes import iinfo as iinfo
 from phalanx.core.dtypes import issubdtype as issubdtype
 from phalanx.core.dtypes import itemsize_bits as itemsize_bits
 from phalanx.core.dtypes import prng_key as prng_key
-from phalanx.core.dtypes import promote_types as promote_types
-from phalanx.core.dtypes import result_type as result_type
 from phalanx.core.dtypes import scalar_type_of as scalar_type_of
 from phalanx.core.errors import TypePromotionError as TypePromotionError
+from phalanx.core.promotion import promote_types as promote_types
+from phalanx.core.promotion import result_type as result_type
 from phalanx.engine.frames import guard as _guard
 
 _guard(globals())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.core.aval import aval_of
-from phalanx.core.dtypes import result_type
 from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.promotion import result_type
 from phalanx.engine.frames import boundary
 from phalanx.engine.frames import guard as _guard
 from phalanx.lax import convert_element_type, reshape, slice_in_dim

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.config import enable_x64, numpy_dtype_promotion
 from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionError
 
@@ -42,7 +42,7 @@ def test_promotion_equals_the_peers_over_all_pairs(x64):
         for a, b in itertools.product(kinds, repeat=2):
             theirs = outcome(jax.numpy.promote_types, a, b)
             theirs = theirs if theirs == "none" else str(dtypes.canonicalize_dtype(theirs))
-            assert outcome(dtypes.promote_types, a, b) == theirs, (a, b)
+            assert outcome(promotion.promote_types, a, b) == theirs, (a, b)
 
 
 @pytest.mark.parametrize("mode", ["standard", "strict"])
@@ -51,23 +51,23 @@ def test_promotion_of_weak_values_equals_the_peers(mode):
     with enable_x64(True), jax.enable_x64(True), numpy_dtype_promotion(mode), jax.numpy_dtype_promotion(mode):
         for dtype, scalar in itertools.product(ALL, (True, 1, 1.0, 1j)):
             theirs = outcome(jax.numpy.result_type, jax.ShapeDtypeStruct((), dtype), scalar)
-            assert outcome(dtypes.result_type, value(dtype, False), scalar) == theirs, (dtype, scalar)
+            assert outcome(promotion.result_type, value(dtype, False), scalar) == theirs, (dtype, scalar)
             weak = value(dtypes.canonicalize_dtype(type(scalar)), not isinstance(scalar, bool))
-            assert outcome(dtypes.result_type, weak, value(dtype, False)) == theirs, (dtype, scalar)
+            assert outcome(promotion.result_type, weak, value(dtype, False)) == theirs, (dtype, scalar)
 
 
 def test_promotion_of_three_with_weak_ones_equals_the_peers():
     jax = pytest.importorskip("jax")
     values = [1, 1.0, 1j, True, np.int8(1), np.uint8(1), np.float16(1), np.dtype(dtypes.bfloat16), np.int32(1)]
     for args in itertools.product(values, repeat=3):
-        assert dtypes.result_type(*args) == jax.numpy.result_type(*args), args
+        assert promotion.result_type(*args) == jax.numpy.result_type(*args), args
 
 
 def test_promotion_of_like_kinds_is_numpys():
     with enable_x64(True):
         for a, b in itertools.product(NUMPY, repeat=2):
             if a.kind == b.kind:
-                assert dtypes.promote_types(a, b) == np.promote_types(a, b)
+                assert promotion.promote_types(a, b) == np.promote_types(a, b)
 
 
 def test_promotion_is_a_commutative_join():
@@ -81,9 +81,9 @@ def test_promotion_is_a_commutative_join():
             *((np.dtype(d), True) for d in ("int64", "float64", "complex128")),
         ]
         for a, b, c in itertools.product(nodes, repeat=3):
-            left = dtypes.promote_pair(*dtypes.promote_pair(*a, *b), *c)
-            assert left == dtypes.promote_pair(*a, *dtypes.promote_pair(*b, *c)), (a, b, c)
-            assert dtypes.promote_pair(*a, *b) == dtypes.promote_pair(*b, *a)
+            left = promotion.promote_pair(*promotion.promote_pair(*a, *b), *c)
+            assert left == promotion.promote_pair(*a, *promotion.promote_pair(*b, *c)), (a, b, c)
+            assert promotion.promote_pair(*a, *b) == promotion.promote_pair(*b, *a)
 
 
 @pytest.mark.parametrize(
@@ -100,30 +100,30 @@ def test_promotion_is_a_commutative_join():
     ],
 )
 def test_result_type(args, dtype, weak):
-    assert dtypes.result_type(*args, return_weak_type=True) == (dtypes.as_dtype(dtype), weak)
+    assert promotion.result_type(*args, return_weak_type=True) == (dtypes.as_dtype(dtype), weak)
 
 
 def test_errors_of_promotion():
     with pytest.raises(TypePromotionError) as error:
-        dtypes.promote_types("int4", "int8")
+        promotion.promote_types("int4", "int8")
     assert str(error.value) == (
         "promotion of dtypes: expected dtypes with a common one; floats of 8 bits or fewer and integers of fewer than 8 "
         "have none, got int4 and int8.\n  To mend: convert one with astype, as in x.astype('float32')."
     )
     with numpy_dtype_promotion("strict"), pytest.raises(TypePromotionError) as error:
-        dtypes.promote_types("int32", "float32")
+        promotion.promote_types("int32", "float32")
     assert str(error.value) == (
         "promotion of dtypes: expected equal dtypes, since numpy_dtype_promotion is 'strict', got int32 and float32.\n"
         "  To mend: convert one with astype, or set numpy_dtype_promotion to 'standard'."
     )
     with pytest.raises(TypePromotionError) as error:
-        dtypes.promote_types(dtypes.KeyDtype(Generator), "float32")
+        promotion.promote_types(dtypes.KeyDtype(Generator), "float32")
     assert str(error.value) == (
         "promotion of dtypes: expected numbers, or keys of one generator, got key<fry> and float32.\n"
         "  To mend: take the numbers with phalanx.random.key_data."
     )
     with pytest.raises(ArgumentTypeError) as error:
-        dtypes.result_type([1])
+        promotion.result_type([1])
     assert str(error.value) == (
         "result_type: expected an array, a number or a dtype, got [1] of type list.\n"
         "  To mend: convert it with phalanx.numpy.asarray."
@@ -184,7 +184,7 @@ def test_keys_are_an_extended_dtype():
     assert dtypes.issubdtype(key, dtypes.prng_key) and dtypes.issubdtype(key, dtypes.extended)
     assert not dtypes.issubdtype(key, np.number) and not dtypes.issubdtype(np.dtype("float32"), dtypes.extended)
     assert dtypes.canonicalize_dtype(key) == key
-    assert dtypes.result_type(value("float32", False)) == np.float32
+    assert promotion.result_type(value("float32", False)) == np.float32
     assert dtypes.to_tangent_dtype(key) == dtypes.float0
     with pytest.raises(DTypeError):
         dtypes.canonicalize_dtype(key, allow_extended_dtype=False)

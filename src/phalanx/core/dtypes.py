@@ -1,8 +1,7 @@
-"""Element types: what XLA takes, weak types, promotion, 64-bit canonicalization, and extended types of random keys.
+"""Element types: what XLA takes, weak types, 64-bit canonicalization, and extended types of random keys.
 
 Builds on NumPy, ml_dtypes and `core.config`. Everything that makes an abstract value calls it, so each
-question is answered from a table or a memo. Promotion follows the public table "Type promotion semantics" of
-JAX: a lattice in which Python scalars stand below the arrays of their kind.
+question is answered from a table or a memo. What several have in common is in `promotion`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionError
+from phalanx.core.errors import ArgumentTypeError, DTypeError
 from phalanx.core.source import user_level
 
 bfloat16: Final = ml_dtypes.bfloat16
@@ -280,170 +279,6 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
             )
         x = np.asarray(x).dtype
     return _canonical(x, x64), False
-
-
-# Promotion.
-
-
-def _lattice() -> dict[Any, frozenset[Any]]:
-    """For each node (a dtype, or a Python type for the weak ones) the nodes at or above it."""
-    above: dict[Any, list[Any]] = {
-        _BOOL[0]: [int],
-        int: [*_SMALL_SIGNED, *_SMALL_UNSIGNED, _SIGNED[0], _UNSIGNED[0]],
-        float: [*_SMALL_FLOATS, _FLOATS[0], _FLOATS[1], complex],
-        complex: [_COMPLEX[0]],
-        _FLOATS[0]: [_FLOATS[2]],
-        _FLOATS[1]: [_FLOATS[2]],
-        _FLOATS[2]: [_FLOATS[3], _COMPLEX[0]],
-        _FLOATS[3]: [_COMPLEX[1]],
-        _COMPLEX[0]: [_COMPLEX[1]],
-        _SIGNED[3]: [float],
-        _UNSIGNED[3]: [float],
-    }
-    for small, large in zip(_SIGNED, _SIGNED[1:], strict=False):
-        above[small] = [large]
-    for small, large, signed in zip(_UNSIGNED, _UNSIGNED[1:], _SIGNED[1:], strict=False):
-        above[small] = [large, signed]
-    return _closed(above)
-
-
-def _strict_lattice() -> dict[Any, frozenset[Any]]:
-    """The lattice in which only Python numbers adapt to arrays of their kind."""
-    return _closed(
-        {
-            int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
-            float: [complex, *_SMALL_FLOATS, *_FLOATS],
-            complex: list(_COMPLEX),
-        }
-    )
-
-
-def _closed(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
-    @functools.cache
-    def reach(node: Any) -> frozenset[Any]:
-        return frozenset((node,)).union(*map(reach, above.get(node, ())))
-
-    return {node: reach(node) for node in (*supported, int, float, complex)}
-
-
-_lattices: Final = {"standard": _lattice(), "strict": _strict_lattice()}
-
-
-def _join(nodes: list[Any], mode: str) -> Any:
-    """The least node that is at or above all of `nodes`."""
-    lattice = _lattices[mode]
-    if all(node in lattice for node in nodes):
-        common = frozenset.intersection(*(lattice[node] for node in nodes))
-        for node in common:
-            if common <= lattice[node]:
-                return node
-    elif all(node == nodes[0] for node in nodes):
-        return nodes[0]
-    raise _no_promotion(nodes, mode)
-
-
-def _no_promotion(nodes: list[Any], mode: str) -> TypePromotionError:
-    names = " and ".join(f"a Python {n.__name__}" if isinstance(n, type) else str(n) for n in dict.fromkeys(nodes))
-    if any(is_extended(node) for node in nodes):
-        expected, mend = "numbers, or keys of one generator", "take the numbers with phalanx.random.key_data"
-    elif mode == "strict":
-        expected = "equal dtypes, since numpy_dtype_promotion is 'strict'"
-        mend = "convert one with astype, or set numpy_dtype_promotion to 'standard'"
-    else:
-        expected = "dtypes with a common one; floats of 8 bits or fewer and integers of fewer than 8 have none"
-        mend = "convert one with astype, as in x.astype('float32')"
-    return TypePromotionError("promotion of dtypes", expected=expected, got=names, mend=mend)
-
-
-_promoted: Final[dict[tuple[Any, ...], tuple[Any, bool]]] = {}
-
-
-def promote_pair(x: Any, x_weak: bool, y: Any, y_weak: bool) -> tuple[Any, bool]:
-    """Dtype and weakness of an operation on two canonical dtypes; the memoised heart of promotion.
-
-    Raises:
-      TypePromotionError: there is no common dtype.
-
-    Examples:
-      >>> promote_pair(np.dtype("int32"), False, np.dtype("float32"), True)
-      (dtype('float32'), True)
-    """
-    if x is y and x_weak is y_weak:
-        return x, x_weak
-    context = state.context
-    key = (x, x_weak, y, y_weak, context.enable_x64, context.numpy_dtype_promotion)
-    found = _promoted.get(key)
-    if found is None:
-        found = _promoted[key] = _promote(((x, x_weak), (y, y_weak)), context)
-    return found
-
-
-def _promote(operands: tuple[tuple[Any, bool], ...], context: Any) -> tuple[Any, bool]:
-    dtypes = list(dict.fromkeys(dtype for dtype, _ in operands))
-    all_weak = all(weak for _, weak in operands)
-    if len(dtypes) == 1:
-        return dtypes[0], all_weak
-    if all_weak:
-        return _canonical(_join(dtypes, "standard"), context.enable_x64), True
-    nodes = [scalar_type_of(dtype) if weak and dtype != _BOOL[0] else dtype for dtype, weak in operands]
-    common = _join(nodes, context.numpy_dtype_promotion)
-    return _canonical(common, context.enable_x64), isinstance(common, type)
-
-
-def promote_types(a: Any, b: Any) -> Any:
-    """The dtype of an operation on arrays of two dtypes.
-
-    Args:
-      a, b: dtypes, their names, or Python scalar types, which are weak.
-
-    Returns:
-      The dtype, in 32 bits where neither is a 64-bit one that the options allow.
-
-    Raises:
-      TypePromotionError: there is no common dtype.
-
-    Examples:
-      >>> promote_types("int32", "float16"), promote_types("uint8", int)
-      (dtype('float16'), dtype('uint8'))
-    """
-    return promote_pair(*dtype_and_weakness(a), *dtype_and_weakness(b))[0]
-
-
-def result_type(*args: Any, return_weak_type: bool = False) -> Any:
-    """The dtype of an operation on all of `args`.
-
-    Args:
-      *args: values, dtypes, or scalar types.
-      return_weak_type: also return whether the result is weak.
-
-    Returns:
-      The dtype; with `return_weak_type`, a pair of it and a bool.
-
-    Raises:
-      ArgumentTypeError: an argument has no dtype, or there is none.
-      TypePromotionError: there is no common dtype.
-
-    Examples:
-      >>> result_type(1, np.float16(2)), result_type(1, 2.0, return_weak_type=True)
-      (dtype('float16'), (dtype('float32'), True))
-    """
-    if len(args) == 2:
-        result = promote_pair(*dtype_and_weakness(args[0]), *dtype_and_weakness(args[1]))
-    elif len(args) == 1:
-        result = dtype_and_weakness(args[0])
-    elif args:
-        # Not pairwise: the lattice join of three is not the fold of joins where weak types are among them.
-        operands = tuple(map(dtype_and_weakness, args))
-        context = state.context
-        key = (operands, context.enable_x64, context.numpy_dtype_promotion)
-        found = _promoted.get(key)
-        result = _promoted[key] = _promote(operands, context) if found is None else found
-    else:
-        raise ArgumentTypeError("result_type", expected="at least one argument", got="none", mend="pass one")
-    return result if return_weak_type else result[0]
-
-
-# Questions about one dtype.
 
 
 @functools.lru_cache(maxsize=4096)

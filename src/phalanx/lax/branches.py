@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core import dtypes
 from phalanx.core import effects as fx
+from phalanx.core import promotion
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
@@ -471,7 +471,7 @@ def _common_type(avals: Sequence[ShapedArray]) -> ShapedArray | None:
         return None
     dtype, weak = first.dtype, first.weak_type
     for a in avals[1:]:
-        dtype, weak = dtypes.promote_pair(dtype, weak, a.dtype, a.weak_type)
+        dtype, weak = promotion.promote_pair(dtype, weak, a.dtype, a.weak_type)
     if any(a.dtype != dtype for a in strong):
         return None
     return strong[0] if strong else first.update(dtype=dtype, weak_type=weak)

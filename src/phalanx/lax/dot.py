@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
@@ -339,7 +339,7 @@ def product_aval(where: str, x: ShapedArray, y: ShapedArray, shape: tuple, prefe
         )
     if x.dtype != y.dtype and preferred is not None:
         return ShapedArray(shape, preferred, False)  # the two need no type in common then
-    dtype = x.dtype if x.dtype == y.dtype else dtypes.promote_types(x.dtype, y.dtype)
+    dtype = x.dtype if x.dtype == y.dtype else promotion.promote_types(x.dtype, y.dtype)
     if preferred is None or preferred == dtype:
         return ShapedArray(shape, dtype, x.weak_type and y.weak_type and preferred is None)
     integral = [dtypes.issubdtype(d, np.integer) or np.dtype(d).kind == "b" for d in (dtype, preferred)]

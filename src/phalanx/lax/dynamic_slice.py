@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import AxisError, DTypeError, ShapeError
 from phalanx.core.primitive import Primitive, Roles
@@ -85,7 +85,7 @@ def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape
 def _batched_starts(starts: Sequence, mapped: Sequence, shape: tuple, wrap: tuple, dims: Sequence[int]) -> Any:
     """The starts along `dims` as index vectors: int[batch, len(dims)]."""
     size = next(np.shape(s)[0] for s, b in zip(starts, mapped, strict=True) if b is not None)
-    dtype = dtypes.result_type(*[aval_of(starts[d]).dtype for d in dims]) if dims else np.dtype(np.int32)
+    dtype = promotion.result_type(*[aval_of(starts[d]).dtype for d in dims]) if dims else np.dtype(np.int32)
     if dtype.itemsize < 4 or not dtypes.issubdtype(dtype, np.integer):
         dtype = np.dtype(np.int32)
     columns = []

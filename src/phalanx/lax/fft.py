@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.errors import ArgumentError, DTypeError, RuleError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
@@ -170,5 +170,5 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
         if dtypes.issubdtype(dtype, np.integer) or dtype == np.dtype(bool):
             x = convert_element_type(x, dtypes.canonicalize_dtype(np.float64))
     elif not dtypes.issubdtype(dtype, np.complexfloating):
-        x = convert_element_type(x, dtypes.promote_types(dtype, np.complex64))
+        x = convert_element_type(x, promotion.promote_types(dtype, np.complex64))
     return fft_p(x, fft_type=fft_type, fft_lengths=tuple(fft_lengths))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import ShapedArray, aval_at, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
@@ -158,7 +158,7 @@ def _gives_way(aval: ShapedArray, after: ShapedArray) -> bool:
     if not aval.weak_type or aval.matches(after) or aval.shape != after.shape:
         return False
     is_number = dtypes.issubdtype(after.dtype, np.number)
-    return is_number and dtypes.promote_pair(aval.dtype, True, after.dtype, after.weak_type)[0] == after.dtype
+    return is_number and promotion.promote_pair(aval.dtype, True, after.dtype, after.weak_type)[0] == after.dtype
 
 
 def _over_mesh_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
@@ -347,7 +347,7 @@ def _index_dtype(lower: Any, upper: Any) -> tuple[Any, bool]:
             raise ArgumentTypeError(
                 f"fori_loop, argument {name}", expected="an integer scalar", got=aval.str_short(), mend="convert it"
             )
-    return dtypes.result_type(lower, upper, return_weak_type=True)
+    return promotion.result_type(lower, upper, return_weak_type=True)
 
 
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:

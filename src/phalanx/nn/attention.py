@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.nn.softmax import logsumexp, softmax
@@ -154,7 +154,7 @@ def dot_product_attention(
     if isinstance(local_window_size, int):
         local_window_size = (local_window_size, local_window_size)
     grouped = lax.reshape(query, (batch, queries, key_heads, heads // key_heads, depth))
-    wide = dtypes.promote_types(aval_of(query).dtype, np.dtype("float32"))
+    wide = promotion.promote_types(aval_of(query).dtype, np.dtype("float32"))
     scores = lax.dot_general(grouped, key, (((4,), (3,)), ((0, 2), (0, 2))), preferred_element_type=wide)
     # [batch, key head, query, group, key] becomes [batch, head, query, key].
     scores = lax.reshape(lax.transpose(scores, (0, 1, 3, 2, 4)), shape)

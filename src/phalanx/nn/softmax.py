@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError
 from phalanx.custom_derivatives import custom_jvp
@@ -141,7 +141,7 @@ def logsumexp(
     """
     a = inexact(a)
     if b is not None:
-        dtype = dtypes.to_inexact_dtype(dtypes.result_type(a, b))
+        dtype = dtypes.to_inexact_dtype(promotion.result_type(a, b))
         b = inexact(b)
         shape = lax.broadcast_shapes(aval_of(a).shape, aval_of(b).shape)
         a, b = (_broadcast(lax.convert_element_type(v, dtype), shape) for v in (a, b))

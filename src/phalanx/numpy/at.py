@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.config import state
 from phalanx.core.errors import ShapeError
 from phalanx.core.source import user_level
@@ -283,7 +283,7 @@ _held: set[tuple] = set()  # pairs of dtypes and types of scalars that they hold
 def _holds(dtype: Any, values: Any) -> bool:
     """Whether a dtype holds the values as they are; a warning where it does not."""
     given, is_weak = dtypes.dtype_and_weakness(values)
-    if given == dtype or dtypes.is_extended(dtype) or dtypes.promote_pair(dtype, False, given, is_weak)[0] == dtype:
+    if given == dtype or dtypes.is_extended(dtype) or promotion.promote_pair(dtype, False, given, is_weak)[0] == dtype:
         return True
     short = dtypes.short_name
     warnings.warn(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.numpy.operands import SCALAR_KINDS, as_array, broadcast_to_shape, cast, scalar_of
 from phalanx.transforms import vmap
 
@@ -20,14 +20,14 @@ def dtype_of(*xs: Any) -> Any:
     for x in xs:
         if hasattr(x, "dtype"):
             return dtypes.canonicalize_dtype(x.dtype)
-    return dtypes.result_type(xs[0])
+    return promotion.result_type(xs[0])
 
 
 def choose(predicate: Any, x: Any, y: Any) -> Any:
     """`x` where the predicate holds, else `y`; each of the three may have rank 0."""
     if type(x) in SCALAR_KINDS or type(y) in SCALAR_KINDS:
         both = type(x) in SCALAR_KINDS and type(y) in SCALAR_KINDS
-        dtype = dtypes.result_type(x, y) if both else dtype_of(x, y)
+        dtype = promotion.result_type(x, y) if both else dtype_of(x, y)
         x, y = (scalar_of(v, dtype) if type(v) in SCALAR_KINDS else v for v in (x, y))
     return lax.select_n_p(predicate, y, x)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
@@ -269,8 +269,8 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     from phalanx.numpy.ufuncs import absolute, divide, mod
 
     x = operand(p, "unwrap")
-    x = cast(x, dtypes.result_type(x, period))
-    integers = not dtypes.issubdtype(dtypes.result_type(x, period), np.inexact)
+    x = cast(x, promotion.result_type(x, period))
+    integers = not dtypes.issubdtype(promotion.result_type(x, period), np.inexact)
     half = period // 2 if integers else divide(period, 2)
     discont = half if discont is None else discont
     axis = canonical_axis(axis, x.ndim, "unwrap")

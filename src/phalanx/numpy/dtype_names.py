@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 
 e = np.e
 euler_gamma = np.euler_gamma
@@ -100,7 +100,7 @@ def result_type(*args: Any) -> Any:
       >>> jnp.result_type(jnp.int32(1), 2.0).name
       'float32'
     """
-    return dtypes.result_type(*args)
+    return promotion.result_type(*args)
 
 
 def promote_types(a: Any, b: Any) -> Any:
@@ -116,7 +116,7 @@ def promote_types(a: Any, b: Any) -> Any:
       >>> jnp.promote_types("int32", "bfloat16").name
       'bfloat16'
     """
-    return dtypes.promote_types(a, b)
+    return promotion.promote_types(a, b)
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.errors import ArgumentError, AxisError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.creation import array
@@ -53,7 +53,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
         axes = tuple(range(x.ndim - len(s), x.ndim)) if s is not None else tuple(range(x.ndim))
     axes = canonical_axes(axes, x.ndim, f"fft.{name}")
     if not axes:
-        return cast(x, x.dtype if kind == "RFFT" else dtypes.result_type(x, np.complex64))
+        return cast(x, x.dtype if kind == "RFFT" else promotion.result_type(x, np.complex64))
     if len(axes) > 3:
         return _many(name, kind, x, s, axes, norm)
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
@@ -71,7 +71,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     taken = [n // 2 + 1 if kind == "IRFFT" and i == len(lengths) - 1 else n for i, n in enumerate(lengths)]
     x = resized(x, taken)
     if kind != "RFFT" and x.dtype.kind != "c":
-        x = cast(x, dtypes.result_type(x, np.complex64))
+        x = cast(x, promotion.result_type(x, np.complex64))
     y = lax.fft(x, kind, tuple(lengths))
     factor = _scale(norm, lengths, kind in ("IFFT", "IRFFT"), name)
     y = y * y.dtype.type(factor) if factor != 1.0 else y
@@ -167,7 +167,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The real transform of numbers with Hermitian symmetry."""
     (x,) = promote_inexact("fft.hfft", operand(a, "fft.hfft"))
-    return _one("hfft", "IRFFT", lax.conj(cast(x, dtypes.result_type(x, np.complex64))), n, axis, _swapped(norm))
+    return _one("hfft", "IRFFT", lax.conj(cast(x, promotion.result_type(x, np.complex64))), n, axis, _swapped(norm))
 
 
 def _swapped(norm: str | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.core.errors import ArgumentError
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate, stack
@@ -119,7 +119,7 @@ class _Grid:
         if isinstance(key, slice):
             return _axis_of(key)
         axes = [_axis_of(s) for s in key]
-        dtype = dtypes.result_type(*axes)
+        dtype = promotion.result_type(*axes)
         grid = meshgrid(*[a.astype(dtype) for a in axes], indexing="ij", sparse=self.sparse)
         return grid if self.sparse else stack(grid)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import ShapedArray, aval_of, host_scalar
 from phalanx.core.config import config, state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError, TracerIntegerConversionError
@@ -121,7 +121,7 @@ def scalar_of(x: Any, dtype: Any) -> Any:
 
 def result_dtype(xs: Sequence[Any]) -> tuple[Any, bool]:
     """The dtype that operands promote to, and whether it is weak."""
-    return dtypes.result_type(*xs, return_weak_type=True)
+    return promotion.result_type(*xs, return_weak_type=True)
 
 
 def promote(where: str, *xs: Any) -> list:

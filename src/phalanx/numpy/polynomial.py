@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.contraction import convolve
 from phalanx.numpy.creation import array
@@ -314,7 +314,7 @@ def _roots(x: Any, zeros: int | None) -> Any:
 
     (x,) = promote_inexact("roots", x)
     n = x.shape[0]
-    out_dtype = dtypes.result_type(x, np.complex64)
+    out_dtype = promotion.result_type(x, np.complex64)
     if n < 2:
         return lax.full((zeros or 0,), 0, out_dtype)
     leading = 0 if zeros is not None else argmax(lax.ne(x, x.dtype.type(0)))

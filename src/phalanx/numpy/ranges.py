@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.numpy import placing
@@ -63,7 +63,7 @@ def arange(
         return placing.place(_symbolic_range(start, stop, 1 if step is None else step, dtype), where)
     given = [_known(x, n) for x, n in ((start, "start"), (stop, "stop"), (1 if step is None else step, "step"))]
     if dtype is None:
-        dtype = dtypes.result_type(*[x for x in (start, stop, step) if x is not None])
+        dtype = promotion.result_type(*[x for x in (start, stop, step) if x is not None])
     else:
         dtype = dtypes.requested_dtype(dtype, "arange")
     first, last, distance = given

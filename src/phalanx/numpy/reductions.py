@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
 from phalanx.lax.named_axes import apart
 from phalanx.numpy.bodies import to_bool
@@ -534,7 +534,7 @@ def _average(a: Any, weights: Any, axis: Any, keepdims: bool) -> tuple:
             )  # fmt: skip
         w = lax.broadcast_in_dim(w, tuple(x.shape[i] if i in axes else 1 for i in range(x.ndim)), axes)
         w = broadcast_to_shape(w, x.shape)
-    dtype = dtypes.to_inexact_dtype(dtypes.result_type(x, w))
+    dtype = dtypes.to_inexact_dtype(promotion.result_type(x, w))
     w = cast(w, dtype)
     total = sum(w, axis=axes, keepdims=keepdims)
     return sum(cast(x, dtype) * w, axis=axes, keepdims=keepdims) / total, total

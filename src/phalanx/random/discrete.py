@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError
 from phalanx.random.continuous import standard_exponential, standard_gumbel
@@ -431,7 +431,7 @@ def categorical(
     """
     key = key_of("categorical", key)
     check_mode("categorical", mode or "low")
-    logits = as_dtype(logits, dtypes.to_inexact_dtype(dtypes.result_type(logits)))
+    logits = as_dtype(logits, dtypes.to_inexact_dtype(promotion.result_type(logits)))
     ndim = logits.ndim
     if not -ndim <= axis < ndim:
         raise AxisError(

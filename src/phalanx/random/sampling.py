@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, AxisError, ShapeError
 from phalanx.random.continuous import standard_gumbel
@@ -155,7 +155,7 @@ def _check_choice(size: int, count: int, replace: bool) -> None:
 
 
 def _weights(p: Any, size: int) -> Any:
-    p = as_dtype(p, dtypes.to_inexact_dtype(dtypes.result_type(np.asarray(p) if isinstance(p, list | tuple) else p)))
+    p = as_dtype(p, dtypes.to_inexact_dtype(promotion.result_type(np.asarray(p) if isinstance(p, list | tuple) else p)))
     if p.shape != (size,):
         raise ShapeError(
             "random.choice, p", expected=f"one probability for each of the {size} elements", got=p.aval.str_short(),

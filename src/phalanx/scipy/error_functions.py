@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.custom_derivatives import custom_jvp
 from phalanx.numpy.mapping import where
 from phalanx.numpy.operands import as_array, cast, operand, promote_inexact
@@ -132,7 +132,7 @@ def wofz(z: Any) -> Any:
       0.4276
     """
     (x,) = promote_inexact("wofz", operand(z, "wofz"))
-    return _wofz(cast(as_array(x), dtypes.result_type(x, np.complex64)))
+    return _wofz(cast(as_array(x), promotion.result_type(x, np.complex64)))
 
 
 @custom_jvp

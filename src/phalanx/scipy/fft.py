@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.core.errors import ArgumentError, DTypeError
 from phalanx.engine.frames import guard as _guard
 from phalanx.numpy.fft import fft, ifft
@@ -155,7 +155,7 @@ def _transform(name: str, x: Any, type: int, s: tuple | None, axes: tuple | None
 
 
 def _turns(x: Any, n: int, sign: int) -> Any:
-    kind = dtypes.result_type(x, np.complex64)
+    kind = promotion.result_type(x, np.complex64)
     return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(kind)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx import numpy as jnp
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.nnx.layers.linear import checked_features
 from phalanx.nnx.layers.parameters import NO_METADATA, held, ones_init, parameter, promote_dtype, zeros_init
@@ -54,7 +54,7 @@ def statistics(
     Returns:
       Both, without these dimensions; None in the place of a mean of 0.
     """
-    x = jnp.asarray(x, dtypes.promote_types(jnp.asarray(x).dtype, np.dtype("float32")))
+    x = jnp.asarray(x, promotion.promote_types(jnp.asarray(x).dtype, np.dtype("float32")))
     if mask is not None:
         mask = jnp.asarray(mask, bool)
     if not centred:

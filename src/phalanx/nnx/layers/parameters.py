@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
 from phalanx.lax import convert_element_type
@@ -88,7 +88,7 @@ def promote_dtype(args: Sequence[Any], /, *, dtype: Any = None, inexact: bool = 
     """
     if dtype is None:
         types = {aval_of(x).dtype for x in args if x is not None}
-        dtype = types.pop() if len(types) == 1 else dtypes.result_type(*[x for x in args if x is not None])
+        dtype = types.pop() if len(types) == 1 else promotion.result_type(*[x for x in args if x is not None])
         if inexact:
             dtype = dtypes.to_inexact_dtype(dtype)
     dtype = np.dtype(dtype)

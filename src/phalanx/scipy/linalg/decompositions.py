@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import promotion
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg
@@ -42,7 +42,7 @@ def refused(name: str, argument: str, known: tuple, got: Any) -> ArgumentError:
 
 def as_complex(x: Any) -> Any:
     """`x` in the complex dtype of its precision."""
-    return x if x.dtype.kind == "c" else cast(x, dtypes.result_type(x, np.complex64))
+    return x if x.dtype.kind == "c" else cast(x, promotion.result_type(x, np.complex64))
 
 
 @_static()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.creation import array
 from phalanx.numpy.fft import fft, ifft, irfft, rfft
@@ -323,7 +323,7 @@ def _istft(
     boundary: bool, time_axis: int, freq_axis: int,
 ) -> tuple:  # fmt: skip
     z = as_array(operand(z, "signal.istft"))
-    z = cast(z, dtypes.result_type(z, np.complex64))
+    z = cast(z, promotion.result_type(z, np.complex64))
     time, freq = (canonical_axis(i, z.ndim, "signal.istft") for i in (time_axis, freq_axis))
     if time == freq:
         raise ArgumentError("signal.istft, argument time_axis", expected="another axis than freq_axis", got=time_axis,
