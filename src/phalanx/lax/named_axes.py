@@ -105,8 +105,8 @@ def _unbound(where: str, name: Any, known: dict) -> UnboundAxisError:
         f"{where} axis_name",
         expected=f"the name of an axis in scope ({', '.join(map(repr, known)) or 'there is none'})",
         got=repr(name),
-        mend=f"call the function under vmap or pmap with axis_name={name!r}, or under a shard_map over a mesh with this "
-        f"axis{', or use a name in scope' if known else ''}",
+        mend=f"call the function under vmap or pmap with axis_name={name!r}, or under a shard_map over a mesh with "
+        f"this axis{', or use a name in scope' if known else ''}",
     )
 
 

@@ -26,7 +26,7 @@ from phalanx.nnx.graphs import (
 )
 from phalanx.nnx.levels import check_level
 from phalanx.nnx.objects import Object, is_array, touch
-from phalanx.nnx.states import Path, State, _grouped, check_shape, path_text, to_flat_state
+from phalanx.nnx.states import Path, State, _one_or_all, _states_by, check_shape, path_text, to_flat_state
 from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_map
 
@@ -80,8 +80,7 @@ def split(node: Any, *filters: Filter, graph: bool | None = None) -> tuple:
     found = graph_of(node)
     if not filters:
         return found.definition, _state_of(found, node)
-    groups = _grouped(found.entries(node), filters, "split", exhaustive=True)
-    return (found.definition, *(State.from_flat_path(g.items()) for g in groups))
+    return (found.definition, *_states_by(found.entries(node), filters, "split", exhaustive=True))
 
 
 def merge(graphdef: GraphDef, /, *states: Any, copy: bool = False, recreate_variables: bool = True) -> Any:
@@ -139,9 +138,7 @@ def state(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
     found = graph_of(node)
     if not filters:
         return _state_of(found, node)
-    groups = _grouped(found.entries(node), filters, "state", exhaustive=False)
-    states = tuple(State.from_flat_path(g.items()) for g in groups)
-    return states[0] if len(states) == 1 else states
+    return _one_or_all(_states_by(found.entries(node), filters, "state", exhaustive=False))
 
 
 def variables(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
@@ -162,9 +159,7 @@ def variables(node: Any, *filters: Filter, graph: bool | None = None) -> Any:
     """
     found = graph_of(node)
     items = list(zip(found.paths, found.variables))
-    groups = _grouped(items, filters or (...,), "variables", exhaustive=False)
-    states = tuple(State.from_flat_path(g.items()) for g in groups)
-    return states[0] if len(states) == 1 else states
+    return _one_or_all(_states_by(items, filters or (...,), "variables", exhaustive=False))
 
 
 def update(node: Any, state: Any, /, *states: Any) -> None:
@@ -306,12 +301,11 @@ def pop(node: Any, *filters: Filter) -> Any:
             mend="pass the kind to take out, such as nnx.Intermediate",
         )
     found = graph_of(node)
-    groups = _grouped(list(zip(found.paths, found.variables)), filters, "pop", exhaustive=False)
-    gone = {id(v) for g in groups for v in g.values()}
+    states = _states_by(list(zip(found.paths, found.variables)), filters, "pop", exhaustive=False)
+    gone = {id(v) for s in states for _, v in s._leaves()}
     if gone:
         _remove(node, gone, set())
-    states = tuple(State.from_flat_path(g.items()) for g in groups)
-    return states[0] if len(states) == 1 else states
+    return _one_or_all(states)
 
 
 def _remove(node: Any, gone: set[int], seen: set[int]) -> Any:
@@ -678,8 +672,7 @@ class SplitContext:
         leaves = list(zip(walk.paths[first:], walk.variables[first:]))
         refs = zip(walk.ref_paths[first_ref:], walk.refs[first_ref:])
         leaves += [(path, read(holder, key)) for path, (holder, key) in refs]
-        groups = _grouped(leaves, filters or (...,), "split", exhaustive=True)
-        return GraphDef(definition), *(State.from_flat_path(g.items()) for g in groups)
+        return GraphDef(definition), *_states_by(leaves, filters or (...,), "split", exhaustive=True)
 
 
 class MergeContext:

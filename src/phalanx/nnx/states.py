@@ -115,8 +115,7 @@ class FlatState(Mapping):
         Raises:
           ArgumentError: no filter means a leaf.
         """
-        groups = _grouped(self._items.items(), filters, "split", exhaustive=True)
-        return groups[0] if len(groups) == 1 else groups
+        return _one_or_all(_grouped(self._items.items(), filters, "split", exhaustive=True))
 
     def filter(self, *filters: Filter) -> Any:
         """The leaves that each filter means, the first match counting; what none means is left out.
@@ -127,8 +126,7 @@ class FlatState(Mapping):
         Returns:
           One group of leaves, or several.
         """
-        groups = _grouped(self._items.items(), filters, "filter", exhaustive=False)
-        return groups[0] if len(groups) == 1 else groups
+        return _one_or_all(_grouped(self._items.items(), filters, "filter", exhaustive=False))
 
     @staticmethod
     def merge(*states: FlatState) -> FlatState:
@@ -168,6 +166,16 @@ def _grouped(
                 mend="add a filter for it, or `...` as the last one for all that is left",
             )
     return tuple(FlatState(g, sort=False) for g in groups)
+
+
+def _states_by(items: Iterable[tuple[Path, Any]], filters: tuple, where: str, *, exhaustive: bool) -> tuple[State, ...]:
+    """The leaves sorted into one state for each filter."""
+    return tuple(State.from_flat_path(g.items()) for g in _grouped(items, filters, where, exhaustive=exhaustive))
+
+
+def _one_or_all(groups: tuple) -> Any:
+    """What users get for their filters: for one of them no tuple."""
+    return groups[0] if len(groups) == 1 else groups
 
 
 class State(MutableMapping):
@@ -503,9 +511,7 @@ def split_state(state: State, first: Filter, /, *filters: Filter) -> Any:
       >>> rest
       State({'b': Cache(value=2.0)})
     """
-    groups = _grouped(state.flat_state().items(), (first, *filters), "split", exhaustive=True)
-    states = tuple(State.from_flat_path(g.items()) for g in groups)
-    return states if filters else states[0]
+    return _one_or_all(_states_by(state.flat_state().items(), (first, *filters), "split", exhaustive=True))
 
 
 def filter_state(state: State, first: Filter, /, *filters: Filter) -> Any:
@@ -523,9 +529,7 @@ def filter_state(state: State, first: Filter, /, *filters: Filter) -> Any:
       >>> nnx.filter_state(nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param)
       State({'a': Param(value=1.0)})
     """
-    groups = _grouped(state.flat_state().items(), (first, *filters), "filter", exhaustive=False)
-    states = tuple(State.from_flat_path(g.items()) for g in groups)
-    return states if filters else states[0]
+    return _one_or_all(_states_by(state.flat_state().items(), (first, *filters), "filter", exhaustive=False))
 
 
 def merge_state(state: Mapping, /, *states: Mapping, cls: type = State) -> Any:

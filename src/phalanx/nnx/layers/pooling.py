@@ -9,10 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from phalanx import lax
 from phalanx import numpy as jnp
+from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError
 from phalanx.nnx.layers.convolution import canonical_padding
 from phalanx.runtime.dispatch import eager_program
@@ -93,13 +92,6 @@ def avg_pool(
     return total / pool(jnp.ones((*spatial, 1), total.dtype), 0.0, lax.add, window_shape, strides, padding)
 
 
-def _extreme(dtype: Any, sign: int) -> Any:
-    """The number that a maximum (sign -1) or minimum (sign 1) begins with."""
-    if not np.issubdtype(dtype, np.integer):
-        return sign * math.inf
-    return np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max
-
-
 @eager_program(static_argnames=("window_shape", "strides", "padding"))
 def max_pool(
     inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID"
@@ -118,7 +110,7 @@ def max_pool(
       >>> nnx.max_pool(jnp.array([[[1.0], [3.0]]]), (2,)).tolist()
       [[[3.0]]]
     """
-    return pool(inputs, _extreme(jnp.asarray(inputs).dtype, -1), lax.max, window_shape, strides, padding)
+    return pool(inputs, dtypes.lowest(jnp.asarray(inputs).dtype), lax.max, window_shape, strides, padding)
 
 
 @eager_program(static_argnames=("window_shape", "strides", "padding"))
@@ -139,4 +131,4 @@ def min_pool(
       >>> nnx.min_pool(jnp.array([[[1.0], [3.0]]]), (2,)).tolist()
       [[[1.0]]]
     """
-    return pool(inputs, _extreme(jnp.asarray(inputs).dtype, 1), lax.min, window_shape, strides, padding)
+    return pool(inputs, dtypes.highest(jnp.asarray(inputs).dtype), lax.min, window_shape, strides, padding)
