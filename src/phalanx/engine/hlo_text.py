@@ -85,7 +85,7 @@ def communications(text: str) -> list[Communication]:
     """
     entry, computations = _computations(text)
     places = _Places(text)
-    return list(_walk(entry, computations, places, ()))
+    return list(_walk(entry, computations, places, (), ("", 0, "")))
 
 
 def _computations(text: str) -> tuple[str, dict[str, dict[str, _Instruction]]]:
@@ -114,23 +114,29 @@ def _without_layouts(text: str) -> str:
 
 
 def _walk(
-    name: str, computations: dict[str, dict[str, _Instruction]], places: _Places, loops: tuple[int | None, ...]
+    name: str,
+    computations: dict[str, dict[str, _Instruction]],
+    places: _Places,
+    loops: tuple[int | None, ...],
+    around: tuple[str, int, str],
 ) -> Iterator[Communication]:
+    """Walk a computation inside `loops`, the innermost of which was written at `around`."""
     instructions = computations.get(name, {})
     for instruction in instructions.values():
         kind, _, half = instruction.opcode.partition("-start")
         if kind in KINDS and not half:
-            yield _communication(kind, instruction, instructions, places, loops)
+            where = places.of(instruction.rest)
+            yield _communication(kind, instruction, instructions, where if any(where) else around, loops)
             continue
         if instruction.opcode == "while":
             trips = _TRIPS.search(instruction.rest)
             inside = (*loops, int(trips[1]) if trips else None)
             for which in (_CONDITION, _BODY):
                 if part := which.search(instruction.rest):
-                    yield from _walk(part[1], computations, places, inside)
+                    yield from _walk(part[1], computations, places, inside, places.of(instruction.rest))
             continue
         for called in _called(instruction):
-            yield from _walk(called, computations, places, loops)
+            yield from _walk(called, computations, places, loops, around)
 
 
 def _called(instruction: _Instruction) -> list[str]:
@@ -141,7 +147,11 @@ def _called(instruction: _Instruction) -> list[str]:
 
 
 def _communication(
-    kind: str, of: _Instruction, instructions: dict[str, _Instruction], places: _Places, loops: tuple[int | None, ...]
+    kind: str,
+    of: _Instruction,
+    instructions: dict[str, _Instruction],
+    where: tuple[str, int, str],
+    loops: tuple[int | None, ...],
 ) -> Communication:
     operands = of.rest[of.rest.index(f"{of.opcode}(") + len(of.opcode) :]
     operands = operands[: operands.find(")") + 1]
@@ -151,16 +161,12 @@ def _communication(
     if of.opcode.endswith("-start") and kind != "all-reduce":  # (operands, results, what the runtime needs)
         received = _bytes(_elements(of.type)[1])
     groups, pairs = _GROUPS.search(of.rest), _PAIRS.search(of.rest)
-    file, line = places.of(of.rest)
-    name = re.search("op_name" + _QUOTED, of.rest)
     return Communication(
         kind,
         max(sent, received),
         parse_groups(groups[1].rstrip(",")) if groups else (),
         tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
-        file,
-        line,
-        name[1] if name else "",
+        *where,
         loops,
     )
 
@@ -272,8 +278,12 @@ class _Places:
             elif line.startswith(("%", "ENTRY")):
                 break
 
-    def of(self, rest: str) -> tuple[str, int]:
-        """File and line of an instruction."""
+    def of(self, rest: str) -> tuple[str, int, str]:
+        """File, line and name of an instruction; empty where it has none."""
+        name = re.search("op_name" + _QUOTED, rest)
+        return (*self._line(rest), name[1] if name else "")
+
+    def _line(self, rest: str) -> tuple[str, int]:
         file, line = re.search("source_file" + _QUOTED, rest), re.search(r"source_line=(\d+)", rest)
         if file and line:
             return file[1], int(line[1])

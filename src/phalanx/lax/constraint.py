@@ -54,7 +54,7 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
 
     def lower(self, ctx: Any, x: Any, *, sharding: Sharding) -> Any:
         _check_partitions(ctx, sharding, "with_sharding_constraint")
-        return constrain(ctx, x, ctx.avals_in[0], sharding, between_ends=ctx.is_between_ends)
+        return constrain(ctx, x, ctx.avals_in[0], sharding)
 
     jvp = LINEAR
 
@@ -93,7 +93,7 @@ class DevicePut(Primitive, name="device_put"):
         if sharding is None:
             return x
         _check_partitions(ctx, sharding, "device_put")
-        x = constrain(ctx, x, ctx.avals_in[0], sharding, between_ends=ctx.is_between_ends)
+        x = constrain(ctx, x, ctx.avals_in[0], sharding)
         kind = sharding.memory_kind
         return x if kind is None or ctx.platform == "cpu" else place_in_memory(x, kind)
 
@@ -257,7 +257,7 @@ def _check_partitions(ctx: Any, sharding: Sharding, where: str) -> None:
         )
 
 
-def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any, *, between_ends: bool = False) -> Any:
+def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any) -> Any:
     """Emit the constraint that a value has a sharding; nothing where it is open or there is one device."""
     if sharding is None or ctx.module.num_partitions == 1:
         return x
@@ -266,4 +266,4 @@ def constrain(ctx: Any, x: Any, aval: ShapedArray, sharding: Any, *, between_end
         check_kept(sharding, manual.axes)
     if not isinstance(x, ir.Value):
         return x
-    return bring(ctx.module, x, physical_aval(aval), sharding, between_ends=between_ends)
+    return bring(ctx, x, physical_aval(aval), sharding)

@@ -17,7 +17,7 @@ from phalanx.core.primitive import Identity
 from phalanx.lax.constraint import eager, with_sharding_constraint
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import physical_aval
-from phalanx.runtime.moves import bring_near
+from phalanx.runtime.moves import bring
 from phalanx.sharding import UNCONSTRAINED, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.context import over_mesh
 from phalanx.sharding.spec import AxisName
@@ -38,13 +38,11 @@ class Reshard(Identity, name="reshard"):
         return eager.put([x], [_on_devices(x, sharding)])[0]
 
     def lower(self, ctx: Any, x: Any, *, sharding: NamedSharding) -> Any:
-        # What the type of the result says is emitted for all results alike.
-        aval, held, wanted = ctx.avals_in[0], ctx.avals_in[0].sharding, ctx.aval_out.sharding
-        if ctx.module.num_partitions == 1 or held is None or wanted is None or held.mesh != wanted.mesh:
+        # What the type of the result says is emitted for all results alike; over Auto axes the compiler splits further.
+        wanted = ctx.aval_out.sharding
+        if ctx.module.num_partitions == 1 or wanted is None or wanted.mesh.auto_axes:
             return x
-        if len(held.mesh.explicit_axes) < len(held.mesh.axis_names):  # The partitioner splits it further.
-            return x
-        return bring_near(ctx.module, x, physical_aval(aval), wanted, held, between_ends=ctx.is_between_ends)
+        return bring(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
 
     def batch_axis(self, axis: Any, operands: Any, dims: Any, *, sharding: NamedSharding) -> tuple:
         (x,), (b,) = operands, dims

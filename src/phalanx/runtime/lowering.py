@@ -8,7 +8,7 @@ each inner program, shared by all its calls. Primitives emit their own operation
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from phalanx.core.aval import ShapedArray, host_scalar
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
-from phalanx.core.roles import equation_roles
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
@@ -27,7 +26,7 @@ from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.moves import SLICED_FROM, bring_near, passed_on
+from phalanx.runtime.moves import SLICED_FROM, bring
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
@@ -104,10 +103,8 @@ class ModuleContext:
         self.meshes: dict[Any, str] = {}
         self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
         self.uncut: set[tuple[Any, int]] = set()  # values and dimensions that nothing is known to split
-        self.left: dict[str, list] = {}  # how the results of inner functions lie, by name, as far as it is known
-        # The inputs and outputs of the function at hand that are arguments and results of `main`: they stay in memory.
-        self.ends: Collection[Var] = ()
-        self.sliced_from = sliced_from  # bytes of a part from which a value moves in slices
+        self.arguments: set[Any] = set()  # the values that are arguments of `main`: they stay in memory
+        self.sliced_from = sliced_from  # bytes of a part from which an argument is moved in slices
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []
@@ -203,12 +200,6 @@ class LoweringContext:
     def aval_out(self) -> ShapedArray:
         """The type of the only result."""
         return self.eqn.outvars[0].aval
-
-    @property
-    def is_between_ends(self) -> bool:
-        """Whether the current equation's operand and result both stay in memory as long as the program runs."""
-        ends = self.module.ends
-        return self.eqn.invars[0] in ends and self.eqn.outvars[0] in ends
 
     def constant(self, value: Any, aval: ShapedArray | None = None) -> Any:
         """A constant, emitted once in each block; a scalar with a shaped `aval` becomes a splat."""
@@ -355,15 +346,7 @@ class LoweringContext:
         self.eqn = outer
         return out
 
-    def call(
-        self,
-        program: Jaxpr,
-        operands: Sequence[Any],
-        name: str | None = None,
-        *,
-        ends: Sequence[bool] = (),
-        follow: bool = False,
-    ) -> list:
+    def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
         """Call the function of an inner program, emitted once for all its calls that go the same way.
 
         Order tokens of the program's ordered effects are passed and returned in front.
@@ -372,21 +355,20 @@ class LoweringContext:
           program: the program.
           operands: IR values.
           name: the function's name, if not the program's.
-          ends: which of the inputs and outputs are arguments and results of `main`.
-          follow: whether somebody asks how the results lie.
         """
         ordered = effects.ordered(program.effects)
         module = self.module
         if module.manual is not None and not module.manual.is_whole:  # What says where a device is cannot be passed on.
             return self.emit(program, operands)
         held: tuple = ()
-        if module.lies and (follow or any(named_sharding(program, abstract) for abstract in (False, True))):
+        staying: tuple = ()
+        if module.lies and any(named_sharding(program, abstract) for abstract in (False, True)):
             held = tuple([module.lies.get(x) for x in operands])
-        ends = tuple(ends) if any(held) else ()
+            staying = tuple([x in module.arguments for x in operands])
         function = module.add_function(
-            ("call", program, module.manual, held if any(held) else (), ends),
+            ("call", program, module.manual, held, staying),
             name or program.debug_name,
-            lambda n: emit_function(module, program, n, in_shardings=held, ends=ends),
+            lambda n: emit_function(module, program, n, in_shardings=held, staying=staying),
         )
         tokens = [self.token(e) for e in ordered]
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
@@ -394,9 +376,8 @@ class LoweringContext:
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
-        left = module.left[function.name.value]
-        module.lies.update((x, s) for x, s in zip(results[len(ordered) :], left, strict=True) if s is not None)
-        return results[len(ordered) :]
+        given = dict(zip(program.invars, operands, strict=True))  # What comes out as it went in is the same value.
+        return [given.get(v, x) for v, x in zip(program.outvars, results[len(ordered) :], strict=True)]
 
     def token(self, effect: effects.Effect) -> Any:
         """The current token of an ordered effect."""
@@ -553,23 +534,9 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
-    if ctx.module.lies and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
-        ctx.module.lies.update((env[v], held) for v in eqn.outvars)
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
-
-
-def _held_by_result(ctx: LoweringContext, eqn: Any, operands: Sequence[Any], is_elementwise: bool) -> Any:
-    """How the results of an operation lie, where an operand tells; None where nothing does."""
-    primitive, lies = eqn.primitive, ctx.module.lies
-    if is_elementwise:  # What is done element by element stays where it is.
-        return next((lies[x] for x in operands if x in lies), None)
-    if len(operands) != 1 or operands[0] not in lies:
-        return None
-    if primitive.multiple or primitive.holds_program or primitive.placing is not None:
-        return None
-    return passed_on(lies[operands[0]], equation_roles(eqn), ctx.aval_out)
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:
@@ -643,13 +610,13 @@ def emit_function(
     is_public: bool = False,
     in_shardings: Sequence[Any] = (),
     out_shardings: Sequence[Any] = (),
-    ends: Sequence[bool] = (),
+    staying: Sequence[bool] = (),
 ) -> Any:
     """Emit a program as a function of the module: leading scalars, tokens, inputs in; tokens, outputs out.
 
     The public `main` takes no dimension variables and no tokens: the order of effects across calls is kept by
     `dispatch`, which waits. Constants stand in the text. The shardings are those of inputs and outputs as far as they
-    are declared or known: what the partitioner would gather on its way to an output goes by stops.
+    are declared or known, and `staying` says which inputs are arguments of `main`.
     """
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(ORDER_TOKEN) if ordered else None
@@ -671,16 +638,11 @@ def emit_function(
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
-        outside = module.ends
-        variables = (*program.invars, *program.outvars)
-        module.ends = set(variables if is_public else itertools.compress(variables, ends))
+        module.arguments.update(env[v] for v in itertools.compress(program.invars, staying))
         outputs = lower_equations(ctx, program, env)
-        module.ends = outside
-        kept = set(program.invars) if is_public else set()
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
-            if s is not None:
-                outputs[i] = bring_near(module, outputs[i], physical_aval(v.aval), s, between_ends=v in kept)
-        module.left[function.name.value] = [module.lies.get(x) for x in outputs]
+            if s is not None and module.num_partitions > 1:
+                outputs[i] = bring(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
@@ -731,11 +693,19 @@ def lower_program(
         module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)
         module.module.operation.attributes["mhlo.num_replicas"] = i32(1)
         module.memories = memories[1]
+        parameters = sharding_attributes(module, program.invars, in_shardings)
         function = emit_function(
-            module, program, "main", is_public=True, in_shardings=in_shardings or (), out_shardings=out_shardings or ()
+            module,
+            program,
+            "main",
+            is_public=True,
+            in_shardings=in_shardings or (),
+            out_shardings=out_shardings or (),
+            staying=[True] * len(program.invars),
         )
         if donated or in_shardings is not None or any(memories[0]):
-            _annotate_parameters(module, function, program, in_shardings, donated, memories[0])
+            shared = _match_donations(program, donated, in_shardings is not None)
+            _annotate_parameters(function, annotate(parameters, memories[0]), shared)
         if out_shardings is not None or any(memories[1]):
             results = sharding_attributes(module, program.outvars, out_shardings)
             function.attributes["res_attrs"] = dictionaries(annotate(results, memories[1]))
@@ -756,11 +726,8 @@ def dictionaries(attributes: Sequence[dict]) -> Any:
     return ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
 
-def _annotate_parameters(
-    module: ModuleContext, function: Any, program: Jaxpr, in_shardings: Any, donated: Sequence[int], held: Any
-) -> None:
-    attributes = annotate(sharding_attributes(module, program.invars, in_shardings), held)
-    for i, result in _match_donations(program, donated, in_shardings is not None).items():
+def _annotate_parameters(function: Any, attributes: Sequence[dict], shared: dict[int, int | None]) -> None:
+    for i, result in shared.items():
         if result is None:
             attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)
         else:

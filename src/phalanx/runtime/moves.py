@@ -1,97 +1,93 @@
 """Moves inside programs: values brought from one sharding to another, by stops on the way and in slices.
 
-Builds on routes and on Shardy's attributes; called by the lowering of programs, inside an MLIR context.
+Wherever a program says how a value lies, it is emitted as a call that the partitioner asks us about, and only then
+constrained. By then it is settled how the value lies before and after, whether it comes from an argument, a loop or an
+operation, and each device is told what to send, step by step, as `sharding.route` plans. By itself, XLA moves a value
+in one step, and by way of a whole replica on each device where it finds none.
 
 XLA holds what an all-to-all sends and what it receives in memory of their own, a part each. Inside a program that is no
-more than it may: the source goes before the result comes. But arguments and results stay as long as the program runs.
-So a large move between these is emitted as a loop over slices of the array, each of which goes all the way. Every
-device's part of a slice is contiguous where the sizes allow it, and that of a large array small enough for a cache.
+more than it may: the source goes before the result comes. But arguments stay as long as the program runs. So a large
+one is moved by a loop over slices of the array, each of which goes all the way. Every device's part of a slice is
+contiguous where the sizes allow it, and that of a large array small enough for a cache.
+
+Builds on routes and partitioned calls; called by the lowering of programs, inside an MLIR context.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from phalanx.core.aval import ShapedArray
-from phalanx.core.primitive import Roles
-from phalanx.engine.mlir import dense_constant, hlo, ir, sdy
+from phalanx.core.config import state
+from phalanx.engine import mlir
+from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy
+from phalanx.engine.partitioner import HloSharding, Split
+from phalanx.runtime.partitioned_calls import PartitionedCalls, spread
 from phalanx.runtime.shardy import sdy_sharding
-from phalanx.runtime.stand_ins import on_devices
+from phalanx.sharding.hlo import tiling_of_hlo
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.route import Route, route
 from phalanx.sharding.shardings import NamedSharding, Sharding
 from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec
+from phalanx.sharding.tiling import Tiling, replica_ids
 
-# Bytes of a device's part of the larger end from which a move goes in slices: a part more of less is nothing, and
-# every slice costs a meeting of all devices.
+# Bytes of a device's part of the larger end from which an argument is moved in slices: a part more of less is nothing,
+# and every slice costs a meeting of all devices.
 SLICED_FROM = 128 * 1024
 # Bytes of a device's part of a slice at most, as long as there are no more slices than that.
 _SLICE_BYTES, _MOST = 1024 * 1024, 8
 
 
-def bring(module: Any, x: Any, aval: ShapedArray, sharding: Sharding, *, between_ends: bool = False) -> Any:
-    """Emit that a value lies as a sharding says, by way of stops where it is known how it lies before."""
-    x = bring_near(module, x, aval, sharding, between_ends=between_ends)
-    x = _lying(x, sdy_sharding(module, sharding, aval.ndim))
-    if _is_plain(sharding):
+def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
+    """Emit that a value, of this physical type, lies as a sharding says, and how it gets there.
+
+    How is left to XLA where other processes run the program, which know nobody to ask, and where each device runs it by
+    itself along some axes, since the partitioner then says no number of a device.
+    """
+    module = ctx.module
+    lying = sdy_sharding(module, sharding, aval.ndim)
+    if not (module.is_portable or aval.is_symbolic or module.manual is not None or _is_one_step(module, x, sharding)):
+        x = _moved(ctx, x, aval, sharding)
+    x = sdy.ShardingConstraintOp(x, lying).result
+    if not isinstance(sharding, NamedSharding) or (
+        isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
+    ):
         module.lies[x] = sharding
     return x
 
 
-def bring_near(
-    module: Any,
-    x: Any,
-    aval: ShapedArray,
-    sharding: Sharding,
-    held: Sharding | None = None,
-    *,
-    between_ends: bool = False,
-) -> Any:
-    """Emit the way to a sharding, if `held` or the module tells how a value lies.
-
-    The partitioner moves a value in one step, and by way of a whole replica on each device where it finds none.
-
-    Args:
-      module: what the functions of the module share, as `sdy_sharding` takes it: besides `lies` (how values lie, as far
-        as it is known) and `sliced_from` (bytes of a part from which a move goes in slices).
-      x, aval: the value, and its physical type.
-      sharding: where it goes; that it lies so is for the caller to emit.
-      held: how it lies.
-      between_ends: whether source and result stay in memory as long as the program runs.
-    """
-    # The shardings in types are over no devices: over those of the program.
-    held = module.lies.get(x) if held is None else on_devices(held, module.device_assignment)
-    sharding = completed(on_devices(sharding, module.device_assignment), held, aval.ndim)
-    if held is None or not _is_plain(sharding) or held.device_set != sharding.device_set:
-        return x
-    road = route(held, sharding, aval.shape)
-    if road is None:
-        return x
-    stops = road.shardings
-    if between_ends and road.slices > 1 and not aval.is_symbolic:
-        nbytes = aval.dtype.itemsize * max(math.prod(s.shard_shape(aval.shape)) for s in (held, sharding))
-        if nbytes >= module.sliced_from and (slices := _slices(aval.shape, road, nbytes)) is not None:
-            return _in_slices(module, x, aval, [held, *stops, sharding], slices)
-    for stop in stops:
-        x = _lying(x, sdy_sharding(module, stop, aval.ndim))
-    return x
+def _is_one_step(module: Any, x: Any, sharding: Sharding) -> bool:
+    """Whether nothing is left to ask, which takes XLA 5 ms: a value stays, or it moves among devices in one row."""
+    if module.lies.get(x) is sharding:
+        return True
+    if x in module.arguments or not isinstance(sharding, NamedSharding) or len(module.meshes) > 1:
+        return False
+    return sum(size > 1 for size in sharding.mesh.axis_sizes) == 1
 
 
-def passed_on(held: Sharding, roles: Roles, result: ShapedArray) -> Sharding | None:
-    """How the result of an operation on one value lies, if every dimension that is split is one of the result too."""
-    (names,), (kept, *_) = roles.operands, roles.results
-    if not isinstance(held, NamedSharding) or len(set(names)) < len(names) or len(kept) != result.ndim:
-        return None
-    if len(held.spec) > len(names):  # the words of random keys, as which they were given, may be split as well
-        return None
-    axes = dict(zip(names, held.axes(len(names)), strict=True))
-    if any(cut and (n in roles.whole or kept.count(n) != 1) for n, cut in axes.items()):
-        return None
-    return held.with_spec(PartitionSpec.of_dims([axes.get(n, ()) for n in kept]))
+def _moved(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
+    sizes: tuple[int, ...] = ()
+    dims: list[list[Hashable]] = [[d] for d in range(aval.ndim)]
+    operands, factors = [x], [dims]
+    if isinstance(sharding, NamedSharding):
+        sizes = sharding.mesh.axis_sizes
+        if sharding.spec.has_unconstrained:
+            # What is said must not be mixed with how the value lies, which is to reach the open dimensions only. As
+            # what it is made from is to lie as said unless it says more, it stands again behind what lets nothing by.
+            entries = sharding.spec.padded(aval.ndim)
+            factors.append([[d if e is UNCONSTRAINED else (d, "held")] for d, e in enumerate(entries)])
+            operands = [sdy.PropagationBarrierOp(x, sdy.PropagationDirection.BACKWARD).result, x]
+    sliced_from = ctx.module.sliced_from if x in ctx.module.arguments else None
+    factor_sizes = {key: n for d, n in enumerate(aval.shape) for key in (d, (d, "held"))}
+    rule = spread([*factors, dims], len(operands), factor_sizes)
+    move = _Move(aval, sizes, sliced_from)
+    return _calls.emit(ctx, f"{aval.str_short()} {sizes} {sliced_from}", move, operands, [aval], rule)[0]
 
 
 def completed(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
@@ -111,11 +107,47 @@ def completed(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
     return sharding.with_spec(PartitionSpec(*entries))
 
 
-def _is_plain(sharding: Sharding) -> bool:
-    """Whether a sharding says of every device which part it holds."""
-    return not isinstance(sharding, NamedSharding) or (
-        isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
-    )
+class _Move:
+    """What the partitioner's question about one move is answered from.
+
+    Args:
+      aval: the type of the value.
+      axis_sizes: of the mesh that its ends are likely said over.
+      sliced_from: bytes of a part from which it goes in slices; None for a value that need not stay.
+    """
+
+    def __init__(self, aval: ShapedArray, axis_sizes: tuple[int, ...], sliced_from: int | None):
+        self.aval, self.axis_sizes, self.sliced_from = aval, axis_sizes, sliced_from
+        self.context = state.context
+
+    def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> Split:
+        """Say what each device sends and in which order; where that is one step, XLA finds it."""
+        *others, held = operands
+        (wanted,), shape = results, self.aval.shape
+        count = max([len(s.tile_assignment_devices()) for s in (held, wanted) if s.is_tiled()], default=1)
+        first, last = [tiling_of_hlo(s, count, self.aval.ndim) for s in (held, wanted)]
+        if all(n % a == n % b == 0 for n, a, b in zip(shape, first.parts, last.parts, strict=True)):
+            road = route(first, last, self.axis_sizes)
+            slices = self._slices(road)
+            if slices is not None or len(road.stops) > 2:
+                text = _program(self.aval, road, slices, len(others))
+                return Split(text, [held] * len(operands), [wanted])
+        part = [-(-n // parts) for n, parts in zip(shape, last.parts, strict=True)]
+        return Split(_unmoved(self.aval.with_shape(tuple(part)), len(others)), [wanted] * len(operands), [wanted])
+
+    def _slices(self, road: Route) -> _Slices | None:
+        """Slice the first dimension that has as many elements within its finest cut; None where none has two."""
+        least = min(math.prod(road.stops[i].parts) for i in (0, -1))
+        nbytes = math.prod(self.aval.shape) * self.aval.dtype.itemsize // least
+        if self.sliced_from is None or nbytes < self.sliced_from or road.slices == 1:
+            return None
+        inner = [size // cut for size, cut in zip(self.aval.shape, road.cuts, strict=True)]
+        count = min(max(road.slices, -(-nbytes // _SLICE_BYTES)), _MOST)
+        dim = next((d for d, size in enumerate(inner) if size >= count), inner.index(max(inner)))
+        return _Slices(dim, road.cuts[dim], max(inner[dim] // count, 1)) if inner[dim] > 1 else None
+
+
+_calls = PartitionedCalls("phalanx.moves")
 
 
 class _Slices(NamedTuple):
@@ -126,31 +158,52 @@ class _Slices(NamedTuple):
     size: int
 
 
-def _slices(shape: tuple[int, ...], road: Route, nbytes: int) -> _Slices | None:
-    """Slice the first dimension that has as many elements within its finest cut; None where none has two."""
-    inner = [size // cut for size, cut in zip(shape, road.cuts, strict=True)]
-    count = min(max(road.slices, -(-nbytes // _SLICE_BYTES)), _MOST)
-    dim = next((d for d, size in enumerate(inner) if size >= count), inner.index(max(inner)))
-    return _Slices(dim, road.cuts[dim], max(inner[dim] // count, 1)) if inner[dim] > 1 else None
+@functools.lru_cache(maxsize=256)
+def _unmoved(aval: ShapedArray, unread: int) -> str:
+    """The text of the program of a device that leaves its part as it is."""
+    return _text(aval, aval.shape, aval.shape, unread, lambda x: x)
 
 
-def _in_slices(module: Any, x: Any, aval: ShapedArray, stops: Sequence[Sharding], slices: _Slices) -> Any:
-    """Emit a loop that carries one slice after the other by way of `stops`, the ends among them, to the result."""
-    (at, cuts, size), divided = slices, list(aval.shape)
-    source, target = [sdy_sharding(module, stops[i], aval.ndim) for i in (0, -1)]
-    inner = divided[at] // cuts
-    if cuts > 1:
-        # It stands as its cuts and what is within each, slices of which are the same part of every piece.
-        divided[at : at + 1] = [cuts, inner]
-        at += 1
-        stops = [s.with_dim(at) for s in stops]
-    part = [size if d == at else n for d, n in enumerate(divided)]
-    lying = [sdy_sharding(module, s, len(divided)) for s in stops]
-    index = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-    whole = ir.RankedTensorType.get(divided, x.type.element_type)
-    zeros = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), aval.dtype), aval.shape)))
-    carry = [index, x.type, x.type]
-    loop = hlo.WhileOp(carry, [_number(0), _lying(x, source), _lying(zeros, target)])
+def _program(aval: ShapedArray, road: Route, slices: _Slices | None, unread: int) -> str:
+    """The text of the program by which a device gets its part of the result from its part of the source."""
+    source, target = [_part(aval.shape, road.stops[i]) for i in (0, -1)]
+    if slices is None:
+        return _text(aval, source, target, unread, lambda x: _along(x, road.stops))
+    return _text(aval, source, target, unread, lambda x: _in_slices(x, aval, target, road, slices))
+
+
+def _text(
+    aval: ShapedArray, source: Sequence[int], target: Sequence[int], unread: int, body: Callable[[Any], Any]
+) -> str:
+    with mlir.make_context(), ir.Location.unknown():
+        module = ir.Module.create()
+        types = [ir.RankedTensorType.get(shape, mlir.dtype_to_ir(aval.dtype)) for shape in (source, target)]
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get(types[:1] * (1 + unread), types[1:]))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([body(block.arguments[unread])])
+        return module.operation.get_asm(enable_debug_info=True)  # Without it, XLA takes its lines for the user's.
+
+
+def _part(shape: Sequence[int], tiling: Tiling) -> list[int]:
+    return [n // parts for n, parts in zip(shape, tiling.parts, strict=True)]
+
+
+def _in_slices(x: Any, aval: ShapedArray, target: Sequence[int], road: Route, slices: _Slices) -> Any:
+    """A loop that carries one slice after the other all the way to the result."""
+    at, cuts, size = slices
+    stops = [_with_whole_dim(stop, at + 1) for stop in road.stops]
+    # Each part stands as its finest cuts and what is within each, slices of which are the same part of every piece.
+    inner = aval.shape[at] // cuts
+    divided = [
+        [*part[:at], cuts // stop.parts[at], inner, *part[at + 1 :]]
+        for part, stop in [(_part(aval.shape, road.stops[i]), road.stops[i]) for i in (0, -1)]
+    ]
+    whole, index = _like(x, target), ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    zeros = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), aval.dtype), target)))
+    carry = [index, x.type, whole]
+    loop = hlo.WhileOp(carry, [_number(0), x, zeros])
     test, body = (region.blocks.append(*carry) for region in loop.regions)
     with ir.InsertionPoint(test):
         below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
@@ -158,18 +211,118 @@ def _in_slices(module: Any, x: Any, aval: ShapedArray, stops: Sequence[Sharding]
     with ir.InsertionPoint(body):
         i, before, after = body.arguments
         # Where they do not divide, the last slice starts as late as it can and brings some elements again.
-        starts = [_number(0)] * len(divided)
-        starts[at] = hlo.multiply(i, _number(size))
-        piece = hlo.dynamic_slice(_lying(hlo.reshape(whole, before), lying[0]), starts, part)
-        for stop in lying:
-            piece = _lying(piece, stop)
-        filled = hlo.dynamic_update_slice(_lying(hlo.reshape(whole, after), lying[-1]), piece, starts)
-        hlo.return_([hlo.add(i, _number(1)), before, _lying(hlo.reshape(x.type, filled), target)])
+        starts = [_number(0)] * len(divided[0])
+        starts[at + 1] = hlo.multiply(i, _number(size))
+        sizes = [size if d == at + 1 else n for d, n in enumerate(divided[0])]
+        piece = _along(hlo.dynamic_slice(_reshape(before, divided[0]), starts, sizes), stops)
+        filled = hlo.dynamic_update_slice(_reshape(after, divided[1]), piece, starts)
+        hlo.return_([hlo.add(i, _number(1)), before, _reshape(filled, target)])
     return loop.results[2]
 
 
-def _lying(x: Any, sharding: ir.Attribute) -> Any:
-    return sdy.ShardingConstraintOp(x, sharding).result
+def _with_whole_dim(tiling: Tiling, dim: int) -> Tiling:
+    parts = (*tiling.parts[:dim], 1, *tiling.parts[dim:])
+    return Tiling(parts, np.insert(tiling.coordinates, dim, 0, axis=1))
+
+
+def _along(x: Any, stops: Sequence[Tiling]) -> Any:
+    """A device's part of a value, carried from stop to stop."""
+    for before, after in zip(stops[:-1], stops[1:], strict=True):
+        pairs = list(enumerate(zip(before.parts, after.parts, strict=True)))
+        more, less = [d for d, (b, a) in pairs if a > b], [d for d, (b, a) in pairs if a < b]
+        if not less:
+            x = _cut(x, before, after) if more else _permuted(x, before, after)
+        elif not more:
+            for d in less:
+                x, before = _gathered(x, before, d, before.parts[d] // after.parts[d])
+        else:
+            (source,), (target,) = less, more
+            x = _exchanged(x, before, source, target, before.parts[source] // after.parts[source])
+    return x
+
+
+def _cut(x: Any, before: Tiling, after: Tiling) -> Any:
+    """The device's own part of what it has."""
+    ratio = np.array(after.parts) // np.array(before.parts)
+    shape = [n // int(r) for n, r in zip(_shape(x), ratio, strict=True)]
+    starts = (after.coordinates % ratio) * np.array(shape)
+    number = hlo.convert(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), hlo.partition_id())
+    return hlo.dynamic_slice(x, [_entry(starts[:, d], number) for d in range(len(shape))], shape)
+
+
+def _entry(table: np.ndarray, number: Any) -> Any:
+    if not table.any():
+        return _number(0)
+    entry = hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1])
+    return _reshape(entry, [])
+
+
+def _permuted(x: Any, before: Tiling, after: Tiling) -> Any:
+    """The part that a device has afterwards, sent by one that has it; by itself, where it has it already."""
+    numbers = [np.ravel_multi_index(tuple(t.coordinates.T), t.parts) for t in (before, after)]
+    stay = numbers[0] == numbers[1]
+    pairs = np.stack([np.nonzero(stay)[0]] * 2, axis=1)
+    moved = [np.nonzero(~stay)[0][np.argsort(n[~stay], kind="stable")] for n in numbers]
+    pairs = np.concatenate([pairs, np.stack(moved, axis=1)])
+    attributes = {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))}
+    return _collective("collective_permute", x, _shape(x), attributes)
+
+
+def _gathered(x: Any, before: Tiling, dim: int, ratio: int) -> tuple[Any, Tiling]:
+    """Parts that follow each other along a dimension, joined; and how they lie then."""
+    shape, coordinates, parts = _shape(x), before.coordinates.copy(), list(before.parts)
+    coordinates[:, dim] //= ratio
+    parts[dim] //= ratio
+    shape[dim] *= ratio
+    attributes = {
+        "all_gather_dim": i64(dim),
+        "replica_groups": _groups(before, coordinates, dim, ratio),
+        "use_global_device_ids": ir.UnitAttr.get(),
+    }
+    return _collective("all_gather", x, shape, attributes), Tiling(tuple(parts), coordinates)
+
+
+def _exchanged(x: Any, before: Tiling, source: int, target: int, ratio: int) -> Any:
+    """Parts that follow each other along one dimension, cut along another, joined along the first."""
+    coordinates = before.coordinates.copy()
+    coordinates[:, source] //= ratio
+    shape = _shape(x)
+    shape[source] *= ratio
+    shape[target] //= ratio
+    attributes = {
+        "split_dimension": i64(target),
+        "concat_dimension": i64(source),
+        "split_count": i64(ratio),
+        "replica_groups": _groups(before, coordinates, source, ratio),
+    }
+    return _collective("all_to_all", x, shape, attributes)
+
+
+def _groups(before: Tiling, joined: np.ndarray, dim: int, ratio: int) -> ir.Attribute:
+    """The devices whose parts are joined along a dimension, in their order: i64[groups, ratio]."""
+    found = defaultdict(list)
+    for device in np.argsort(before.coordinates[:, dim], kind="stable").tolist():
+        found[(*joined[device].tolist(), replica_ids(before)[device])].append(device)
+    groups = np.array(sorted(found.values()), np.int64)
+    assert groups.shape[1] == ratio, "a route joins the most minor cuts"
+    return ir.DenseElementsAttr.get(groups)
+
+
+def _collective(name: str, x: Any, shape: Sequence[int], attributes: dict) -> Any:
+    attributes["channel_handle"] = hlo.ChannelHandle.get(1, 1)  # XLA numbers them anew.
+    return ir.Operation.create(f"stablehlo.{name}", [_like(x, shape)], [x], attributes).results[0]
+
+
+def _shape(x: Any) -> list[int]:
+    return list(ir.RankedTensorType(x.type).shape)
+
+
+def _like(x: Any, shape: Sequence[int]) -> Any:
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(x.type).element_type)
+
+
+def _reshape(x: Any, shape: Sequence[int]) -> Any:
+    return hlo.reshape(_like(x, shape), x)
 
 
 def _number(n: int) -> Any:

@@ -1,92 +1,100 @@
-"""Routes: the shardings to pass through on the way from one to another, so that no device holds more than either end.
+"""Routes: the tilings to pass through on the way from one to another, so that no device holds more than either end.
 
 XLA moves an array between two shardings in one step where it sees how, and otherwise builds a whole replica. Here every
-move is taken apart into steps that it sees: cuts, which cost nothing; all-to-alls, which carry mesh axes from one
-dimension to another; a permutation of parts; gathers. Builds on tilings only; `runtime.moves`
-follows routes inside programs.
+move is taken apart into steps that are one operation each: cuts, which cost nothing; all-to-alls, which carry mesh axes
+from one dimension to another; a permutation of parts; gathers. Builds on tilings only; `runtime.moves` follows routes
+inside programs.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from phalanx.sharding.hlo import spec_of_tiling
-from phalanx.sharding.mesh import Mesh
-from phalanx.sharding.shardings import NamedSharding, Sharding
-from phalanx.sharding.spec import PartitionSpec
-from phalanx.sharding.tiling import Tiling, prime_factors
+from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors
 
 _Axes = tuple[int, ...]  # numbers of mesh axes of prime size
 _Layout = list[_Axes]  # for each dimension the axes that cut it, from major to minor
 
 
 class Route(NamedTuple):
-    """How to get from one sharding to another.
+    """How to get from one tiling to another.
 
     Args:
-      mesh: the devices, over axes of prime size.
-      stops: for each stop, both ends left out, the axes that cut each dimension.
-      cuts: for each dimension, into how many parts it must divide so that every stop and both ends cut it evenly.
+      stops: the tilings on the way, both ends included, each unlike the one before.
+      cuts: for each dimension, into how many parts it must divide so that every stop cuts it evenly.
       slices: in how many slices an array must go at least, so that XLA takes no more memory than both ends and a part.
     """
 
-    mesh: Mesh
-    stops: tuple[tuple[tuple[Any, ...], ...], ...]
+    stops: tuple[Tiling, ...]
     cuts: tuple[int, ...]
     slices: int
 
-    @property
-    def shardings(self) -> list[NamedSharding]:
-        """The stops as shardings."""
-        return [NamedSharding(self.mesh, PartitionSpec(*stop)) for stop in self.stops]
+
+def route(held: Tiling, wanted: Tiling, axis_sizes: Sequence[int] = ()) -> Route:
+    """Plan the way from one tiling of an array to another over the same devices.
+
+    Args:
+      held, wanted: both ends; each must cut every dimension evenly.
+      axis_sizes: of the mesh that the ends are likely said over; they are found to be over prime factors if not.
+
+    Returns:
+      The route.
+
+    Examples:
+      >>> rows, columns = (
+      ...     Tiling((2, 1), np.array([[0, 0], [1, 0]])),
+      ...     Tiling((1, 2), np.array([[0, 0], [0, 1]])),
+      ... )
+      >>> [stop.parts for stop in route(rows, columns).stops]
+      [(2, 1), (1, 2)]
+    """
+    sizes, first, last = _layouts((held, wanted), axis_sizes)
+    layouts = [first, *_path(first, last, sizes), last]
+    stops = [held]
+    for tiling in (*(_tiling(layout, sizes) for layout in layouts), wanted):
+        if not tiling.is_equal(stops[-1]):
+            stops.append(tiling)
+    cuts = tuple([math.lcm(*parts) for parts in zip(*(stop.parts for stop in stops), strict=True)])
+    return Route(tuple(stops), cuts, _least_slices([stop.parts for stop in stops]))
 
 
-@functools.lru_cache(maxsize=1024)
-def route(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> Route | None:
-    """Plan the way from one sharding to another over the same devices; None where an end cuts a dimension unevenly."""
-    devices = wanted._device_assignment
-    tilings = [s._tiling_in_order(devices, len(shape)) for s in (held, wanted)]
-    if any(size % n for t in tilings for size, n in zip(shape, t.parts, strict=True)):
-        return None
-    sizes, first, last, unsaid = _layouts(held, tilings)
-    stops = _path(first, last, sizes)
-    mesh = Mesh(np.array(devices, dtype=object).reshape(sizes), [f"p{axis}" for axis in range(len(sizes))])
-    named = [tuple([tuple([f"p{a}" for a in axes]) for axes in stop]) for stop in stops]
-    ends = [first, *stops, last]
-    cuts = tuple([math.lcm(*(math.prod(sizes[a] for a in stop[d]) for stop in ends)) for d in range(len(shape))])
-    return Route(mesh, tuple(named), cuts, _least_slices(ends, sizes, unsaid))
+def _tiling(layout: _Layout, sizes: Sequence[int]) -> Tiling:
+    where, still = [at.reshape(-1) for at in np.indices(sizes)], np.zeros(math.prod(sizes), np.int64)
+    columns = [still + mixed_radix([where[a] for a in axes], [sizes[a] for a in axes]) for axes in layout]
+    coordinates = np.stack(columns, axis=1) if columns else np.zeros((len(still), 0), np.int64)
+    return Tiling(tuple([math.prod(sizes[a] for a in axes) for axes in layout]), coordinates)
 
 
-def _least_slices(ends: Sequence[_Layout], sizes: Sequence[int], permutations: int) -> int:
+def _least_slices(counts: Sequence[Sequence[int]]) -> int:
     """How many slices it takes: an all-to-all holds a part to send and one that arrives, moves in a row up to four."""
-    counts = [[math.prod(sizes[a] for a in axes) for axes in layout] for layout in ends]
     fewest = min(math.prod(counts[0]), math.prod(counts[-1]))
-    gathers, exchanges = 0, []
-    for before, after in itertools.pairwise(counts):
+    sent, gathers, held = 0, 0, []  # `held`: in how many parts an array is where a device has two, or one on the way
+    for at, (before, after) in enumerate(itertools.pairwise(counts), 2):
         changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
         if all(old % new == 0 for old, new in changed):
-            gathers += len(changed)  # XLA gathers one dimension after the other.
-            permutations += not changed
+            gathers += len(changed)  # One dimension is gathered after the other.
+            sent += max(len(changed), 1)
+            held += [math.prod(before)] * (not changed and at < len(counts))
         elif any(new % old for old, new in changed):
-            exchanges.append(math.prod(before))
-    several = gathers + len(exchanges) + permutations > 1
-    least = 4 if several else 2
-    return least if (several and gathers) or any(least * fewest > parts for parts in exchanges) else 1
+            sent += 1
+            held.append(math.prod(before))
+    least = 4 if sent > 1 else 2
+    return least if (sent > 1 and gathers) or any(least * fewest > parts for parts in held) else 1
 
 
-def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Layout, _Layout, int]:
-    """Sizes of axes over which both ends can be said, as far as they can; the ends; how many are a permutation away."""
+def _layouts(tilings: Sequence[Tiling], axis_sizes: Sequence[int]) -> tuple[list[int], _Layout, _Layout]:
+    """Sizes of axes over which both ends can be said, as far as they can; the ends, or what is a permutation away."""
     count = len(tilings[0].coordinates)
-    candidates = [prime_factors(count)]
-    if isinstance(held, NamedSharding):
-        candidates.insert(0, [p for size in held.mesh.axis_sizes for p in prime_factors(size)])
+    candidates = [prime_factors(count), prime_factors(count)[::-1]]
+    if math.prod(axis_sizes) == count:
+        candidates.insert(0, [p for size in axis_sizes for p in prime_factors(size)])
     best: tuple[int, list[int], list[_Layout | None]] | None = None
     for sizes in candidates:
         said = [_said(t, sizes) for t in tilings]
@@ -96,7 +104,7 @@ def _layouts(held: Sharding, tilings: Sequence[Tiling]) -> tuple[list[int], _Lay
     assert best is not None, "there is at least the list of prime factors"
     _, sizes, said = best
     first, last = [layout or _alike(t, sizes) for layout, t in zip(said, tilings, strict=True)]
-    return sizes, first, last, said.count(None)
+    return sizes, first, last
 
 
 def _said(tiling: Tiling, sizes: Sequence[int]) -> _Layout | None:

@@ -65,18 +65,10 @@ class JitCall(DivisibleCall, name="jit"):
         return call(args)
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
-        ends = [v in ctx.module.ends for v in (*ctx.eqn.invars, *ctx.eqn.outvars)]
-        from_end = dict(zip(jaxpr.invars, ends, strict=False))
-        to_end = dict(zip(jaxpr.outvars, ends[len(operands) :], strict=True))
-        ins = [
-            constrain(ctx, x, v.aval, s, between_ends=from_end[v] and to_end.get(v, False))
-            for x, v, s in zip(operands, jaxpr.invars, options.in_shardings, strict=True)
-        ]
-        out = ctx.call(jaxpr, ins, name, ends=ends, follow=any(options.out_shardings))
-        return [
-            constrain(ctx, x, v.aval, s, between_ends=from_end.get(v, False) and to_end[v])
-            for x, v, s in zip(out, jaxpr.outvars, options.out_shardings, strict=True)
-        ]
+        wishes = zip(operands, ctx.avals_in, options.in_shardings, strict=True)
+        out = ctx.call(jaxpr, [constrain(ctx, x, aval, s) for x, aval, s in wishes], name)
+        wishes = zip(out, ctx.avals_out, options.out_shardings, strict=True)
+        return [constrain(ctx, x, aval, s) for x, aval, s in wishes]
 
     def wishes(self, params: dict) -> tuple:
         """For each leaf its sharding and whether it is donated."""
