@@ -362,7 +362,7 @@ class LoweringContext:
             return self.emit(program, operands)
         held: tuple = ()
         staying: tuple = ()
-        if module.lies and any(named_sharding(program, abstract) for abstract in (False, True)):
+        if module.lies and _names_shardings(program):
             held = tuple([module.lies.get(x) for x in operands])
             staying = tuple([x in module.arguments for x in operands])
         function = module.add_function(
@@ -640,8 +640,10 @@ def emit_function(
         module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
         module.arguments.update(env[v] for v in itertools.compress(program.invars, staying))
         outputs = lower_equations(ctx, program, env)
+        # What nothing else moves is expected to come out as something like it went in, parameters after a step say.
+        alike = set() if _names_shardings(program) else {(v.aval, s) for v, s in zip(program.invars, in_shardings)}
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
-            if s is not None and module.num_partitions > 1:
+            if s is not None and module.num_partitions > 1 and (v.aval, s) not in alike:
                 outputs[i] = bring(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
             outputs = [
@@ -649,6 +651,10 @@ def emit_function(
             ]
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
+
+
+def _names_shardings(program: Jaxpr) -> bool:
+    return any(named_sharding(program, abstract) is not None for abstract in (False, True))
 
 
 def _symbol(name: str) -> str:

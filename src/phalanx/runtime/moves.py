@@ -15,7 +15,6 @@ Builds on routes and partitioned calls; called by the lowering of programs, insi
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -47,12 +46,12 @@ _SLICE_BYTES, _MOST = 1024 * 1024, 8
 def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
     """Emit that a value, of this physical type, lies as a sharding says, and how it gets there.
 
-    How is left to XLA where other processes run the program, which know nobody to ask, and where each device runs it by
-    itself along some axes, since the partitioner then says no number of a device.
+    How is left to XLA where other processes run the program, which know nobody to ask; where each device runs it by
+    itself along some axes, since the partitioner then says no number of a device; and for what is cut unevenly.
     """
     module = ctx.module
     lying = sdy_sharding(module, sharding, aval.ndim)
-    if not (module.is_portable or aval.is_symbolic or module.manual is not None or _is_one_step(module, x, sharding)):
+    if not (module.is_portable or module.manual is not None or _is_plain(module, x, aval, sharding)):
         x = _moved(ctx, x, aval, sharding)
     x = sdy.ShardingConstraintOp(x, lying).result
     if not isinstance(sharding, NamedSharding) or (
@@ -62,13 +61,17 @@ def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
     return x
 
 
-def _is_one_step(module: Any, x: Any, sharding: Sharding) -> bool:
-    """Whether nothing is left to ask, which takes XLA 5 ms: a value stays, or it moves among devices in one row."""
-    if module.lies.get(x) is sharding:
+def _is_plain(module: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> bool:
+    """Whether XLA need not ask, which takes it 5 ms: a value stays, or among devices in one row XLA moves it as well."""
+    if module.lies.get(x) is sharding or aval.is_symbolic:
         return True
-    if x in module.arguments or not isinstance(sharding, NamedSharding) or len(module.meshes) > 1:
+    if not isinstance(sharding, NamedSharding):
         return False
-    return sum(size > 1 for size in sharding.mesh.axis_sizes) == 1
+    entries = sharding.spec.padded(aval.ndim)
+    if any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in zip(aval.shape, entries, strict=True)):
+        return True
+    is_row = sum(size > 1 for size in sharding.mesh.axis_sizes) == 1 and len(module.meshes) == 1
+    return is_row and x not in module.arguments
 
 
 def _moved(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
@@ -121,19 +124,18 @@ class _Move:
         self.context = state.context
 
     def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> Split:
-        """Say what each device sends and in which order; where that is one step, XLA finds it."""
+        """Say what each device sends and in which order; what is cut unevenly is left to XLA."""
         *others, held = operands
         (wanted,), shape = results, self.aval.shape
         count = max([len(s.tile_assignment_devices()) for s in (held, wanted) if s.is_tiled()], default=1)
         first, last = [tiling_of_hlo(s, count, self.aval.ndim) for s in (held, wanted)]
         if all(n % a == n % b == 0 for n, a, b in zip(shape, first.parts, last.parts, strict=True)):
             road = route(first, last, self.axis_sizes)
-            slices = self._slices(road)
-            if slices is not None or len(road.stops) > 2:
-                text = _program(self.aval, road, slices, len(others))
-                return Split(text, [held] * len(operands), [wanted])
+            text = _program(self.aval, road, self._slices(road), len(others))
+            return Split(text, [held] * len(operands), [wanted])
         part = [-(-n // parts) for n, parts in zip(shape, last.parts, strict=True)]
-        return Split(_unmoved(self.aval.with_shape(tuple(part)), len(others)), [wanted] * len(operands), [wanted])
+        unmoved = _text(self.aval, part, part, len(others), lambda x: x)
+        return Split(unmoved, [wanted] * len(operands), [wanted])
 
     def _slices(self, road: Route) -> _Slices | None:
         """Slice the first dimension that has as many elements within its finest cut; None where none has two."""
@@ -156,12 +158,6 @@ class _Slices(NamedTuple):
     dim: int
     cuts: int
     size: int
-
-
-@functools.lru_cache(maxsize=256)
-def _unmoved(aval: ShapedArray, unread: int) -> str:
-    """The text of the program of a device that leaves its part as it is."""
-    return _text(aval, aval.shape, aval.shape, unread, lambda x: x)
 
 
 def _program(aval: ShapedArray, road: Route, slices: _Slices | None, unread: int) -> str:
