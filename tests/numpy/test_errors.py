@@ -56,6 +56,8 @@ MESSAGES = {
         "  To mend: transpose or reshape an operand."),
     "matmul scalar": (lambda: jnp.matmul(X, 2.0),
         "matmul: expected arrays of rank 1 or more, got shapes (2, 3) and ().\n  To mend: multiply by a scalar with *."),
+    "cond": (lambda: jnp.linalg.cond(X[:, :0]),
+        "linalg.cond: expected matrices with elements, got (2, 0).\n  To mend: leave empty ones out."),
     "einsum terms": (lambda: jnp.einsum("ij", X, X),
         "einsum, argument subscripts: expected 2 terms, one for each operand, got 'ij'.\n"
         "  To mend: separate the terms with commas."),

@@ -394,12 +394,10 @@ def _vector_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
         return _sum((x != 0).astype(ufuncs.absolute(x).dtype), axis=axes, keepdims=keepdims)
     if ord == 1:
         return _sum(ufuncs.absolute(x), axis=axes, keepdims=keepdims)
-    total = _sum(ufuncs.absolute(x) ** ord, axis=axes, keepdims=keepdims)
-    return total ** (1.0 / ord)
+    return _sum(ufuncs.absolute(x) ** ord, axis=axes, keepdims=keepdims) ** (1.0 / ord)
 
 
 def _matrix_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
-    row, column = axes
     if ord in (None, "f", "fro"):
         return _length(x, axes, keepdims)
     if ord in ("nuc", 2, -2):
@@ -409,7 +407,7 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple, keepdims: bool) -> Any:
     if ord not in (1, -1, np.inf, -np.inf):
         raise ArgumentError("linalg.norm, argument ord", expected="None, 'fro', 'nuc', 1, 2, inf or their negatives",
                             got=repr(ord), mend="use one")  # fmt: skip
-    first, second = (row, column) if abs(ord) == 1 else (column, row)
+    first, second = axes if abs(ord) == 1 else axes[::-1]
     sums = _sum(ufuncs.absolute(x), axis=first, keepdims=True)
     out = (_largest if ord > 0 else _min)(sums, axis=second, keepdims=True)
     return out if keepdims else lax.squeeze(out, tuple(sorted(axes)))
@@ -464,18 +462,20 @@ def cond(x: Any, p: Any = None) -> Any:
       float[*batch].
 
     Raises:
-      ShapeError: the rank is below 2, or for other norms a matrix is not square.
+      ShapeError: the rank is below 2, a matrix is empty, or for other norms not square.
 
     Examples:
       >>> jnp.linalg.cond(jnp.array([[4.0, 0.0], [0.0, 2.0]])).item()
       2.0
     """
-    x = matrix(x, "cond")
-    if p in (None, 2, -2):
+    by_svd = p in (None, 2, -2)
+    x = matrix(x, "cond", square=not by_svd)
+    if 0 in x.shape[-2:]:
+        raise ShapeError("linalg.cond", expected="matrices with elements", got=x.shape, mend="leave empty ones out")
+    if by_svd:
         s = svd(x, compute_uv=False)
         r = s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
     else:
-        x = matrix(x, "cond", square=True)
         r = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
     nan = lax.reduce_or(lax.ne(x, x), (x.ndim - 2, x.ndim - 1))
     return where(lax.ne(r, r) & ~nan, np.inf, r)
