@@ -187,19 +187,8 @@ def max(
       [5, 4]
     """
     _want_initial("max", where, initial)
-    return _reduce(
-        "max",
-        a,
-        axis,
-        None,
-        out,
-        keepdims,
-        initial,
-        where,
-        _by_dtype(lax.reduce_max, lax.reduce_or),
-        dtypes.lowest,
-        lax.max,
-    )
+    op = _by_dtype(lax.reduce_max, lax.reduce_or)
+    return _reduce("max", a, axis, None, out, keepdims, initial, where, op, dtypes.lowest, lax.max)
 
 
 @_static
@@ -225,19 +214,8 @@ def min(
       [1, 3]
     """
     _want_initial("min", where, initial)
-    return _reduce(
-        "min",
-        a,
-        axis,
-        None,
-        out,
-        keepdims,
-        initial,
-        where,
-        _by_dtype(lax.reduce_min, lax.reduce_and),
-        dtypes.highest,
-        lax.min,
-    )
+    op = _by_dtype(lax.reduce_min, lax.reduce_and)
+    return _reduce("min", a, axis, None, out, keepdims, initial, where, op, dtypes.highest, lax.min)
 
 
 amax, amin = max, min

@@ -13,7 +13,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.random.keys import static_shape
-from phalanx.random.parameters import distribution, float_dtype, key_of, new_keys, parameters, placed
+from phalanx.random.parameters import distribution, float_dtype, key_of, new_keys, parameters, placed, reals
 from phalanx.random.uniform import between, check_mode, unit
 
 
@@ -118,26 +118,9 @@ def truncated_normal(
 
 
 @distribution()
+@reals()
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Exponentially distributed numbers of rate 1: density exp(-x) for x >= 0.
-
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.exponential(random.key(0), (9,)) >= 0).all())
-      True
-    """
+    """Exponentially distributed numbers of rate 1: density exp(-x) for x >= 0."""
     key = key_of("exponential", key)
     dtype = float_dtype("exponential", dtype)
     return placed(standard_exponential(key, static_shape("exponential", shape), dtype), out_sharding)
@@ -172,20 +155,9 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
 
 
 @distribution()
+@reals()
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers with Laplace's distribution: density exp(-abs(x)) / 2.
-
-    Args:
-      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
-
-    Returns:
-      The numbers, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.laplace(random.key(0), (3,)).shape
-      (3,)
-    """
+    """Numbers with Laplace's distribution: density exp(-abs(x)) / 2."""
     key = key_of("laplace", key)
     dtype = float_dtype("laplace", dtype)
     low = _scalar(-1 + dtypes.finfo(dtype).epsneg, dtype)
@@ -194,20 +166,9 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
 
 @distribution()
+@reals()
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers with the logistic distribution: density exp(-x) / (1 + exp(-x))^2.
-
-    Args:
-      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
-
-    Returns:
-      The numbers, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.logistic(random.key(0), (3,)).shape
-      (3,)
-    """
+    """Numbers with the logistic distribution: density exp(-x) / (1 + exp(-x))^2."""
     key = key_of("logistic", key)
     dtype = float_dtype("logistic", dtype)
     low = _scalar(dtypes.finfo(dtype).tiny, dtype)
@@ -216,20 +177,9 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
 
 
 @distribution()
+@reals()
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers with Cauchy's distribution: density 1 / (pi (1 + x^2)).
-
-    Args:
-      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
-
-    Returns:
-      The numbers, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.cauchy(random.key(0), (3,)).shape
-      (3,)
-    """
+    """Numbers with Cauchy's distribution: density 1 / (pi (1 + x^2))."""
     key = key_of("cauchy", key)
     dtype = float_dtype("cauchy", dtype)
     low = _scalar(dtypes.finfo(dtype).eps, dtype)
@@ -238,20 +188,9 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
 
 @distribution()
+@reals()
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Lengths of normal vectors of 3 components: density sqrt(2 / pi) x^2 exp(-x^2 / 2) for x >= 0.
-
-    Args:
-      key, shape, dtype, out_sharding: as in `exponential`, as are the result and the errors.
-
-    Returns:
-      The lengths, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.maxwell(random.key(0), (9,)) >= 0).all())
-      True
-    """
+    """Lengths of normal vectors of 3 components: density sqrt(2 / pi) x^2 exp(-x^2 / 2) for x >= 0."""
     key = key_of("maxwell", key)
     dtype = float_dtype("maxwell", dtype)
     return placed(_maxwell(key, static_shape("maxwell", shape), dtype), out_sharding)
@@ -263,31 +202,11 @@ def _maxwell(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 @distribution()
+@reals(1.0, 2.0, loc="the centre", scale="the scale")
 def double_sided_maxwell(
     key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
-    """Maxwell-distributed numbers with a random sign, scaled and shifted.
-
-    Args:
-      key: a key.
-      loc: the centre, which broadcasts to the shape.
-      scale: the scale, which broadcasts to the shape.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: a parameter does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.double_sided_maxwell(random.key(0), 1.0, 2.0, (3,)).shape
-      (3,)
-    """
+    """Maxwell-distributed numbers with a random sign, scaled and shifted."""
     key = key_of("double_sided_maxwell", key)
     dtype = float_dtype("double_sided_maxwell", dtype)
     shape, (loc, scale) = parameters("double_sided_maxwell", shape, dtype, loc=loc, scale=scale)
@@ -299,31 +218,11 @@ def double_sided_maxwell(
 
 
 @distribution()
+@reals(1.0, 2.0, scale="s", concentration="c")
 def weibull_min(
     key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
-    """Numbers with Weibull's distribution: density c / s (x / s)^(c - 1) exp(-(x / s)^c) for x >= 0.
-
-    Args:
-      key: a key.
-      scale: s, which broadcasts to the shape.
-      concentration: c, which broadcasts to the shape.
-      shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype` and shape `shape`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: a parameter does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.weibull_min(random.key(0), 1.0, 2.0, (3,)).shape
-      (3,)
-    """
+    """Numbers with Weibull's distribution: density c / s (x / s)^(c - 1) exp(-(x / s)^c) for x >= 0."""
     key = key_of("weibull_min", key)
     dtype = float_dtype("weibull_min", dtype)
     shape, (scale, power) = parameters("weibull_min", shape, dtype, scale=scale, concentration=concentration)
@@ -332,28 +231,9 @@ def weibull_min(
 
 
 @distribution()
+@reals(2.0, b="the shape parameter")
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers with Pareto's distribution: density b / x^(b + 1) for x >= 1.
-
-    Args:
-      key: a key.
-      b: the shape parameter, which broadcasts to the shape.
-      shape: the shape of the result; that of `b` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `b` does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.pareto(random.key(0), 2.0, (9,)) >= 1).all())
-      True
-    """
+    """Numbers with Pareto's distribution: density b / x^(b + 1) for x >= 1."""
     key = key_of("pareto", key)
     dtype = float_dtype("pareto", dtype)
     shape, (b,) = parameters("pareto", shape, dtype, b=b)
@@ -361,28 +241,9 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_shardi
 
 
 @distribution()
+@reals(2.0, scale="s")
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Lengths of normal vectors of 2 components: density x / s^2 exp(-x^2 / (2 s^2)) for x >= 0.
-
-    Args:
-      key: a key.
-      scale: s, which broadcasts to the shape.
-      shape: the shape of the result; that of `scale` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `scale` does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.rayleigh(random.key(0), 2.0, (9,)) >= 0).all())
-      True
-    """
+    """Lengths of normal vectors of 2 components: density x / s^2 exp(-x^2 / (2 s^2)) for x >= 0."""
     key = key_of("rayleigh", key)
     dtype = float_dtype("rayleigh", dtype)
     shape, (scale,) = parameters("rayleigh", shape, dtype, scale=scale)
@@ -468,28 +329,9 @@ def triangular(
 
 
 @distribution()
+@reals(2.0, sigma="the standard deviation of the logarithm")
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers whose logarithm is normally distributed with mean 0.
-
-    Args:
-      key: a key.
-      sigma: the standard deviation of the logarithm, which broadcasts to the shape.
-      shape: the shape of the result; that of `sigma` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `sigma` does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.lognormal(random.key(0), 2.0, (9,)) > 0).all())
-      True
-    """
+    """Numbers whose logarithm is normally distributed with mean 0."""
     key = key_of("lognormal", key)
     dtype = float_dtype("lognormal", dtype)
     shape, (sigma,) = parameters("lognormal", shape, dtype, sigma=sigma)

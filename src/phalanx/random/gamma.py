@@ -29,6 +29,7 @@ from phalanx.random.parameters import (
     new_keys,
     parameters,
     placed,
+    reals,
 )
 from phalanx.random.primitives import random_fold_in_p
 from phalanx.random.rounds import Rounds
@@ -117,28 +118,9 @@ def log_gamma_samples(key: Any, a: Any) -> Any:
 
 
 @distribution()
+@reals(2.0, a="the shape parameter, with respect to which the result is differentiable")
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Gamma-distributed numbers: density x^(a - 1) exp(-x) / gamma(a) for x > 0.
-
-    Args:
-      key: a key.
-      a: the shape parameter, which broadcasts to the shape; the result is differentiable with respect to it.
-      shape: the shape of the result; that of `a` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `a` does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.gamma(random.key(0), 2.0, (9,)) > 0).all())
-      True
-    """
+    """Gamma-distributed numbers: density x^(a - 1) exp(-x) / gamma(a) for x > 0."""
     key = key_of("gamma", key)
     dtype = float_dtype("gamma", dtype)
     _, (a,) = parameters("gamma", shape, dtype, a=a)
@@ -146,20 +128,9 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
 
 
 @distribution()
+@reals(1e-6, a="the shape parameter, with respect to which the result is differentiable")
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Logarithms of gamma-distributed numbers, exact also where those numbers underflow.
-
-    Args:
-      key, a, shape, dtype, out_sharding: as in `gamma`, as are the result and the errors.
-
-    Returns:
-      The logarithms, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.loggamma(random.key(0), 1e-6, (3,)).shape
-      (3,)
-    """
+    """Logarithms of gamma-distributed numbers, exact also where those numbers underflow."""
     key = key_of("loggamma", key)
     dtype = float_dtype("loggamma", dtype)
     _, (a,) = parameters("loggamma", shape, dtype, a=a)
@@ -244,28 +215,9 @@ def _softmax(x: Any) -> Any:
 
 
 @distribution()
+@reals(3.0, df="the degrees of freedom")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Sums of squares of `df` normal numbers, for any positive `df`.
-
-    Args:
-      key: a key.
-      df: the degrees of freedom, which broadcast to the shape.
-      shape: the shape of the result; that of `df` if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: `df` does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.chisquare(random.key(0), 3.0, (9,)) > 0).all())
-      True
-    """
+    """Sums of squares of `df` normal numbers, for any positive `df`."""
     key = key_of("chisquare", key)
     dtype = float_dtype("chisquare", dtype)
     _, (df,) = parameters("chisquare", shape, dtype, df=df)
@@ -278,29 +230,9 @@ def _log_chisquare(key: Any, df: Any) -> Any:
 
 
 @distribution()
+@reals(3.0, 4.0, dfnum="the degrees of freedom of the numerator", dfden="those of the denominator")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Ratios of two mean squares: Fisher's F distribution.
-
-    Args:
-      key: a key.
-      dfnum: the degrees of freedom of the numerator, which broadcast to the shape.
-      dfden: the degrees of freedom of the denominator, which broadcast to the shape.
-      shape: the shape of the result; that of the parameters if None.
-      dtype: a floating dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
-
-    Returns:
-      An array of `dtype`.
-
-    Raises:
-      ArgumentError: `dtype` is not floating.
-      ShapeError: a parameter does not broadcast to the shape.
-
-    Examples:
-      >>> from phalanx import random
-      >>> bool((random.f(random.key(0), 3.0, 4.0, (9,)) > 0).all())
-      True
-    """
+    """Ratios of two mean squares: Fisher's F distribution."""
     key = key_of("f", key)
     dtype = float_dtype("f", dtype)
     _, (dfnum, dfden) = parameters("f", shape, dtype, dfnum=dfnum, dfden=dfden)
@@ -310,20 +242,9 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
 
 
 @distribution()
+@reals(3.0, df="the degrees of freedom")
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Numbers with Student's t distribution.
-
-    Args:
-      key, df, shape, dtype, out_sharding: as in `chisquare`, as are the result and the errors.
-
-    Returns:
-      The numbers, float[*shape].
-
-    Examples:
-      >>> from phalanx import random
-      >>> random.t(random.key(0), 3.0, (9,)).shape
-      (9,)
-    """
+    """Numbers with Student's t distribution."""
     key = key_of("t", key)
     dtype = float_dtype("t", dtype)
     shape, (df,) = parameters("t", shape, dtype, df=df)

@@ -16,6 +16,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
 from phalanx.core.config import state
+from phalanx.core.docstrings import family
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import placed as placed
 from phalanx.random.keys import single_key, static_shape
@@ -117,6 +118,48 @@ def distribution(*static: str) -> Callable:
         return draw
 
     return wrap
+
+
+_reals = family(
+    """
+    Args:
+      key: a key.{own}
+      shape: the shape of the result{default}.
+      dtype: a floating dtype; the default one if None.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+
+    Returns:
+      An array of `dtype` and shape `shape`.
+
+    Raises:
+      ArgumentError: `dtype` is not floating.{misfit}
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.{name}(random.key(0), {values}(3,)).shape
+      (3,)
+    """
+)
+
+
+def reals(*values: float, **own: str) -> Callable:
+    """Make the decorator that completes the docstring of a distribution of real numbers.
+
+    Args:
+      *values: its own parameters in the example.
+      **own: their names, and what they are; all broadcast to the shape.
+    """
+
+    def complete(fun: Callable) -> Callable:
+        is_told = inspect.signature(fun).parameters["shape"].default is None
+        return _reals(
+            own="".join(f"\n  {name}: {what}, broadcast to the shape." for name, what in own.items()),
+            default="; that of the parameters if None" if is_told else "",
+            misfit="\n  ShapeError: a parameter does not broadcast to the shape." if own else "",
+            values="".join(f"{value}, " for value in values),
+        )(fun)
+
+    return complete
 
 
 @functools.lru_cache(maxsize=512)
