@@ -30,6 +30,7 @@ from phalanx.lax.window_shape import (
     ConvDimensionNumbers,
     Padding,
     conv_dimension_numbers,
+    cotangent_pads,
     padtype_to_pads,
     transposed_pads,
     windowed,
@@ -369,12 +370,10 @@ def _input_cotangent(y_bar: Any, x: Any, w: Any, c: _Convolution) -> Any:
     if groups > 1:
         # Kernel [(group, o), i] becomes [o, (group, i)].
         w = _merge(_split(w, rhs[0], groups, minor=False), rhs[0], rhs[1], minor=False)
-    pads = []
-    for s, (p, k, q) in enumerate(zip(lhs[2:], rhs[2:], out[2:], strict=True)):
-        window = dilate(np.shape(w)[k], c.rhs_dilation[s])
-        low = window - 1 - c.padding[s][0]
-        extent = dilate(np.shape(y_bar)[q], c.window_strides[s])
-        pads.append((low, dilate(x.shape[p], c.lhs_dilation[s]) + window - 1 - extent - low))
+    pads = [
+        cotangent_pads(x.shape[p], np.shape(w)[k], np.shape(y_bar)[q], *column)
+        for p, k, q, *column in zip(lhs[2:], rhs[2:], out[2:], *c[:4], strict=True)
+    ]
     x_bar = c(
         y_bar,
         w,

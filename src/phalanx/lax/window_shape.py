@@ -164,6 +164,15 @@ def windowed(size: Any, window: int, stride: int, pads: tuple, base_dilation: in
     return windows(dilate(size, base_dilation) + pads[0] + pads[1], dilate(window, window_dilation), stride)
 
 
+def cotangent_pads(
+    size: Any, window: Any, count: Any, stride: int, pads: tuple, base_dilation: int, window_dilation: int
+) -> tuple:
+    """The padding under which the cotangents of `count` windows have a window for each of `size` elements."""
+    reach = dilate(window, window_dilation) - 1
+    low = reach - pads[0]
+    return low, dilate(size, base_dilation) + reach - dilate(count, stride) - low
+
+
 def transposed_pads(window: int, stride: int, padding: str) -> tuple[int, int]:
     """The padding that makes a dilated convolution undo the shape change of one with `padding`."""
     if padding.upper() == "VALID":

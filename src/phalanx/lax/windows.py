@@ -28,7 +28,7 @@ from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.family import kind_of
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
-from phalanx.lax.window_shape import Padding, padtype_to_pads, windowed
+from phalanx.lax.window_shape import Padding, cotangent_pads, padtype_to_pads, windowed
 from phalanx.runtime import dynamic
 from phalanx.runtime.lowering import LoweringContext, emit_function
 from phalanx.symbolic import dilate, is_constant_shape, static_size
@@ -156,25 +156,14 @@ class ReduceWindowSum(_ReduceWindowMonoid, name="reduce_window_sum"):
     identity = _no_sum
     jvp = LINEAR
 
-    def transpose(self, y_bar, x, *, window_dimensions, window_strides, padding, base_dilation, window_dilation):
+    def transpose(self, y_bar, x, **window):
         if 0 in np.shape(y_bar):
             return (zeros(x.aval),)
-        pads = []
-        for d, n in enumerate(x.shape):
-            span = dilate(window_dimensions[d], window_dilation[d])
-            low = span - 1 - padding[d][0]
-            extent = dilate(np.shape(y_bar)[d], window_strides[d])
-            pads.append((low, dilate(n, base_dilation[d]) + span - 1 - extent - low))
-        return (
-            self(
-                y_bar,
-                window_dimensions=window_dimensions,
-                window_strides=base_dilation,
-                padding=tuple(pads),
-                base_dilation=window_strides,
-                window_dilation=window_dilation,
-            ),
-        )
+        sizes, *others = (window[name] for name in WINDOW)
+        columns = zip(x.shape, sizes, np.shape(y_bar), *others, strict=True)
+        strides, base = window["window_strides"], window["base_dilation"]
+        pads = tuple([cotangent_pads(*column) for column in columns])
+        return (self(y_bar, **window | dict(window_strides=base, padding=pads, base_dilation=strides)),)
 
 
 class _ReduceWindowExtremum(_ReduceWindowMonoid):

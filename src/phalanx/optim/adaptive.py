@@ -227,15 +227,16 @@ def scale_by_adam(
         nu = update_moment(updates, state.nu, b2, 2)
         count = safe_increment(state.count)
         mean, square = _corrected_mean(updates, mu, b1, count, nesterov), bias_correction(nu, b2, count)
-        out = tree_map(lambda m, v: m / (_root(v, eps_root) + like(eps, v)), mean, square)
+        out = _over_root_mean_square(mean, square, eps, eps_root)
         return out, ScaleByAdamState(count, cast_tree(mu, mu_dtype), nu)
 
     return transformation(init, update)
 
 
-def _root(v: Any, eps_root: Any) -> Any:
-    """sqrt(v + eps_root), without the addition where there is nothing to add."""
-    return jnp.sqrt(v if isinstance(eps_root, float) and eps_root == 0 else v + like(eps_root, v))
+def _over_root_mean_square(mean: Any, square: Any, eps: Any, eps_root: Any) -> Any:
+    """m / (sqrt(v + eps_root) + eps), without the inner addition where there is nothing to add."""
+    is_plain = isinstance(eps_root, float) and eps_root == 0
+    return tree_map(lambda m, v: m / (jnp.sqrt(v if is_plain else v + like(eps_root, v)) + like(eps, v)), mean, square)
 
 
 def scale_by_amsgrad(
@@ -277,7 +278,7 @@ def scale_by_amsgrad(
         mean = bias_correction(mu, b1, count) if bias_correction_mu else mu
         square = bias_correction(nu, b2, count) if bias_correction_nu else nu
         largest = tree_map(jnp.maximum, state.nu_max, square)
-        out = tree_map(lambda m, v: m / (_root(v, eps_root) + like(eps, v)), mean, largest)
+        out = _over_root_mean_square(mean, largest, eps, eps_root)
         return out, ScaleByAmsgradState(count, cast_tree(mu, mu_dtype), nu, largest)
 
     return transformation(init, update)
