@@ -11,7 +11,7 @@ from phalanx.core.errors import ShardingError
 from phalanx.experimental.global_device_array import GlobalDeviceArray, get_shard_indices, get_shard_shape
 from phalanx.experimental.pjit import FROM_GDA, pjit
 from phalanx.interpreters import pxla
-from phalanx.interpreters.pxla import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec
+from phalanx.interpreters.pxla import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
 from phalanx.sharding import NamedSharding, P, make_mesh
 
 WHOLE = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -45,6 +45,23 @@ def test_what_a_compiled_function_gives_has_them_too(array):
     assert y.sharding_spec == array.sharding_spec
     assert jnp.ones(3).sharding_spec == ShardingSpec([NoSharding()])
     assert jnp.ones(3).one_replica_buffer_indices == [0]
+
+
+def test_rows_of_a_pmap_are_unstacked():
+    """Programs of 2020 took the first device's buffer for the values that all rows share."""
+    y = phalanx.pmap(lambda x: 2 * x)(WHOLE)
+    assert y.sharding_spec == ShardingSpec([Unstacked(8), NoSharding()], [ShardedAxis(0)])
+    assert y.indices == pxla.spec_to_indices(y.shape, y.sharding_spec)
+    assert [b.devices() for b in y.device_buffers] == [{d} for d in phalanx.devices()]
+    for i, buffer in enumerate(y.device_buffers):
+        np.testing.assert_array_equal(buffer, 2 * WHOLE[i])
+    one = phalanx.pmap(lambda x: 2 * x)(WHOLE[:1])
+    assert one.device_buffer.shape == one.device_buffers[0].shape == (4,)
+    nested = phalanx.pmap(phalanx.pmap(lambda x: x, out_axes=1))(WHOLE.reshape(2, 4, 4))
+    assert nested.sharding_spec.sharding == (Unstacked(2), NoSharding(), Unstacked(4))
+    np.testing.assert_array_equal(nested.device_buffers[5], nested[nested.indices[5]])
+    copies = phalanx.device_put_replicated(WHOLE, phalanx.devices())
+    np.testing.assert_array_equal(copies.device_buffers[3], WHOLE)
 
 
 def test_a_global_device_array_is_made_of_callbacks(mesh):

@@ -163,6 +163,16 @@ def test_soft_pmap_spreads_rows_over_all_devices():
     assert not collectives(soft_pmap(lambda x: x + 1), np.zeros((16, 3), np.float32))
 
 
+def test_a_shift_of_rows_sends_what_crosses_a_border():
+    ring = lambda x: lax.ppermute(x, "i", [(i, (i + 1) % 16) for i in range(16)])
+    x = np.arange(64, dtype=np.float32).reshape(16, 4)
+    sent = collectives(soft_pmap(ring, "i"), x)
+    assert [(c.kind, c.bytes) for c in sent] == [("collective-permute", 16)]
+    np.testing.assert_array_equal(soft_pmap(ring, "i")(x), np.roll(x, 1, 0))
+    line = lambda x: lax.ppermute(x, "i", [(i, i + 1) for i in range(15)])
+    np.testing.assert_array_equal(soft_pmap(line, "i")(x)[:, 0], [0, *range(0, 60, 4)])
+
+
 def test_errors_say_how_many_devices_are_wanted_and_how_many_there_are():
     with pytest.raises(ArgumentError) as e:
         pmap(share, "i")(np.zeros((9, 2)))

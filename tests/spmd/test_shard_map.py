@@ -371,6 +371,16 @@ def test_a_vmapped_axis_and_a_mesh_axis_meet_in_one_collective(over):
     np.testing.assert_allclose(g(A), np.tile(A.sum(0), (2, 1)))
 
 
+def test_a_shift_along_a_mapped_axis_that_the_mesh_splits():
+    """With an axis left to the partitioner, XLA would end the process over a gather here."""
+    mesh = auto_mesh((2, 2, 2), ("x", "y", "z"))
+    shift = lambda v: lax.ppermute(v, "a", [(0, 1), (1, 0)])
+    mapped = phalanx.shard_map(shift, mesh=mesh, in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
+    x = np.arange(16, dtype=np.float32).reshape(2, 2, 4)
+    f = phalanx.jit(phalanx.vmap(mapped, axis_name="a", spmd_axis_name="x"), in_shardings=NamedSharding(mesh, P("x")))
+    np.testing.assert_array_equal(f(x), x[::-1])
+
+
 def test_spmd_axis_name_splits_the_mapped_dimension(over):
     B = np.random.default_rng(0).normal(size=(4, 8, 4)).astype("float32")
     f = over(lambda v, w: (lax.psum(v, "y") * w, 2 * v), in_specs=(P("y"), P()), out_specs=(P(), P("y")))

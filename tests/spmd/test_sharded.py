@@ -162,6 +162,27 @@ def test_a_mesh_of_some_devices():
     np.testing.assert_allclose(y, X.T @ X, rtol=1e-5)
 
 
+def test_a_mesh_of_one_device_is_one_as_well():
+    """A program that reads `x.sharding.spec` runs on a laptop too."""
+    alone = auto_mesh((1,), ("x",))
+    split = NamedSharding(alone, P("x"))
+    x = phalanx.device_put(np.ones((2, 4), np.float32), split)
+    assert phalanx.jit(jnp.sin, out_shardings=split)(np.ones((2, 4))).sharding == split
+    inside = phalanx.jit(lambda x: phalanx.lax.with_sharding_constraint(2 * x, split))
+    for y in (
+        phalanx.jit(jnp.sin)(x),
+        x + 1,
+        x[0],
+        x.sum(),
+        inside(np.ones(2)),
+        phalanx.grad(lambda x: (x**2).sum())(x),
+    ):
+        assert y.sharding.mesh == alone and len(y.addressable_shards) == 1
+    assert phalanx.pmap(lambda x: x, out_axes=1)(x[:1]).sharding.spec == P(None, "pmap")
+    other = phalanx.device_put(np.ones(2), phalanx.devices()[1])
+    assert (other + jnp.ones(2)).sharding == other.sharding
+
+
 def test_what_nothing_places_lies_whole_on_the_mesh_that_the_user_set():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     with phalanx.set_mesh(mesh):

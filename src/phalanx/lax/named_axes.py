@@ -8,6 +8,7 @@ the axes its members takes it out of the collective, any other one passes by. Us
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,11 +21,12 @@ from phalanx.core.errors import ArgumentError, TraceError, UnboundAxisError
 from phalanx.core.jaxpr import Jaxpr, derivation, subprograms
 from phalanx.core.primitive import ZERO, Primitive, Roles
 from phalanx.lax.broadcast import add_dim, keep
-from phalanx.lax.creation import iota
+from phalanx.lax.creation import full, iota
 from phalanx.lax.elementwise import add_p, mul_p
 from phalanx.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.replicas import Replicas, place_of_device
 from phalanx.lax.shape import concatenate_p, reshape_p
+from phalanx.lax.slicing import slice_in_dim
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 
 
@@ -242,8 +244,19 @@ def rows(x: Any, table: np.ndarray) -> Any:
     shape = aval_of(x).shape
     if np.array_equal(table, np.arange(shape[0])):
         return x
-    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
     missing = bool((table < 0).any())
+    # A shift is a few stretches side by side: the partitioner sends them on, where it would gather all the rest.
+    follows = np.where(table[:-1] < 0, table[1:] < 0, table[1:] == table[:-1] + 1)
+    starts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(table)]
+    if len(starts) <= 5 and (isinstance(aval_of(x).dtype, np.dtype) or not missing):  # of keys there are no zeros
+        stretches = [
+            slice_in_dim(x, int(table[a]), int(table[a]) + b - a)
+            if table[a] >= 0
+            else full((b - a, *shape[1:]), 0, aval_of(x).dtype)
+            for a, b in itertools.pairwise(starts)
+        ]
+        return concatenate_p(*stretches, dim=0)
+    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
     places = np.where(table < 0, shape[0], table).astype(np.int32)
     return gather(
         x,

@@ -24,25 +24,43 @@ class _Views:
 
     @property
     def sharding_spec(self) -> Any:
-        """How the array is cut over a box of devices without names, a `ShardingSpec`."""
-        from phalanx.interpreters.sharding_spec import ShardingSpec
+        """How the array is cut over a box of devices without names, a `ShardingSpec`.
 
-        return ShardingSpec.of(self.sharding, self.ndim)
+        A dimension that an axis of the mesh cuts into single elements, as `pmap` does, is `Unstacked`: `indices` and
+        `device_buffers` are without it, as they were when programs read them.
+        """
+        from phalanx.interpreters.sharding_spec import ShardingSpec, Unstacked
+
+        spec = ShardingSpec.of(self.sharding, self.ndim)
+        entries = [Unstacked(self.shape[d]) if d in self._rows else entry for d, entry in enumerate(spec.sharding)]
+        return ShardingSpec(entries, spec.mesh_mapping)
+
+    @property
+    def _rows(self) -> list[int]:
+        """The dimensions that are unstacked."""
+        if not isinstance(self.sharding, NamedSharding):
+            return []
+        piece = self.sharding.shard_shape(self.shape)
+        return [d for d, axes in enumerate(self.sharding.axes(self.ndim)) if len(axes) == 1 and piece[d] == 1]
 
     @property
     def indices(self) -> tuple[Any, ...]:
-        """The slices of the whole array that each device holds, in the order of `device_buffers`."""
-        return tuple([shard.index for shard in self.sharding.shards(self.shape)])
+        """What of the whole array each device holds, in the order of `device_buffers`."""
+        rows = self._rows
+        places = [shard.index for shard in self.sharding.shards(self.shape)]
+        return tuple([tuple([s.start or 0 if d in rows else s for d, s in enumerate(place)]) for place in places])
 
     @property
     def device_buffers(self) -> list[Any]:
         """The pieces on this process's devices, each an array on its device."""
-        return [shard.data for shard in self.addressable_shards]
+        rows = self._rows
+        at = tuple([0 if d in rows else slice(None) for d in range(self.ndim)])
+        return [shard.data[at] if rows else shard.data for shard in self.addressable_shards]
 
     @property
     def device_buffer(self) -> Any:
         """The piece on this process's first device: of an array on one device the array itself."""
-        return self.addressable_shards[0].data
+        return self.device_buffers[0]
 
     @property
     def one_replica_buffer_indices(self) -> list[int]:

@@ -38,7 +38,7 @@ from phalanx.runtime.memories import far_kind, near, result_memories
 from phalanx.runtime.moves import SLICED_FROM
 from phalanx.runtime.placement import scalar_array
 from phalanx.runtime.stand_ins import StandIn
-from phalanx.sharding import AxisType, Mesh, NamedSharding, from_hlo_sharding
+from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, from_hlo_sharding
 from phalanx.tree import tree_flatten, tree_unflatten
 
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
@@ -303,16 +303,14 @@ def _exchanges(lowered: LoweredProgram, executable: Any) -> bool:
 
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
+    mesh = _mesh_of(lowered)
     if len(lowered.devices) == 1:
-        here = placement.on_device(lowered.devices[0])
-        return [
-            s if s is not None and (v.aval.sharding is not None or s.memory_kind is not None) else here
-            for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True)
-        ]
+        # XLA says nothing of one device, but what lies over a mesh of it says so, as over several.
+        here = placement.on_device(lowered.devices[0]) if mesh is None else NamedSharding(mesh, PartitionSpec())
+        return [here if s is None else s for s in lowered.out_shardings]
     if not lowered.program.outvars:
         return []  # the engine has a sharding even of nothing
     found: Any = compiler.executable_shardings(executable)[1]
-    mesh = _mesh_of(lowered)
     # What has no sharding in its type lies over no Explicit axes.
     automatic = dict.fromkeys(mesh.explicit_axes, AxisType.Auto) if mesh is not None else {}
     out = []
@@ -449,12 +447,9 @@ def prepare(program: Jaxpr, types: Sequence[ArrayType], name: str, names: Callab
     if devices is None:
         devices = tuple(placement.default_sharding().device_set)
     whole = placement.everywhere(devices, [t.sharding for t in types])
-    count = len(devices)
+    here = set(devices)
     in_shardings = [
-        near(t.sharding)
-        if t.sharding is not None and len(t.sharding.device_set) == count and (count > 1 or t.sharding == whole)
-        else whole
-        for t in types
+        near(t.sharding) if t.sharding is not None and t.sharding.device_set == here else whole for t in types
     ]
     lowered = lower(program, devices, in_shardings, name=name, committed=committed)
     return Call(lowered.compile(), moves(types, lowered))

@@ -28,7 +28,7 @@ from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
 from phalanx.transforms.batching import canonical_dim, mapped_inputs, vmap_as
-from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.paths import leaf_path
 
 WHOLE = PartitionSpec()
@@ -189,7 +189,11 @@ class PMap(Rows):
         if size > len(available):
             raise _too_few(self._what, size, len(available))
         mesh = make_mesh(available, [(name, size), *(_outermost.axes or ())])
-        return self._over(mesh, name, dims), self._placed(call, [_split(d, name) for d in dims], mesh)
+        options = self._placed(call, [_split(d, name) for d in dims], mesh)
+        if mesh.size == 1:  # Where XLA tells nothing of the mesh, results lie over it as they do over several devices.
+            lies = lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name))
+            options["out_shardings"] = tree_map(lies, self._out_axes, is_leaf=lambda d: d is None)
+        return self._over(mesh, name, dims), options
 
     def _inside(self, mesh: Any, dims: Sequence[Any], name: Any, size: int) -> Callable:
         """What is traced where devices run by themselves already."""
