@@ -196,6 +196,16 @@ MOVES = {
         AxisType.Auto,
         lambda s, t, **how: jit(lambda x: lax.with_sharding_constraint(x, t), in_shardings=s, **how),
     ),
+    "an operand": (
+        AxisType.Auto,
+        lambda s, t, **how: jit(lambda x: abs(lax.with_sharding_constraint(x, t)), in_shardings=s, **how),
+    ),
+    "a checkpoint": (
+        AxisType.Auto,
+        lambda s, t, **how: jit(
+            phalanx.checkpoint(lambda x: abs(lax.with_sharding_constraint(x, t))), in_shardings=s, **how
+        ),
+    ),
     "reshard": (AxisType.Explicit, lambda s, t, **how: jit(lambda x: phalanx.reshard(x, t), in_shardings=s, **how)),
 }
 

@@ -62,7 +62,7 @@ def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
 
 
 def _is_plain(module: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> bool:
-    """Whether XLA need not ask, which takes it 5 ms: a value stays, or among devices in one row XLA moves it as well."""
+    """Whether XLA need not ask, which takes it 5 ms: a value stays, or XLA moves it as well, among devices in a row."""
     if module.lies.get(x) is sharding or aval.is_symbolic:
         return True
     if not isinstance(sharding, NamedSharding):
