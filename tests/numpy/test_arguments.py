@@ -73,6 +73,9 @@ GIVEN = {
     "jnp.argwhere(np.array(5)).shape": [1, 0],
     "jnp.argwhere(np.array(0)).shape": [0, 0],
     "jnp.setxor1d(np.array([np.nan, 1, 1]), np.array([np.nan, 2]))": [1, 2, np.nan, np.nan],
+    "jnp.einsum('ij->', jnp.full((40, 40), 100, 'int8'), preferred_element_type='int32')": 160000,
+    "jnp.einsum('ij,k->k', jnp.full((4, 4), 100, 'int8'), jnp.ones(1, 'int8'), preferred_element_type='int32')": [1600],
+    "jnp.einsum('i,i,i', *[jnp.full(4, 100, 'int8')] * 3, preferred_element_type='int32')": 4000000,
     "jnp.einsum('i,i', I, I, _dot_general=lambda x, y, numbers, **options: jnp.sum(x + y))": 12,
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import dtypes, promotion
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.lax.explicit import laid_out
@@ -203,6 +203,7 @@ def _plan(
     dtype, _ = result_dtype(arrays)
     out_dtype = dtypes.canonicalize_dtype(preferred) if preferred is not None else None
     multiply = functools.partial(dot_general, precision=precision, preferred_element_type=out_dtype)
+    wide = out_dtype if out_dtype is not None and promotion.promote_types(dtype, out_dtype) == out_dtype else None
     convert = [None if x.dtype == dtype else functools.partial(cast, dtype=dtype) for x in arrays]
     steps: list = []
     terms = [_prepare_term(t, x, sizes, steps) for t, x in zip(terms, arrays)]
@@ -210,9 +211,9 @@ def _plan(
         taken = [terms.pop(i) for i in places]
         kept = set(result).union(*terms)
         if len(taken) == 1:
-            step, term = _single(taken[0], kept)
+            step, term = _single(taken[0], kept, wide)
         else:
-            step, term = _pair(taken[0], taken[1], kept, result if not terms else None, multiply)
+            step, term = _pair(taken[0], taken[1], kept, result if not terms else None, multiply, wide)
         steps.append((places, step))
         terms.append(term)
     (term,) = terms
@@ -280,21 +281,22 @@ def _in_pairs(path: Sequence[tuple], n: int) -> Any:
             yield (places[0],)
 
 
-def _single(term: str, kept: set) -> tuple[Callable, str]:
-    """Sum over the axes that nothing else has."""
-    return functools.partial(_sum_out, term=term, kept="".join(sorted(kept))), "".join(c for c in term if c in kept)
+def _single(term: str, kept: set, wide: Any) -> tuple[Callable, str]:
+    """Sum over the axes that nothing else has, in a dtype that is asked for and holds more."""
+    step = functools.partial(_sum_out, term=term, kept="".join(sorted(kept)), wide=wide)
+    return step, "".join(c for c in term if c in kept)
 
 
-def _sum_out(x: Any, term: str, kept: str) -> Any:
+def _sum_out(x: Any, term: str, kept: str, wide: Any) -> Any:
     axes = tuple(i for i, c in enumerate(term) if c not in kept)
     if not axes:
         return x
     from phalanx.numpy.reductions import sum
 
-    return sum(x, axis=axes, promote_integers=False)
+    return sum(x, axis=axes, dtype=wide, promote_integers=False)
 
 
-def _pair(a: str, b: str, kept: set, result: str | None, multiply: Callable) -> tuple[Callable, str]:
+def _pair(a: str, b: str, kept: set, result: str | None, multiply: Callable, wide: Any) -> tuple:
     """The product of two operands, summed over the axes that are needed no more."""
     alone_a = "".join(c for c in a if c in b or c in kept)
     alone_b = "".join(c for c in b if c in a or c in kept)
@@ -314,16 +316,18 @@ def _pair(a: str, b: str, kept: set, result: str | None, multiply: Callable) -> 
         (tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)),
     )
     step = functools.partial(
-        _multiply, terms=(a, b), kept=(alone_a, alone_b), swap=swap, numbers=numbers, multiply=multiply
+        _multiply, terms=(a, b), kept=(alone_a, alone_b), swap=swap, numbers=numbers, multiply=multiply, wide=wide
     )
     return step, out
 
 
-def _multiply(x: Any, y: Any, *, terms: tuple, kept: tuple, swap: bool, numbers: tuple, multiply: Callable) -> Any:
-    if terms[0] != kept[0]:
-        x = _sum_out(x, terms[0], kept[0])
-    if terms[1] != kept[1]:
-        y = _sum_out(y, terms[1], kept[1])
+def _multiply(
+    x: Any, y: Any, *, terms: tuple, kept: tuple, swap: bool, numbers: tuple, multiply: Callable, wide: Any
+) -> Any:
+    x, y = (v if t == k else _sum_out(v, t, k, wide) for v, t, k in zip((x, y), terms, kept, strict=True))
+    if x.dtype != y.dtype:  # one is a sum or a product already, in the dtype that is asked for
+        both = promotion.promote_types(x.dtype, y.dtype)
+        x, y = cast(x, both), cast(y, both)
     x, y = (y, x) if swap else (x, y)
     return multiply(x, y, numbers)
 
