@@ -76,6 +76,7 @@ GIVEN = {
     "jnp.einsum('ij->', jnp.full((40, 40), 100, 'int8'), preferred_element_type='int32')": 160000,
     "jnp.einsum('ij,k->k', jnp.full((4, 4), 100, 'int8'), jnp.ones(1, 'int8'), preferred_element_type='int32')": [1600],
     "jnp.einsum('i,i,i', *[jnp.full(4, 100, 'int8')] * 3, preferred_element_type='int32')": 4000000,
+    "[f(4, np.float32(2), dtype='bfloat16').dtype.itemsize for f in (jnp.fft.fftfreq, jnp.fft.rfftfreq)]": [2, 2],
     "jnp.einsum('i,i', I, I, _dot_general=lambda x, y, numbers, **options: jnp.sum(x + y))": 12,
 }
 

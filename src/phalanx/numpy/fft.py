@@ -260,9 +260,15 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     n = integer(n, "fft.fftfreq, argument n")
     half = (n - 1) // 2 + 1
     if is_symbolic(n):
-        return roll(arange(-(n // 2), half, dtype=dtype, device=device), half) / (n * d)
+        return _over(roll(arange(-(n // 2), half, dtype=dtype, device=device), half), n * d)
     i = np.concatenate([np.arange(half), np.arange(-(n // 2), 0)])
-    return array(i, dtype=dtype, device=device) / (n * d)
+    return _over(array(i, dtype=dtype, device=device), n * d)
+
+
+def _over(places: Any, length: Any) -> Any:
+    """Places as frequencies, in their dtype where that is one of real numbers, whatever the length's."""
+    y = places / length
+    return cast(y, places.dtype) if all(dtypes.issubdtype(v.dtype, np.floating) for v in (y, places)) else y
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
@@ -285,7 +291,8 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
       [0.0, 0.25, 0.5]
     """
     n = integer(n, "fft.rfftfreq, argument n")
-    return arange(0, n // 2 + 1, dtype=dtypes.requested_dtype(dtype or float, "rfftfreq"), device=device) / (n * d)
+    dtype = dtypes.requested_dtype(dtype or float, "rfftfreq")
+    return _over(arange(0, n // 2 + 1, dtype=dtype, device=device), n * d)
 
 
 def fftshift(x: Any, axes: Any = None) -> Any:
