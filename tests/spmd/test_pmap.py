@@ -8,6 +8,8 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, pmap, soft_pmap
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, TreeError
+from phalanx.experimental.maps import xmap
+from phalanx.experimental.pjit import pjit
 from phalanx.sharding import Mesh
 from phalanx.sharding import PartitionSpec as P
 from phalanx.testing import collectives
@@ -161,6 +163,20 @@ def test_soft_pmap_spreads_rows_over_all_devices():
     y = soft_pmap(lambda x: x + 1)(np.zeros((16, 3), np.float32))
     assert [s.data.shape for s in y.addressable_shards] == [(2, 3)] * 8
     assert not collectives(soft_pmap(lambda x: x + 1), np.zeros((16, 3), np.float32))
+
+
+def test_soft_pmap_leaves_the_mesh_in_force_to_what_is_inside():
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    inside = {
+        "xmap": xmap(lambda v: v * lax.psum(v, ("i", "j")), ["j"], ["j"], axis_resources={"j": "x"}),
+        "shard_map": phalanx.shard_map(lambda v: v * lax.psum(v.sum(), ("i", "x")), in_specs=P("x"), out_specs=P("x")),
+        "pjit": pjit(lambda v: v * lax.psum(v.sum(), "i"), in_axis_resources=P("y"), out_axis_resources=P("x")),
+    }
+    with mesh:
+        for rows in (2, 8):
+            x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+            for name, f in inside.items():
+                np.testing.assert_allclose(soft_pmap(f, "i")(x), x * x.sum(), rtol=1e-6, err_msg=name)
 
 
 def test_a_shift_of_rows_sends_what_crosses_a_border():

@@ -438,10 +438,11 @@ class NamedSharding(Sharding):
 
     def with_dim(self, position: int, axes: Any = None) -> NamedSharding:
         """As `Sharding.with_dim`."""
+        where = "spmd_axis_name of a vmap, or axis_resources of an xmap"
         for axis in axes if isinstance(axes, tuple) else (axes,):
             if axis is not None and axis in self.spec.axes:
                 raise ShardingError(
-                    "spmd_axis_name of a vmap, or axis_resources of an xmap",
+                    where,
                     expected="mesh axes that no sharding inside names",
                     got=f"{axis!r} for the mapped dimension and in {self.spec}",
                     mend="split the mapped dimension along another axis, or take this one out of the spec",
@@ -449,7 +450,7 @@ class NamedSharding(Sharding):
         axes = axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes
         entries = list(self.spec) + [None] * (position - len(self.spec))
         spec = PartitionSpec(*entries[:position], axes, *entries[position:])
-        return NamedSharding(self.mesh, spec, self.memory_kind, where="spmd_axis_name")
+        return NamedSharding(self.mesh, spec, self.memory_kind, where=where)
 
     def without_dim(self, position: int) -> NamedSharding:
         """The sharding of an array without the dimension at `position`."""

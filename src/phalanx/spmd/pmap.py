@@ -278,11 +278,15 @@ class SoftPMap(Rows):
         dims, size = self._inputs(call)
         if is_per_device():
             return self._vectorised(), self._options
-        devices = self._available()[:size]
-        name = "soft_pmap"
+        name, around = "soft_pmap", state.context.mesh
+        if self._devices is None and isinstance(around, Mesh):
+            # What is inside may speak of the mesh in force, whose axes are all that can split it there.
+            devices, by_rows = around.flat_devices, self._vectorised()
+        else:
+            devices = self._available()[:size]
+            by_rows = self._vectorised(name)
         mesh = make_mesh(devices, [(name, len(devices))])
         specs = [_split(d, name) for d in dims]
-        by_rows = self._vectorised(name)
 
         def vectorised(*args: Any, **kwargs: Any) -> Any:
             _splitting.by_rows = True
