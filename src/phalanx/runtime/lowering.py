@@ -18,6 +18,7 @@ from phalanx.core.aval import ShapedArray, host_scalar
 from phalanx.core.config import state
 from phalanx.core.errors import RuleError, ShardingError
 from phalanx.core.jaxpr import Jaxpr, Literal, Var, without_dead_code
+from phalanx.core.roles import equation_roles
 from phalanx.core.source import Scoped
 from phalanx.core.trace import collector_paused, stage
 from phalanx.engine import mlir, targets
@@ -26,8 +27,9 @@ from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.moves import SLICED_FROM, bring
+from phalanx.runtime.moves import SLICED_FROM, bring, passed_on
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
+from phalanx.sharding.shardings import NamedSharding
 from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
@@ -534,9 +536,21 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
+    if ctx.module.lies and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
+        ctx.module.lies[env[eqn.outvars[0]]] = held
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
+
+
+def _held_by_result(ctx: LoweringContext, eqn: Any, operands: Sequence[Any], is_elementwise: bool) -> Any:
+    """How the result of an operation is expected to lie, where operands tell; None where nothing does."""
+    primitive, held = eqn.primitive, [ctx.module.lies.get(x) for x in operands]
+    if primitive.multiple or primitive.placing is not None or not any(held):
+        return None
+    if is_elementwise:  # What is done element by element stays where the operand that is split most lies.
+        return max(filter(None, held), key=lambda s: len(s.spec.axes) if isinstance(s, NamedSharding) else 0)
+    return passed_on(held, equation_roles(eqn))
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:

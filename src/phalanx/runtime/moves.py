@@ -24,6 +24,7 @@ import numpy as np
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
+from phalanx.core.primitive import Roles
 from phalanx.engine import mlir
 from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy
 from phalanx.engine.partitioner import HloSharding, Split
@@ -63,10 +64,17 @@ def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
 
 def _is_plain(module: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> bool:
     """Whether XLA need not ask, which takes it 5 ms: a value stays, or XLA moves it as well, among devices in a row."""
-    if module.lies.get(x) is sharding or aval.is_symbolic:
+    held = module.lies.get(x)
+    if aval.is_symbolic or held is sharding:
         return True
     if not isinstance(sharding, NamedSharding):
         return False
+    if (
+        isinstance(held, NamedSharding)
+        and held.mesh is sharding.mesh
+        and held.spec.canonical == sharding.spec.canonical
+    ):
+        return True
     entries = sharding.spec.padded(aval.ndim)
     if any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in zip(aval.shape, entries, strict=True)):
         return True
@@ -108,6 +116,26 @@ def completed(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
             if not used.intersection(axes):
                 entries[dim] = axes
     return sharding.with_spec(PartitionSpec(*entries))
+
+
+def passed_on(held: Sequence[Any], roles: Roles) -> NamedSharding | None:
+    """How the result of an operation is expected to lie, by how its operands lie as far as that is known."""
+    known = [s if isinstance(s, NamedSharding) else None for s in held]
+    first = next((s for s in known if s is not None), None)
+    axes: dict[Any, tuple] = {}
+    for s, names in zip(known, roles.operands, strict=True):
+        if s is not None and (first is None or s.mesh is not first.mesh or len(s.spec) > len(names)):
+            return None  # of another mesh, or split along the words of random keys
+        for name, cut in zip(names, s.axes(len(names)) if s is not None else ()):
+            if cut and name not in roles.whole:
+                axes.setdefault(name, cut)
+    if first is None:
+        return None
+    dims: list[tuple] = []
+    for name in roles.results[0]:
+        taken = {a for d in dims for a in d}
+        dims.append(tuple([a for a in axes.get(name, ()) if a not in taken]))
+    return first.with_spec(PartitionSpec.of_dims(dims))
 
 
 class _Move:
@@ -296,9 +324,9 @@ def _exchanged(x: Any, before: Tiling, source: int, target: int, ratio: int) -> 
 
 def _groups(before: Tiling, joined: np.ndarray, dim: int, ratio: int) -> ir.Attribute:
     """The devices whose parts are joined along a dimension, in their order: i64[groups, ratio]."""
-    found = defaultdict(list)
+    found, replicas = defaultdict(list), replica_ids(before)
     for device in np.argsort(before.coordinates[:, dim], kind="stable").tolist():
-        found[(*joined[device].tolist(), replica_ids(before)[device])].append(device)
+        found[(*joined[device].tolist(), replicas[device])].append(device)
     groups = np.array(sorted(found.values()), np.int64)
     assert groups.shape[1] == ratio, "a route joins the most minor cuts"
     return ir.DenseElementsAttr.get(groups)

@@ -66,7 +66,7 @@ class PartitionedCalls:
         module = ctx.module
         with self._lock:
             operation = self._operations.setdefault(text, operation)
-            if module.platform not in self._platforms:
+            if module.is_here and module.platform not in self._platforms:
                 partitioner.register(self.target, module.platform, self._split)
                 self._platforms.add(module.platform)
         module.keep_alive.append(operation)
