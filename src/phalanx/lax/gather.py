@@ -243,9 +243,7 @@ def last_starts(x: ShapedArray, index_map: tuple, sizes: Sequence) -> list:
 class Gather(Primitive, name="gather"):
     """Slices of `x` that start at the given indices: any[*x], int[*batch, k] -> any[*batch and *offset]."""
 
-    def result(
-        self, x, indices, *, dimension_numbers, slice_sizes, indices_are_sorted, unique_indices, mode, fill_value
-    ):
+    def result(self, x, indices, *, dimension_numbers, slice_sizes, **_):
         offset, collapsed, index_map, batching, indices_batching = dimension_numbers
         check_indices("lax.gather", indices)
         check_window_dims("lax.gather", x, indices, collapsed, batching, indices_batching, index_map, slice_sizes)
@@ -261,9 +259,7 @@ class Gather(Primitive, name="gather"):
         inside, outside = iter(sizes), iter(indices.shape[:-1])
         return x.with_shape(tuple([next(inside) if d in offset else next(outside) for d in range(ndim)]))
 
-    def roles(
-        self, x, indices, *, dimension_numbers, slice_sizes, indices_are_sorted, unique_indices, mode, fill_value
-    ):
+    def roles(self, x, indices, *, dimension_numbers, slice_sizes, **_):
         offset, collapsed, _, batching, indices_batching = dimension_numbers
         ndim = len(offset) + indices.ndim - 1
         names = window_names(x, indices, ndim, offset, collapsed, batching, indices_batching, slice_sizes)
@@ -297,36 +293,16 @@ class Gather(Primitive, name="gather"):
         x, indices = primals
         return self(x, indices, **params, fill_value=fill_value), self(tangents[0], indices, **params, fill_value=0)
 
-    def transpose(
-        self, y_bar, x, indices, *, dimension_numbers, slice_sizes, indices_are_sorted, unique_indices, mode, fill_value
-    ):
+    def transpose(self, y_bar, x, indices, *, dimension_numbers, slice_sizes, fill_value, **params):
         from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add_p
 
         if not is_linear(x):
             return None, None
-        return scatter_add_p(
-            zeros(x.aval),
-            indices,
-            y_bar,
-            dimension_numbers=ScatterDimensionNumbers(*dimension_numbers),
-            indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices,
-            mode=mode,
-        ), None
+        numbers = ScatterDimensionNumbers(*dimension_numbers)
+        return scatter_add_p(zeros(x.aval), indices, y_bar, dimension_numbers=numbers, **params), None
 
     def batch(
-        self,
-        x,
-        indices,
-        bx,
-        bi,
-        *,
-        dimension_numbers,
-        slice_sizes,
-        indices_are_sorted,
-        unique_indices,
-        mode,
-        fill_value,
+        self, x, indices, bx, bi, *, dimension_numbers, slice_sizes, indices_are_sorted, unique_indices, **params
     ):
         offset, collapsed, index_map, batching, indices_batching = dimension_numbers
         if bi is not None and bi == np.ndim(indices) - 1:
@@ -356,8 +332,7 @@ class Gather(Primitive, name="gather"):
             slice_sizes=slice_sizes,
             indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices,
-            mode=mode,
-            fill_value=fill_value,
+            **params,
         )
         return y, out
 

@@ -82,7 +82,7 @@ class ScatterPrimitive(Primitive):
     operation: Any = None  # combines old and new element in the body; None to take the new one
     neutral: Callable | None = None  # of a dtype: what the operation changes nothing from, whatever the order
 
-    def result(self, x, indices, updates, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params):
+    def result(self, x, indices, updates, *, dimension_numbers, **_):
         window, inserted, index_map, batching, indices_batching = dimension_numbers
         where = f"lax.{self.name.replace('-', '_')}"
         check_indices(where, indices)
@@ -121,7 +121,7 @@ class ScatterPrimitive(Primitive):
             )
         return x.update(weak_type=x.weak_type and updates.weak_type)
 
-    def roles(self, x, indices, updates, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params):
+    def roles(self, x, indices, updates, *, dimension_numbers, **_):
         window, inserted, _, batching, indices_batching = dimension_numbers
         sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
         names = window_names(x, indices, updates.ndim, window, inserted, batching, indices_batching, sizes)
@@ -164,9 +164,7 @@ class ScatterPrimitive(Primitive):
         """The operand with what was scattered into neutral elements."""
         return self.operation(x, scattered).result
 
-    def batch(
-        self, x, indices, updates, bx, bi, bu, *, dimension_numbers, indices_are_sorted, unique_indices, mode, **params
-    ):
+    def batch(self, x, indices, updates, bx, bi, bu, *, dimension_numbers, indices_are_sorted, **params):
         window, inserted, index_map, batching, indices_batching = dimension_numbers
         size = next(np.shape(v)[b] for v, b in ((x, bx), (indices, bi), (updates, bu)) if b is not None)
         if bx is None:
@@ -194,8 +192,6 @@ class ScatterPrimitive(Primitive):
             updates,
             dimension_numbers=ScatterDimensionNumbers(window, inserted, index_map, batching, indices_batching),
             indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices,
-            mode=mode,
             **params,
         )
         return y, bx
@@ -214,25 +210,14 @@ def _dimension_numbers(numbers: ScatterDimensionNumbers, index_vector_dim: int) 
     )
 
 
-def _gathered(
-    x: Any,
-    indices: Any,
-    updates: Any,
-    *,
-    dimension_numbers: Any,
-    indices_are_sorted: bool,
-    unique_indices: bool,
-    mode: Any,
-) -> Any:
+def _gathered(x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **params: Any) -> Any:
     """What is in `x` at the places where `updates` go; zeros where they are dropped."""
     return gather_p(
         x,
         indices,
         dimension_numbers=GatherDimensionNumbers(*map(tuple, dimension_numbers)),
         slice_sizes=window_sizes(np.ndim(x), np.shape(updates), dimension_numbers),
-        indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices,
-        mode=mode,
+        **params,
         fill_value=0,
     )
 

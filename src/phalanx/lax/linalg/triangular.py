@@ -80,41 +80,20 @@ class TriangularSolve(Primitive, name="triangular_solve"):
         flag = ("ADJOINT" if conjugate_a else "TRANSPOSE") if transpose_a else "NO_TRANSPOSE"
         return hlo.triangular_solve(a, b, left_side, lower, unit_diagonal, hlo.TransposeAttr.get(flag))
 
-    def jvp(self, primals, tangents, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
-        a, b = primals
-        a_dot, b_dot = tangents
-        flags = {
-            "left_side": left_side,
-            "lower": lower,
-            "transpose_a": transpose_a,
-            "conjugate_a": conjugate_a,
-            "unit_diagonal": unit_diagonal,
-        }
+    def jvp(self, primals, tangents, **flags):
+        (a, b), (a_dot, b_dot) = primals, tangents
         x = self(a, b, **flags)
         if type(a_dot) is not Zero:
-            # From op(a) x = b: op(a) x_dot = b_dot - op(a_dot) x. Only the triangle of a_dot counts.
-            strict = 1 if unit_diagonal else 0
-            a_dot = tril(a_dot, -strict) if lower else triu(a_dot, strict)
-            if transpose_a:
-                a_dot = adjoint(a_dot) if conjugate_a else transposed(a_dot)
-            b_dot = add_tangents(b_dot, neg(matmul(a_dot, x) if left_side else matmul(x, a_dot)))
+            # From op(a) x = b: op(a) x_dot = b_dot - op(a_dot) x.
+            b_dot = add_tangents(b_dot, neg(_product(a_dot, x, **flags)))
         return x, self(a, b_dot, **flags)
 
-    def transpose(self, y_bar, a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+    def transpose(self, y_bar, a, b, **flags):
         if not is_linear(b):
             return None, None
-        if conjugate_a and transpose_a:
-            a, conjugate_a = conj(a), False
-        b_bar = self(
-            a,
-            y_bar,
-            left_side=left_side,
-            lower=lower,
-            transpose_a=not transpose_a,
-            conjugate_a=conjugate_a,
-            unit_diagonal=unit_diagonal,
-        )
-        return None, b_bar
+        if flags["conjugate_a"] and flags["transpose_a"]:
+            a, flags = conj(a), flags | {"conjugate_a": False}
+        return None, self(a, y_bar, **flags | {"transpose_a": not flags["transpose_a"]})
 
     def batch(self, a, b, ba, bb, *, left_side, **flags):
         if ba is None:
@@ -134,6 +113,15 @@ class TriangularSolve(Primitive, name="triangular_solve"):
 
 
 triangular_solve_p = TriangularSolve()
+
+
+def _product(a: Any, x: Any, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal) -> Any:
+    """op(a) x or x op(a), of the triangle of `a` that counts."""
+    strict = 1 if unit_diagonal else 0
+    a = tril(a, -strict) if lower else triu(a, strict)
+    if transpose_a:
+        a = adjoint(a) if conjugate_a else transposed(a)
+    return matmul(a, x) if left_side else matmul(x, a)
 
 
 class Cholesky(Primitive, name="cholesky"):
