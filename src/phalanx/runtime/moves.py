@@ -150,9 +150,16 @@ class _Move:
     def __init__(self, aval: ShapedArray, axis_sizes: tuple[int, ...], sliced_from: int | None):
         self.aval, self.axis_sizes, self.sliced_from = aval, axis_sizes, sliced_from
         self.context = state.context
+        self._answers: dict[tuple, Split] = {}
 
     def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> Split:
         """Say what each device sends and in which order; what is cut unevenly is left to XLA."""
+        question = *operands, *results
+        if question not in self._answers:  # The layers of a model ask the same.
+            self._answers[question] = self._planned(operands, results)
+        return self._answers[question]
+
+    def _planned(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> Split:
         *others, held = operands
         (wanted,), shape = results, self.aval.shape
         count = max([len(s.tile_assignment_devices()) for s in (held, wanted) if s.is_tiled()], default=1)
