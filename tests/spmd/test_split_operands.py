@@ -13,7 +13,7 @@ from phalanx.sharding import NamedSharding, P
 def check(fun, sizes, specs, *args):
     """Compare a function over a mesh, its arguments placed by specs, with the function on one device."""
     mesh = auto_mesh(sizes, "xyz"[: len(sizes)])
-    want = fun(*args)
+    want = phalanx.jit(fun)(*args)
     ins = tuple([NamedSharding(mesh, P(*spec)) for spec in specs])
     got = phalanx.jit(fun, in_shardings=ins)(*args)
     assert len(got.devices()) == mesh.size
@@ -44,6 +44,53 @@ def test_batched_updates_keep_the_operand_on_every_device(name):
     check(update, (4, 2), [("x", "y"), ("y", "x"), ("y", "x")], numbers(4, 4), places, numbers(4, 8))
 
 
+@pytest.mark.parametrize("name", ["add", "max", "multiply"])
+def test_updates_that_lie_unevenly_are_taken_once(name):
+    places = np.random.default_rng(2).integers(0, 4, 8).astype(np.int32)
+
+    def update(x, i, u):
+        return getattr(jnp.asarray(x).at[i[::4]], name)(u[:2])
+
+    check(update, (2, 4), [(), ("y",), ("x",)], numbers(4), places, numbers(8))
+
+
+def test_dilated_elements_of_split_dimensions_may_be_taken_off():
+    check(lambda x: lax.pad(x, np.float32(7), ((-1, 2, 2),)), (2,), [("x",)], numbers(8))
+
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (2,), [(-1, 2)], (2,), (1,))
+
+    check(convolve, (2,), [(None, None, "x"), ()], numbers(2, 3, 8), numbers(4, 3, 2))
+
+
+def test_tangents_of_extremes_in_dilated_windows_over_split_dimensions():
+    def windows(x, t):
+        pool = lambda x: lax.reduce_window(x, np.float32(-np.inf), lax.max, (2,), (1,), [(1, 2)], (2,), (1,))
+        return phalanx.jvp(pool, (x,), (t,))[1]
+
+    check(windows, (4,), [("x",), ()], numbers(8), numbers(8, seed=1))
+
+
+def test_negative_padding_takes_off_what_it_says_of_whole_operands():
+    check(lambda w, z: lax.pad(w, np.float32(0), ((-2, 1, 0),)) + z[1:], (2,), [(), ("x",)], numbers(8), numbers(8))
+    grad = lambda z, w: phalanx.vjp(lambda z: lax.cumprod(z, 0), z)[1](w)[0]
+    check(grad, (2,), [("x",), ()], numbers(8), numbers(8, seed=1))
+
+
+def test_slices_of_split_dimensions_are_moved_into_bounds():
+    x, mesh = numbers(8), auto_mesh((2,), "x")
+    placed = NamedSharding(mesh, P("x"))
+    cut = phalanx.jit(lambda x, i: lax.dynamic_slice(x, (i,), (4,)), in_shardings=(placed, None), out_shardings=placed)
+    np.testing.assert_array_equal(cut(x, np.int32(7)), x[4:])
+
+
+def test_results_of_convolutions_have_their_space_elsewhere_than_operands():
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1,), [(1, 2)], (2,), (1,), dimension_numbers=("HNC", "OIH", "CNH"))
+
+    check(convolve, (2,), [("x",), ()], numbers(8, 2, 3), numbers(4, 3, 2))
+
+
 def test_features_with_several_results_each_are_split_finer_than_there_are_features():
     def convolve(x, w):
         return lax.conv_general_dilated(
@@ -51,6 +98,23 @@ def test_features_with_several_results_each_are_split_finer_than_there_are_featu
         )
 
     check(convolve, (4, 2), [(None, None, "x"), (None, None, ("x", "y"))], numbers(2, 4, 4), numbers(2, 1, 8))
+
+
+@pytest.mark.parametrize("dims", [(0,), (0, 1)], ids=str)
+def test_any_reduction_goes_over_split_dimensions(dims):
+    integers = np.random.default_rng(3).integers(0, 99, (8, 4)).astype(np.int32)
+    check(lambda x: lax.reduce_xor(x, dims), (2, 4), [("y", "x")], integers)
+    both = lambda a, b: a + b + a * b
+    check(lambda x: lax.reduce(x, np.float32(0), both, dims), (2, 4), [("y", "x")], numbers(8, 4))
+
+
+def test_results_without_elements_lie_as_declared():
+    mesh = auto_mesh((2, 4), "xy")
+    here, there = (NamedSharding(mesh, P(*spec)) for spec in ("xy", "yx"))
+    y = phalanx.jit(lambda x: x[:, 2:2], in_shardings=here, out_shardings=there)(numbers(8, 4))
+    assert y.shape == np.asarray(y).shape == (8, 0)
+    assert y.sharding == there and {s.data.shape for s in y.addressable_shards} == {(2, 0)}
+    assert (y + 1).shape == (8, 0)
 
 
 def test_words_of_keys_may_be_split():

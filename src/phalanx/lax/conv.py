@@ -34,6 +34,7 @@ from phalanx.lax.window_shape import (
     padtype_to_pads,
     transposed_pads,
     windowed,
+    without_negative,
 )
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.shardy import sdy_sharding
@@ -177,9 +178,23 @@ def _lower(ctx: Any, x: Any, w: Any, c: _Convolution) -> Any:
     (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
     precision_config = precision_attribute(c.precision)
     pads = [n for pair in c.padding for n in pair]
+    if ctx.module.is_split and is_constant_shape((*x_aval.shape, *pads)) and min(pads, default=0) < 0:
+        space = c.dimension_numbers[0][2:]
+        starts, stops, padding = without_negative([x_aval.shape[d] for d in space], c.padding, c.lhs_dilation)
+        if all(stops):
+            cut = dict(zip(space, zip(starts, stops, strict=True), strict=True))
+            starts, stops = zip(*[cut.get(d, (0, n)) for d, n in enumerate(x_aval.shape)], strict=True)
+            x, c = hlo.slice(x, starts, stops, [1] * x_aval.ndim), c._replace(padding=padding)
     if is_constant_shape(pads):
-        result = ctx.type(wide(ctx.aval_out))
-        product = hlo.convolution(result, x, w, **_attributes(c), precision_config=precision_config)
+        aval, (lhs, _, out) = wide(ctx.aval_out), c.dimension_numbers
+        order = [lhs[out.index(d)] for d in range(aval.ndim)]
+        is_turned = ctx.module.is_split and order != sorted(order)
+        if is_turned:  # XLA looks up how a result is split where the operand has its dimensions.
+            aval = aval.with_shape(tuple([aval.shape[order.index(d)] for d in range(aval.ndim)]))
+            c = c._replace(dimension_numbers=c.dimension_numbers._replace(out_spec=lhs))
+        product = hlo.convolution(ctx.type(aval), x, w, **_attributes(c), precision_config=precision_config)
+        if is_turned:
+            product = hlo.transpose(product, order)
     else:
         table = ctx.reshape(dynamic.sizes(ctx, pads), ShapedArray((len(c.padding), 2), dynamic.SCALAR.dtype))
         attributes = {k: v for k, v in _attributes(c._replace(padding=())).items() if k != "padding" and v is not None}

@@ -82,6 +82,15 @@ def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape
     return emitted
 
 
+def _in_bounds(ctx: Any, starts: list, avals: Sequence[ShapedArray], shape: Sequence, sizes: Sequence) -> list:
+    """The starts moved into bounds where XLA does not do so: along dimensions that are split."""
+    if not ctx.module.is_split or not is_constant_shape((*shape, *sizes)):
+        return starts
+    scalar = ShapedArray((), _start_dtype(avals))
+    last = [n - m for n, m in zip(shape, sizes, strict=True)]
+    return [hlo.clamp(ctx.constant(0, scalar), v, ctx.constant(n, scalar)) for v, n in zip(starts, last, strict=True)]
+
+
 def _batched_starts(starts: Sequence, mapped: Sequence, shape: tuple, wrap: tuple, dims: Sequence[int]) -> Any:
     """The starts along `dims` as index vectors: int[batch, len(dims)]."""
     size = next(np.shape(s)[0] for s, b in zip(starts, mapped, strict=True) if b is not None)
@@ -122,7 +131,9 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
         x_aval, *s_avals = ctx.avals_in
         if not starts:
             return x
-        return ctx.dynamic_slice(x, x_aval.shape, _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap), ctx.aval_out)
+        emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap)
+        emitted = _in_bounds(ctx, emitted, s_avals, x_aval.shape, sizes)
+        return ctx.dynamic_slice(x, x_aval.shape, emitted, ctx.aval_out)
 
     def jvp(self, primals, tangents, **params):
         return self(*primals, **params), self(tangents[0], *primals[1:], **params)
@@ -188,11 +199,7 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
         if not starts:
             return update
         emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap)
-        if ctx.module.is_split and is_constant_shape((*x_aval.shape, *u_aval.shape)):
-            # Along a split dimension XLA drops what starts out of bounds instead of moving it there.
-            last = [n - m for n, m in zip(x_aval.shape, u_aval.shape, strict=True)]
-            scalar = ShapedArray((), _start_dtype(s_avals))
-            emitted = [hlo.clamp(ctx.constant(0, scalar), v, ctx.constant(n, scalar)) for v, n in zip(emitted, last)]
+        emitted = _in_bounds(ctx, emitted, s_avals, x_aval.shape, u_aval.shape)
         return hlo.dynamic_update_slice(x, update, emitted)
 
     def jvp(self, primals, tangents, *, wrap):

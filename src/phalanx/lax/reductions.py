@@ -137,14 +137,14 @@ def reduction(
       name: what programs call it.
       operation: the StableHLO operation of two elements.
       kinds: the dtypes it takes.
-      combines: how partial results combine, in the words of `Roles`; None if they cannot.
+      combines: how partial results combine, in the words of `Roles`; None if devices cannot combine theirs.
       initial: the neutral element of a dtype.
       jvp: the rule.
       of_complex: the primitive of two complex numbers, where StableHLO's operation takes none.
     """
     words = f"The reduction {name}: any[*kept, *reduced] -> any[*kept]."
     return declare(name, Reduction, words, operation=operation, of_complex=of_complex, kinds=kinds, combines=combines,
-                   initial=staticmethod(initial), jvp=jvp)  # fmt: skip
+                   initial=staticmethod(initial), jvp=jvp, by_pieces=combines is None)  # fmt: skip
 
 
 def all_bits(dtype: Any) -> Any:
@@ -276,6 +276,9 @@ class Reduce(Primitive, name="reduce", multiple=True):
     """
 
     holds_program = True
+
+    def by_pieces(self, *avals: Any, **_: Any) -> bool:
+        return len(avals) == 2  # XLA would have devices join what they have by the program, which the CPU's cannot
 
     def result(self, *avals: Any, program: Jaxpr, dims: tuple) -> list:
         xs, inits = avals[: len(avals) // 2], avals[len(avals) // 2 :]

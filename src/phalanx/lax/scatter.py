@@ -142,6 +142,9 @@ class ScatterPrimitive(Primitive):
             last = last_starts(x_aval, index_map, window_sizes(x_aval.ndim, u_aval.shape, dimension_numbers))
             indices = hlo.clamp(ctx.constant(0, i_aval), indices, limits(ctx, i_aval, last))
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
+        if self.neutral is not None and ctx.module.is_split:
+            nothing = type(self).neutral(u_aval.dtype)
+            indices, updates = _evenly(ctx, (indices, i_aval, -1), (updates, u_aval, nothing), dimension_numbers)
         kept = None
         if batching and self.neutral is not None and ctx.module.is_split:
             # XLA, where updates that meet are on several devices, may take the operand from the first of all devices
@@ -195,6 +198,28 @@ class ScatterPrimitive(Primitive):
             **params,
         )
         return y, bx
+
+
+def _evenly(ctx: Any, indices: tuple, updates: tuple, numbers: Any) -> list:
+    """Indices and updates, each with its type, filled up with values of no effect until devices have equally many.
+
+    Where they lie unevenly, and not alike, XLA would scatter what it fills them up with.
+    """
+    shape, ndim = indices[1].shape, updates[1].ndim
+    missing = [
+        -n % ctx.module.num_partitions if d not in numbers.scatter_indices_batching_dims and static and n > 1 else 0
+        for d, n in enumerate(shape[:-1])
+        for static in [isinstance(n, int)]
+    ]
+    outside = [d for d in range(ndim) if d not in numbers.update_window_dims]
+    after = dict(zip(outside, missing, strict=True))
+    found = []
+    for (x, aval, filling), more in zip((indices, updates), ([*missing, 0], [after.get(d, 0) for d in range(ndim)])):
+        if any(missing):
+            none = [0] * aval.ndim
+            x = hlo.pad(x, ctx.constant(filling, ShapedArray((), aval.dtype)), none, more, none)
+        found.append(x)
+    return found
 
 
 @per_context

@@ -11,11 +11,13 @@ from phalanx.core.aval import aval_of
 from phalanx.core.errors import AxisError, ShapeError
 from phalanx.core.primitive import LINEAR, Primitive, Roles
 from phalanx.core.tangent import Zero, instantiate, is_linear
+from phalanx.engine.mlir import hlo
 from phalanx.lax.broadcast import broadcast_in_dim_p, dim_names, insert, move_dim, reduce_sum_p
 from phalanx.lax.elementwise import sub_p
 from phalanx.lax.family import check_same_dtypes, match
 from phalanx.lax.select import select_n_p
-from phalanx.symbolic import static_size
+from phalanx.lax.window_shape import without_negative
+from phalanx.symbolic import is_constant_shape, static_size
 
 
 class Slice(Primitive, name="slice"):
@@ -118,6 +120,12 @@ class Pad(Primitive, name="pad"):
 
     def lower(self, ctx: Any, x: Any, value: Any, *, config: tuple) -> Any:
         low, high, interior = zip(*config, strict=True) if config else ((), (), ())
+        shape = ctx.avals_in[0].shape
+        is_constant = is_constant_shape((*shape, *low, *high, *interior))
+        if ctx.module.is_split and is_constant and min((*low, *high), default=0) < 0:
+            starts, stops, padding = without_negative(shape, tuple(zip(low, high)), [n + 1 for n in interior])
+            x = hlo.slice(x, starts, stops, [1] * len(shape))
+            low, high = zip(*padding, strict=True)
         return ctx.pad(x, value, low, high, interior, ctx.aval_out)
 
     def jvp(self, primals: Any, tangents: Any, *, config: tuple) -> tuple:

@@ -76,6 +76,24 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
     raise _specs_error(dimension_numbers, ndim)
 
 
+def without_negative(
+    shape: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int]
+) -> tuple[tuple, tuple, tuple]:
+    """Where to start and stop along each dimension so that no padding is negative, and the padding that is left.
+
+    Over several devices XLA takes what is whole off at the wrong end, and fails where the dimension is dilated.
+    """
+    found = []
+    for n, (low, high), step in zip(shape, padding, dilation, strict=True):
+        first, last = (-(p // step) if p < 0 else 0 for p in (low, high))
+        if first + last < n or not first + last:
+            found.append((first, n - last, (low + first * step, high + last * step)))
+        else:  # nothing is left
+            found.append((0, 0, (0, dilate(n, step) + low + high)))
+    starts, stops, rest = zip(*found, strict=True) if found else ((), (), ())
+    return starts, stops, rest
+
+
 def conv_general_permutations(dimension_numbers: Sequence[str], ndim: int | None = None) -> tuple:
     """The orders that bring a convolution's operands and result into the standard layout.
 

@@ -28,7 +28,7 @@ from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.family import kind_of
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import reshape
-from phalanx.lax.window_shape import Padding, cotangent_pads, padtype_to_pads, windowed
+from phalanx.lax.window_shape import Padding, cotangent_pads, padtype_to_pads, windowed, without_negative
 from phalanx.runtime import dynamic
 from phalanx.runtime.lowering import LoweringContext, emit_function
 from phalanx.symbolic import dilate, is_constant_shape, static_size
@@ -94,6 +94,15 @@ def _window_attributes(window: dict) -> dict:
     return out
 
 
+def _over_devices(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
+    """An operand and the window, without negative padding, which XLA takes off at the wrong end over devices."""
+    pads = [n for pair in window["padding"] for n in pair]
+    if not ctx.module.is_split or not is_constant_shape(aval.shape) or min(pads, default=0) >= 0:
+        return x, window
+    starts, stops, padding = without_negative(aval.shape, window["padding"], window["base_dilation"])
+    return hlo.slice(x, starts, stops, [1] * aval.ndim), {**window, "padding": padding}
+
+
 def _is_static(window: dict) -> bool:
     """Whether sizes and padding of windows are plain numbers."""
     return is_constant_shape((*window["window_dimensions"], *(n for pair in window["padding"] for n in pair)))
@@ -136,6 +145,7 @@ class _ReduceWindowMonoid(Primitive):
         if not _is_static(window):
             program = stage(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
             return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
+        x, window = _over_devices(ctx, x, ctx.avals_in[0], window)
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
         return op.result
@@ -211,6 +221,8 @@ def _aligned(x: Any, y: Any, bx: Any, by: Any) -> tuple[Any, Any, int]:
 
 class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
     """From each window, the element of `t` at the place where `x` is greatest (GE) or least (LE)."""
+
+    by_pieces = True  # XLA splits windows over several operands as if these lay alike
 
     def result(self, t, x, *, comparison, **window):
         if t.shape != x.shape:
@@ -337,6 +349,9 @@ select_and_scatter_add_p = SelectAndScatterAdd()
 
 class ReduceWindow(Primitive, name="reduce_window", multiple=True):
     """Each window of the operands reduced by a program of scalars: (accumulated..., next...) to accumulated."""
+
+    def by_pieces(self, *args, **_):
+        return len(args) > 2
 
     def result(self, *args, program, **window):
         xs = args[: len(args) // 2]

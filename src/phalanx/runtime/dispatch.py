@@ -217,9 +217,7 @@ class CompiledProgram:
             ArrayType(v.aval, s if m == far_kind(s) else s.with_memory_kind(m), lowered.committed)
             for v, s, m in zip(lowered.program.outvars, shardings, lowered.module.memories, strict=True)
         ]
-        self._handlers = [
-            buffers.result_handler(physical_aval(t.aval), t.sharding, t.committed) for t in self.out_types
-        ]
+        self._handlers = [_handler(t) for t in self.out_types]
         run = executable.execute_sharded
         if lowered.kept is not None or lowered.constants:
             run = _completing(run, lowered.kept, lowered.constants)
@@ -259,6 +257,17 @@ class CompiledProgram:
         runs.remember(results.consume_token())
         out = results.consume_with_handlers(self._handlers)
         return list(map(Array, out, self.out_types))
+
+
+def _handler(t: ArrayType) -> Any:
+    """What makes the buffer of a result."""
+    aval = physical_aval(t.aval)
+    if 0 not in aval.shape or t.sharding.is_fully_replicated or not t.sharding.is_fully_addressable:
+        return buffers.result_handler(aval, t.sharding, t.committed)
+    # XLA gives a result without elements whole to all devices, whatever it was told.
+    shape, devices = t.sharding.shard_shape(aval.shape), [s.device for s in t.sharding.shards(aval.shape)]
+    pieces = [np.empty(shape, aval.dtype) for _ in devices]
+    return lambda _: buffers.put_shards(aval, t.sharding, pieces, devices, t.committed)
 
 
 def _completing(run: Callable, kept: Sequence[int] | None, constants: list) -> Callable:
