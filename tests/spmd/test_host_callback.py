@@ -10,7 +10,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.experimental.host_callback import barrier_wait, call, id_print, id_tap
+from phalanx.experimental.host_callback import CallbackException, barrier_wait, call, id_print, id_tap
 from phalanx.sharding import NamedSharding, P, make_mesh
 
 X = np.array([3.0, 1.0, 2.0], np.float32)
@@ -187,7 +187,7 @@ def test_exceptions_reach_whoever_waits(ordered):
         with pytest.raises(LookupError, match="from the tap") as error:
             phalanx.jit(lambda v: id_tap(fail, v, ordered=ordered))(value)
             barrier_wait()
-        assert error.traceback[-1].name == "fail"
+        assert error.traceback[-1].name == "fail" and isinstance(error.value, CallbackException)
     with pytest.raises(TypeError) as error:
         id_tap(None, X)
     assert str(error.value) == "id_tap, tap_func: expected a function, got None.\n  To mend: pass one."

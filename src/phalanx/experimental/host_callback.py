@@ -19,6 +19,9 @@ from phalanx.lax.callback import Caller, Tap, host_call, host_callback_p
 from phalanx.runtime.runs import effects_barrier
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
+CallbackException = Exception
+"""What `barrier_wait` may raise: here the very exception of the tap, of whatever class it is."""
+
 
 def id_tap(
     tap_func: Callable,

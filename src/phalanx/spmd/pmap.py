@@ -281,7 +281,7 @@ class SoftPMap(Rows):
         name, around = "soft_pmap", state.context.mesh
         if self._devices is None and isinstance(around, Mesh):
             # What is inside may speak of the mesh in force, whose axes are all that can split it there.
-            devices, by_rows = around.flat_devices, self._vectorised()
+            devices, by_rows = list(around.flat_devices), self._vectorised()
         else:
             devices = self._available()[:size]
             by_rows = self._vectorised(name)
