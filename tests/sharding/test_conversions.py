@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.meshes import auto_mesh
+from tests.strategies import specs
 
 from phalanx.core.errors import ShardingError
 from phalanx.engine import mlir
@@ -30,16 +31,6 @@ def meshes(draw):
     order = draw(st.permutations(range(math.prod(sizes))))
     devices = np.array(all_devices("cpu"), dtype=object)[list(order)].reshape(sizes)
     return Mesh(devices, tuple("abcd"[: len(sizes)]))
-
-
-@st.composite
-def specs(draw, mesh, ndim):
-    dims = [[] for _ in range(ndim)]
-    for axis in draw(st.permutations(mesh.axis_names)):
-        place = draw(st.integers(0, ndim))
-        if place < ndim:
-            dims[place].append(axis)
-    return P(*map(tuple, dims))
 
 
 @st.composite

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies import specs
 
 import phalanx
 import phalanx.numpy as jnp
@@ -56,16 +57,6 @@ PLACES = {
     "as a result of a jit": lambda move, back: lambda x: move(jit(lambda x: back(move(x)))(x)) + 1,
     "in a jit": lambda move, back: lambda x: jit(lambda x: move(jnp.sin(x)))(x) + 1,
 }
-
-
-@st.composite
-def specs(draw, mesh, ndim):
-    dims = [[] for _ in range(ndim)]
-    for axis in draw(st.permutations(mesh.axis_names)):
-        place = draw(st.integers(0, ndim))
-        if place < ndim:
-            dims[place].append(axis)
-    return P(*map(tuple, dims))
 
 
 @st.composite

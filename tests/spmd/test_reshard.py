@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies import specs
 
 import phalanx
 import phalanx.numpy as jnp
@@ -46,17 +47,7 @@ def ends(draw, ndim=3):
         order = draw(st.permutations(mesh.flat_devices))
         shape = draw(st.sampled_from([s for s in SIZES if math.prod(s) == mesh.size]))
         other = Mesh(np.array(order, dtype=object).reshape(shape), tuple("pqr"[: len(shape)]))
-    return tuple(NamedSharding(m, draw(specs(m.axis_names, ndim))) for m in (mesh, other))
-
-
-@st.composite
-def specs(draw, axes, ndim):
-    dims = [[] for _ in range(ndim)]
-    for axis in draw(st.permutations(axes)):
-        place = draw(st.integers(0, ndim))
-        if place < ndim:
-            dims[place].append(axis)
-    return P(*map(tuple, dims))
+    return tuple(NamedSharding(m, draw(specs(m, ndim))) for m in (mesh, other))
 
 
 def is_one_order(case):
@@ -186,7 +177,7 @@ def pairs(draw, kind, ndim=3):
     """Two shardings over one mesh of eight devices."""
     sizes = draw(st.sampled_from([(8,), (4, 2), (2, 4), (2, 2, 2)]))
     mesh = make_mesh(sizes, tuple("abc"[: len(sizes)]), kind)
-    return tuple(NamedSharding(mesh, draw(specs(mesh.axis_names, ndim))) for _ in range(2))
+    return tuple(NamedSharding(mesh, draw(specs(mesh, ndim))) for _ in range(2))
 
 
 CUBE = (64, 64, 64)

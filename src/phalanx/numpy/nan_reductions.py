@@ -5,6 +5,7 @@ Built on `reductions`: NaN is replaced by the neutral element, or masked.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from phalanx.runtime.dispatch import eager_program
 _static = eager_program(static_argnames=("axis", "dtype", "out", "keepdims", "ddof"))
 
 _EMPTY = "\n  ShapeError: there are no elements"
+_UNLESS_GIVEN = "elements, without the axes; NaN where all are and neither `initial` nor `where` is given"
 _TOO_FEW = "without the axes; NaN where there are no more numbers than `ddof`"
 _SHAPED = "An array of the shape of `a`, or a vector where no axis is given"
 _POSITIONS = "Positions in the default integer dtype, without the axis"
@@ -41,6 +43,9 @@ _documented = family(
     """,
     own="",
     raises="",
+)
+_of_extremes = functools.partial(
+    _documented, own="; `where` needs no `initial`", raises=_EMPTY + " and neither `initial` nor `where`."
 )
 
 
@@ -68,13 +73,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
 
 
 @_static
-@_documented(
-    like="max",
-    gives="The largest elements, without the axes; NaN where all are and neither `initial` nor `where` is given",
-    value="3.0",
-    own="; `where` needs no `initial`",
-    raises=_EMPTY + " and neither `initial` nor `where`.",
-)
+@_of_extremes(like="max", gives=f"The largest {_UNLESS_GIVEN}", value="3.0")
 def nanmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
@@ -83,13 +82,7 @@ def nanmax(
 
 
 @_static
-@_documented(
-    like="min",
-    gives="The smallest elements, without the axes; NaN where all are and neither `initial` nor `where` is given",
-    value="2.0",
-    own="; `where` needs no `initial`",
-    raises=_EMPTY + " and neither `initial` nor `where`.",
-)
+@_of_extremes(like="min", gives=f"The smallest {_UNLESS_GIVEN}", value="2.0")
 def nanmin(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
