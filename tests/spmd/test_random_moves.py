@@ -47,6 +47,8 @@ PLACES = {
     "after branches": lambda move, back: lambda x: move(lax.cond(x[0, 0, 0] > 0, jnp.cos, jnp.sin, x)),
     "in a checkpoint": lambda move, back: phalanx.checkpoint(lambda x: jnp.sin(move(x))),
     "in a gradient": lambda move, back: grad(lambda x: jnp.sum(jnp.sin(move(x)))),
+    "in the gradient of what comes before": lambda move, back: grad(lambda x: jnp.sum(move(jnp.sin(x)) ** 2)),
+    "beside what stays": lambda move, back: lambda x: move(jnp.sin(x)) * x,
     "in the gradient of a checkpoint": lambda move, back: grad(
         lambda x: jnp.sum(phalanx.checkpoint(lambda x: jnp.sin(move(x)))(x))
     ),

@@ -27,9 +27,8 @@ from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.moves import SLICED_FROM, bring, passed_on
+from phalanx.runtime.moves import SLICED_FROM, bring, brought_together, leading, passed_on
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
-from phalanx.sharding.shardings import NamedSharding
 from phalanx.symbolic import is_constant_shape
 
 PLATFORM = "_platform"  # name of the leading scalar that says which of several platforms runs the program
@@ -104,6 +103,7 @@ class ModuleContext:
         self.functions: dict[Any, Any] = {}  # inner programs already emitted
         self.meshes: dict[Any, str] = {}
         self.lies: dict[Any, Any] = {}  # the shardings of values, as far as they are known
+        self.expected: dict[Any, Any] = {}  # these, and how other values will lie if the partitioner does as expected
         self.uncut: set[tuple[Any, int]] = set()  # values and dimensions that nothing is known to split
         self.arguments: set[Any] = set()  # the values that are arguments of `main`: they stay in memory
         self.sliced_from = sliced_from  # bytes of a part from which an argument is moved in slices
@@ -531,13 +531,16 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
             operands.append(ctx.broadcast(env[atom], splat.with_dtype(atom.aval.dtype)))
         else:
             operands.append(env[atom])
+    if splat is not None and len(operands) > 1 and ctx.module.expected:
+        aval_of = lambda i: physical_aval(splat.with_dtype(eqn.invars[i].aval.dtype))
+        operands = brought_together(ctx, operands, aval_of)
     out = _apply_rule(ctx, eqn, operands) if len(ctx.module.platforms) == 1 else _choose_platform(ctx, eqn, operands)
     if primitive.multiple:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
-    if ctx.module.lies and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
-        ctx.module.lies[env[eqn.outvars[0]]] = held
+    if ctx.module.expected and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
+        ctx.module.expected[env[eqn.outvars[0]]] = held
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
@@ -545,11 +548,11 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
 
 def _held_by_result(ctx: LoweringContext, eqn: Any, operands: Sequence[Any], is_elementwise: bool) -> Any:
     """How the result of an operation is expected to lie, where operands tell; None where nothing does."""
-    primitive, held = eqn.primitive, [ctx.module.lies.get(x) for x in operands]
+    if is_elementwise:
+        return leading(ctx.module, operands)
+    primitive, held = eqn.primitive, [ctx.module.expected.get(x) for x in operands]
     if primitive.multiple or primitive.placing is not None or not any(held):
         return None
-    if is_elementwise:  # What is done element by element stays where the operand that is split most lies.
-        return max(filter(None, held), key=lambda s: len(s.spec.axes) if isinstance(s, NamedSharding) else 0)
     return passed_on(held, equation_roles(eqn))
 
 
@@ -651,7 +654,9 @@ def emit_function(
     with ir.InsertionPoint(block), ir.Location.unknown():
         for v, c in zip(program.constvars, program.consts, strict=True):
             env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
-        module.lies.update((env[v], s) for v, s in zip(program.invars, in_shardings) if s is not None)
+        known = {env[v]: s for v, s in zip(program.invars, in_shardings) if s is not None}
+        module.lies.update(known)
+        module.expected.update(known)
         module.arguments.update(env[v] for v in itertools.compress(program.invars, staying))
         outputs = lower_equations(ctx, program, env)
         # What nothing else moves is expected to come out as something like it went in, parameters after a step say.

@@ -58,13 +58,53 @@ def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
     if not isinstance(sharding, NamedSharding) or (
         isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
     ):
-        module.lies[x] = sharding
+        module.lies[x] = module.expected[x] = sharding
     return x
+
+
+def brought_together(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArray]) -> list:
+    """The operands of what is done element by element, where some are known to lie in ways that exclude each other.
+
+    Others than the one by which the result will lie get a way that leads where they are wanted. It is not said where
+    that is: the partitioner knows better, and where it finds them alike nothing moves.
+
+    Args:
+      ctx: where the program is emitted.
+      operands: IR values of one shape.
+      aval_of: gives the physical type of an operand, by number.
+
+    Returns:
+      The operands.
+    """
+    kept = leading(ctx.module, operands)
+    if kept is None or ctx.module.is_portable or ctx.module.manual is not None:
+        return operands
+    held = [ctx.module.expected.get(x) for x in operands]
+    clashing = [_clash(s, kept) for s in held]
+    return [_moved(ctx, x, aval_of(i), kept) if clashing[i] else x for i, x in enumerate(operands)]
+
+
+def leading(module: Any, operands: Sequence[Any]) -> NamedSharding | None:
+    """How the result of what is done element by element will lie: as the operand that is split most, if it is whole."""
+    known = [(x, s) for x in operands if isinstance(s := module.expected.get(x), NamedSharding)]
+    is_whole = lambda x: not isinstance(x.owner, ir.Operation) or x.owner.name != "stablehlo.broadcast_in_dim"
+    return max(known, key=lambda pair: (is_whole(pair[0]), len(pair[1].spec.axes)))[1] if known else None
+
+
+def _clash(a: Any, b: NamedSharding) -> bool:
+    """Whether no array lies both ways: an axis splits different dimensions, or one dimension in another order."""
+    if not isinstance(a, NamedSharding) or a is b or a.mesh is not b.mesh:
+        return False
+    ndim = max(len(a.spec), len(b.spec))
+    pairs = list(zip(a.axes(ndim), b.axes(ndim), strict=True))
+    where = [{axis: d for d, pair in enumerate(pairs) for axis in pair[i]} for i in (0, 1)]
+    moved = any(where[1].get(axis, d) != d for axis, d in where[0].items())
+    return moved or any(x[: len(y)] != y[: len(x)] for x, y in pairs)
 
 
 def _is_plain(module: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> bool:
     """Whether XLA need not ask, which takes it 5 ms: a value stays, or XLA moves it as well, among devices in a row."""
-    held = module.lies.get(x)
+    held = module.expected.get(x)
     if aval.is_symbolic or held is sharding:
         return True
     if not isinstance(sharding, NamedSharding):
