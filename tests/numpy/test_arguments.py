@@ -111,6 +111,7 @@ REFUSED = {
     "jnp.histogram(I, 2, weights=I[:3])": (ShapeError, r"histogram, argument weights: expected shape \(4,\), one for each"),
     "jnp.copy(I, order='F')": (ArgumentError, "copy, argument order: expected 'K' or 'C', got 'F'"),
     "jnp.asarray(jnp.ones(2), order='F')": (ArgumentError, "asarray, argument order: expected 'K' or 'C', got 'F'"),
+    "jnp.fft.fftshift(I, 1)": (IndexError, "fft.fftshift, argument axis: expected an axis of an array of rank 1, got 1"),
     "jnp.fft.hfft(I, axis=1)": (AxisError, "fft.hfft, argument axis: expected an axis of an array of rank 1, got 1"),
     "jnp.fft.ihfft(I, axis=-2)": (AxisError, "fft.ihfft, argument axis: expected an axis of an array of rank 1, got -2"),
     "jnp.fft.hfft(I, norm='x')": (ArgumentError, "fft.hfft, argument norm"),

@@ -36,7 +36,7 @@ class TypePromotionError(DTypeError, ValueError):
 
 
 @met_by("jnp.sum(jnp.ones(2), axis=3)", expected="an axis of an array of rank 1")
-class AxisError(PhalanxError, ValueError):
+class AxisError(PhalanxError, ValueError, IndexError):
     """A named axis, or a position along the dimensions of an array, does not exist."""
 
 

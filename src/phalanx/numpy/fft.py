@@ -108,7 +108,7 @@ _DOC = """{doc}
 
     Raises:
       ArgumentError: an argument has a value that is not taken.
-      {absent}: there is no such axis.
+      AxisError: there is no such axis.
 
     Examples:
       >>> {example}
@@ -140,7 +140,6 @@ def _documented(function: Any, many: bool, example: str, result: str) -> None:
     function.__doc__ = _DOC.format(
         doc=function.__doc__, args="\n      ".join(args), example=example, result=result,
         gives=_GIVES["ir" if is_to_real else "r" if is_of_real else ""],
-        absent="IndexError" if function.__name__ == "hfft" else "AxisError",
     )  # fmt: skip
 
 

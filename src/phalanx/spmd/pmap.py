@@ -283,7 +283,7 @@ class SoftPMap(Rows):
             # What is inside may speak of the mesh in force, whose axes are all that can split it there.
             devices, by_rows = list(around.flat_devices), self._vectorised()
         else:
-            devices = tuple(self._available()[:size])
+            devices = self._available()[:size]
             by_rows = self._vectorised(name)
         mesh = make_mesh(devices, [(name, len(devices))])
         specs = [_split(d, name) for d in dims]
