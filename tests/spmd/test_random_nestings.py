@@ -9,11 +9,13 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx import random as random_bits
 from phalanx.experimental.maps import xmap
 from phalanx.sharding import Mesh
 from phalanx.sharding import PartitionSpec as P
 
 AXES = ("x", "y")
+KEY = random_bits.key(0)
 X = np.random.default_rng(0).normal(size=(4, 2, 4)).astype(np.float32)
 
 
@@ -31,6 +33,34 @@ def chosen(v, a, f):
     return lax.cond(lax.psum(v.sum(), AXES) > 0, f, lambda u: u * 0.3, v)
 
 
+def in_groups(v, a):
+    n = lax.axis_size(a)
+    pairs = [[i, n - 1 - i] for i in range(n // 2)]
+    return v * 0.5 + lax.psum(v, a, axis_index_groups=pairs) + lax.all_gather(v, a, axis_index_groups=pairs)[1]
+
+
+def several_times(v, a):
+    """Each member goes round the loop as often as its position says."""
+    k, u = lax.axis_index(a), lax.stop_gradient(v)
+    return v + lax.while_loop(lambda c: c[0] < k, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, u))[1]
+
+
+def own_rule(v, a):
+    """A rotation whose derivative a rule of its own turns back."""
+    n = lax.axis_size(a)
+    there = [(i, (i + 1) % n) for i in range(n)]
+    back = [(j, i) for i, j in there]
+    f = phalanx.custom_vjp(lambda u: 2 * lax.ppermute(jnp.sin(u), a, there))
+    f.defvjp(lambda u: (f(u), jnp.cos(u)), lambda c, y: (2 * c * lax.ppermute(y, a, back),))
+    return f(v)
+
+
+def mapped_and_named(v, a, f):
+    """A mapped axis inside, in one sum with that of the mesh."""
+    row = lambda s: lax.psum(f(v * s), (a, "z")) * lax.axis_index("z")
+    return jnp.tanh(phalanx.vmap(row, axis_name="z")(jnp.array([0.1, 0.2, 0.3])).sum(0))
+
+
 # What a step of a program may do, from a vector, an axis and a smaller program.
 STEPS = {
     "psum": lambda v, a, f: jnp.tanh(v + 0.3 * lax.psum(v, a)),
@@ -43,6 +73,14 @@ STEPS = {
     "psum_scatter": lambda v, a, f: scattered(v, a),
     "all_to_all": lambda v, a, f: lax.all_to_all(v.reshape(lax.axis_size(a), -1), a, 0, 0).reshape(4),
     "axis_index": lambda v, a, f: v * (1 + 0.1 * lax.axis_index(a)),
+    "groups": lambda v, a, f: in_groups(v, a),
+    "pshuffle": lambda v, a, f: lax.pshuffle(v, AXES, [3, 1, 4, 0, 5, 7, 2, 6]),
+    "while": lambda v, a, f: several_times(v, a),
+    "switch": lambda v, a, f: lax.switch(lax.axis_index(a) % 3, [jnp.sin, jnp.cos, lambda u: u * u], v),
+    "random": lambda v, a, f: v * random_bits.uniform(random_bits.fold_in(KEY, lax.axis_index(a)), (4,)),
+    "custom_vjp": lambda v, a, f: own_rule(v, a),
+    "jvp": lambda v, a, f: phalanx.jvp(f, (v,), (jnp.cos(v),))[1],
+    "named vmap": mapped_and_named,
     "scan": lambda v, a, f: lax.scan(lambda c, t: (jnp.tanh(f(c) * t), c.sum()), v, jnp.array([0.5, 0.7]))[0],
     "fori_loop": lambda v, a, f: lax.fori_loop(0, 2, lambda i, c: jnp.sin(f(c)), v),
     "cond": chosen,
