@@ -46,12 +46,11 @@ def several_times(v, a):
 
 
 def own_rule(v, a):
-    """A rotation whose derivative a rule of its own turns back."""
+    """A rotation that brings its own derivative, which holds a collective."""
     n = lax.axis_size(a)
-    there = [(i, (i + 1) % n) for i in range(n)]
-    back = [(j, i) for i, j in there]
-    f = phalanx.custom_vjp(lambda u: 2 * lax.ppermute(jnp.sin(u), a, there))
-    f.defvjp(lambda u: (f(u), jnp.cos(u)), lambda c, y: (2 * c * lax.ppermute(y, a, back),))
+    turn = lambda u: lax.ppermute(u, a, [(i, (i + 1) % n) for i in range(n)])
+    f = phalanx.custom_jvp(lambda u: 2 * turn(jnp.sin(u)))
+    f.defjvp(lambda primals, tangents: (f(*primals), 2 * turn(jnp.cos(*primals) * tangents[0])))
     return f(v)
 
 
@@ -78,7 +77,7 @@ STEPS = {
     "while": lambda v, a, f: several_times(v, a),
     "switch": lambda v, a, f: lax.switch(lax.axis_index(a) % 3, [jnp.sin, jnp.cos, lambda u: u * u], v),
     "random": lambda v, a, f: v * random_bits.uniform(random_bits.fold_in(KEY, lax.axis_index(a)), (4,)),
-    "custom_vjp": lambda v, a, f: own_rule(v, a),
+    "custom_jvp": lambda v, a, f: own_rule(v, a),
     "jvp": lambda v, a, f: phalanx.jvp(f, (v,), (jnp.cos(v),))[1],
     "named vmap": mapped_and_named,
     "scan": lambda v, a, f: lax.scan(lambda c, t: (jnp.tanh(f(c) * t), c.sum()), v, jnp.array([0.5, 0.7]))[0],
