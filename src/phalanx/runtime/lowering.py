@@ -27,7 +27,7 @@ from phalanx.engine.seat import Seat
 from phalanx.runtime import dynamic, pieces
 from phalanx.runtime.devices import named_sharding
 from phalanx.runtime.memories import annotate, place_in_memory
-from phalanx.runtime.moves import SLICED_FROM, bring, brought_together, leading, passed_on
+from phalanx.runtime.moves import SLICED_FROM, bring, brought_together, passed_on
 from phalanx.runtime.shardy import sdy_sharding, sdy_type
 from phalanx.symbolic import is_constant_shape
 
@@ -531,29 +531,33 @@ def lower_equation(ctx: LoweringContext, eqn: Any, env: dict[Var, Any]) -> None:
             operands.append(ctx.broadcast(env[atom], splat.with_dtype(atom.aval.dtype)))
         else:
             operands.append(env[atom])
-    if splat is not None and len(operands) > 1 and ctx.module.expected:
-        aval_of = lambda i: physical_aval(splat.with_dtype(eqn.invars[i].aval.dtype))
-        operands = brought_together(ctx, operands, aval_of)
+    held = None
+    if ctx.module.expected:
+        operands, held = _expected(ctx, eqn, operands, splat)
     out = _apply_rule(ctx, eqn, operands) if len(ctx.module.platforms) == 1 else _choose_platform(ctx, eqn, operands)
     if primitive.multiple:
         env.update(zip(eqn.outvars, out, strict=True))
     else:
         env[eqn.outvars[0]] = out if isinstance(out, ir.Value) else _only(out, primitive)
-    if ctx.module.expected and (held := _held_by_result(ctx, eqn, operands, splat is not None)) is not None:
+    if held is not None:
         ctx.module.expected[env[eqn.outvars[0]]] = held
     for v in eqn.outvars:
         if v.aval.sharding is not None:
             env[v] = ctx.module.constrained(env[v], v.aval)
 
 
-def _held_by_result(ctx: LoweringContext, eqn: Any, operands: Sequence[Any], is_elementwise: bool) -> Any:
-    """How the result of an operation is expected to lie, where operands tell; None where nothing does."""
-    if is_elementwise:
-        return leading(ctx.module, operands)
-    primitive, held = eqn.primitive, [ctx.module.expected.get(x) for x in operands]
-    if primitive.multiple or primitive.placing is not None or not any(held):
-        return None
-    return passed_on(held, equation_roles(eqn))
+def _expected(ctx: LoweringContext, eqn: Any, operands: list, splat: ShapedArray | None) -> tuple[list, Any]:
+    """The operands, brought together where they exclude each other; how the result is expected to lie, or None."""
+    held = [ctx.module.expected.get(x) for x in operands]
+    first = next(filter(None, held), None)
+    if first is None or eqn.primitive.multiple or eqn.primitive.placing is not None:
+        return operands, None
+    if splat is None:
+        return operands, passed_on(held, equation_roles(eqn))
+    if all(s is first or s is None for s in held):
+        return operands, first
+    aval_of = lambda i: physical_aval(splat.with_dtype(eqn.invars[i].aval.dtype))
+    return brought_together(ctx, operands, aval_of)
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Any, operands: list) -> Any:

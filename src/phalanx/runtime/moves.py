@@ -62,11 +62,11 @@ def bring(ctx: Any, x: Any, aval: ShapedArray, sharding: Sharding) -> Any:
     return x
 
 
-def brought_together(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArray]) -> list:
-    """The operands of what is done element by element, where some are known to lie in ways that exclude each other.
+def brought_together(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArray]) -> tuple[list, Any]:
+    """The operands of what is done element by element, where some are expected to lie in ways that exclude each other.
 
-    Others than the one by which the result will lie get a way that leads where they are wanted. It is not said where
-    that is: the partitioner knows better, and where it finds them alike nothing moves.
+    The result will lie as the operand that is split most, if it is whole. Others get a way that leads where they are
+    wanted. It is not said where that is: the partitioner knows better, and where it finds them alike nothing moves.
 
     Args:
       ctx: where the program is emitted.
@@ -74,21 +74,17 @@ def brought_together(ctx: Any, operands: list, aval_of: Callable[[int], ShapedAr
       aval_of: gives the physical type of an operand, by number.
 
     Returns:
-      The operands.
+      The operands; how the result is expected to lie, None where nothing tells.
     """
-    kept = leading(ctx.module, operands)
-    if kept is None or ctx.module.is_portable or ctx.module.manual is not None:
-        return operands
-    held = [ctx.module.expected.get(x) for x in operands]
-    clashing = [_clash(s, kept) for s in held]
-    return [_moved(ctx, x, aval_of(i), kept) if clashing[i] else x for i, x in enumerate(operands)]
-
-
-def leading(module: Any, operands: Sequence[Any]) -> NamedSharding | None:
-    """How the result of what is done element by element will lie: as the operand that is split most, if it is whole."""
-    known = [(x, s) for x in operands if isinstance(s := module.expected.get(x), NamedSharding)]
+    module = ctx.module
+    held = [s if isinstance(s := module.expected.get(x), NamedSharding) else None for x in operands]
     is_whole = lambda x: not isinstance(x.owner, ir.Operation) or x.owner.name != "stablehlo.broadcast_in_dim"
-    return max(known, key=lambda pair: (is_whole(pair[0]), len(pair[1].spec.axes)))[1] if known else None
+    known = [(is_whole(x), len(s.spec.axes), s) for x, s in zip(operands, held, strict=True) if s is not None]
+    kept = max(known, key=lambda it: it[:2])[2] if known else None
+    if kept is None or module.is_portable or module.manual is not None:
+        return operands, kept
+    clashing = [_clash(s, kept) for s in held]
+    return [_moved(ctx, x, aval_of(i), kept) if clashing[i] else x for i, x in enumerate(operands)], kept
 
 
 def _clash(a: Any, b: NamedSharding) -> bool:
