@@ -3,7 +3,9 @@
 Wherever a program says how a value lies, it is emitted as a call that the partitioner asks us about, and only then
 constrained. By then it is settled how the value lies before and after, whether it comes from an argument, a loop or an
 operation, and each device is told what to send, step by step, as `sharding.route` plans. By itself, XLA moves a value
-in one step, and by way of a whole replica on each device where it finds none.
+in one step, and by way of a whole replica on each device where it finds none. So it does still where nobody says how a
+value lies: where a loop gives a carry back lying otherwise than it came, and where operations that are not done element
+by element bring together what lies differently.
 
 XLA holds what an all-to-all sends and what it receives in memory of their own, a part each. Inside a program that is no
 more than it may: the source goes before the result comes. But arguments stay as long as the program runs. So a large
