@@ -91,6 +91,32 @@ def test_results_of_convolutions_have_their_space_elsewhere_than_operands():
     check(convolve, (2,), [("x",), ()], numbers(8, 2, 3), numbers(4, 3, 2))
 
 
+def test_windows_may_skip_places_of_dilated_elements():
+    def pool(x):
+        return lax.reduce_window(x, np.float32(0), lax.add, (3, 3), (1, 3), [(1, 1), (2, 2)], (2, 2), (1, 2))
+
+    check(pool, (2,), [("x",)], numbers(4, 8))
+    check(pool, (2,), [(None, "x")], numbers(4, 8))
+
+
+def kernel_gradient(convolve):
+    return lambda x, w, g: phalanx.vjp(lambda w: convolve(x, w), w)[1](g)[0]
+
+
+def test_both_operands_of_a_convolution_may_be_dilated():
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1,), [(1, 2)], (2,), (3,))
+
+    here, mesh = (numbers(2, 3, 4), numbers(4, 3, 3)), auto_mesh((4,), "x")
+    got = phalanx.jit(convolve, out_shardings=NamedSharding(mesh, P(None, None, "x")))(*here)
+    np.testing.assert_allclose(got, convolve(*here), rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_kernels_over_stretches_of_one_element():
+    grad = kernel_gradient(lambda x, w: jnp.convolve(x, w, "full"))
+    check(grad, (8,), [("x",), (), ()], numbers(8), numbers(2, seed=1), numbers(9, seed=2))
+
+
 def test_features_with_several_results_each_are_split_finer_than_there_are_features():
     def convolve(x, w):
         return lax.conv_general_dilated(

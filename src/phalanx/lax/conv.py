@@ -124,6 +124,9 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         if any(_mapped_size(x_aval, w_aval, places) == 0 for places in c.mapped):
             return ctx.constant(np.zeros((), ctx.aval_out.dtype), ctx.aval_out)
         if module.is_split and not module.is_portable and is_constant_shape(x_aval.shape):
+            if any(base > 1 and window > 1 for base, window in zip(c.lhs_dilation, c.rhs_dilation, strict=True)):
+                # XLA does not always bring devices what they need of a space in which both operands are dilated.
+                return pieces.emit(ctx, ctx.eqn, (x, w))[0]
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
             # Where features have several results each it gives these others' features.
             _, (of_out, of_in, *_), _ = c.dimension_numbers
@@ -215,6 +218,11 @@ def _has_replicas(held: NamedSharding) -> bool:
     return held.mesh.size not in held.mesh.shape.values()
 
 
+def _leaves_some_empty(size: int, parts: int) -> bool:
+    """Whether so few elements are left for the last of so many devices that it has none."""
+    return (parts - 1) * -(-size // parts) >= size
+
+
 def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
     """The operands, lying so that XLA adds up each stretch of space once.
 
@@ -233,7 +241,7 @@ def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
 
     if reach <= steps:
         return x, lying(w, numbers[1], None)
-    if not _has_replicas(held):
+    if not _has_replicas(held) and not _leaves_some_empty(reach, held.mesh.size):
         return x, w
     # The cotangent of a kernel: the result is small, what is summed over is not.
     return lying(x, numbers[0], UNCONSTRAINED), lying(w, numbers[1], UNCONSTRAINED)

@@ -103,6 +103,12 @@ def _over_devices(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict)
     return hlo.slice(x, starts, stops, [1] * aval.ndim), {**window, "padding": padding}
 
 
+def _skips_dilated(window: dict) -> bool:
+    """Whether windows skip places of a dilated dimension, of which XLA may give devices fewer than they need."""
+    pairs = zip(window["window_strides"], window["base_dilation"], strict=True)
+    return any(stride > 1 and base > 1 for stride, base in pairs)
+
+
 def _is_static(window: dict) -> bool:
     """Whether sizes and padding of windows are plain numbers."""
     return is_constant_shape((*window["window_dimensions"], *(n for pair in window["padding"] for n in pair)))
@@ -137,6 +143,9 @@ class _ReduceWindowMonoid(Primitive):
 
     def roles(self, x, **window):
         return _window_roles(1, x, window)
+
+    def by_pieces(self, x, **window):
+        return _skips_dilated(window)
 
     def lower(self, ctx, x, **window):
         aval = ctx.aval_out
@@ -350,8 +359,8 @@ select_and_scatter_add_p = SelectAndScatterAdd()
 class ReduceWindow(Primitive, name="reduce_window", multiple=True):
     """Each window of the operands reduced by a program of scalars: (accumulated..., next...) to accumulated."""
 
-    def by_pieces(self, *args, **_):
-        return len(args) > 2
+    def by_pieces(self, *args, program, **window):
+        return len(args) > 2 or _skips_dilated(window)
 
     def result(self, *args, program, **window):
         xs = args[: len(args) // 2]
