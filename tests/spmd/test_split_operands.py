@@ -99,6 +99,11 @@ def test_windows_may_skip_places_of_dilated_elements():
     check(pool, (2,), [(None, "x")], numbers(4, 8))
 
 
+def test_gradients_of_extremes_in_windows_that_overlap():
+    pool = lambda x: lax.reduce_window(x, np.float32(-np.inf), lax.max, (2,), (1,), "VALID")
+    check(lambda x, g: phalanx.vjp(pool, x)[1](g)[0], (8,), [("x",), ()], numbers(8), numbers(7, seed=1))
+
+
 def kernel_gradient(convolve):
     return lambda x, w, g: phalanx.vjp(lambda w: convolve(x, w), w)[1](g)[0]
 

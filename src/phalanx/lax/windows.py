@@ -298,6 +298,10 @@ select_and_gather_add_p = SelectAndGatherAdd()
 class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
     """Elements of `source` added at the place in their window of `x` where `x` is greatest (GE) or least (LE)."""
 
+    def by_pieces(self, source, x, *, window_dimensions, window_strides, **_):
+        # XLA drops what windows add in stretches of other devices, where source and operand do not lie alike.
+        return any(n > stride for n, stride in zip(window_dimensions, window_strides, strict=True))
+
     def result(self, source, x, *, comparison, **window):
         shape = _window_shape("lax.select_and_scatter_add", x, window)
         if source.shape != shape:
