@@ -104,6 +104,11 @@ def test_gradients_of_extremes_in_windows_that_overlap():
     check(lambda x, g: phalanx.vjp(pool, x)[1](g)[0], (8,), [("x",), ()], numbers(8), numbers(7, seed=1))
 
 
+def test_gradients_of_sums_over_windows_of_one_place_with_padding():
+    pool = lambda x: lax.reduce_window(x, np.float32(0), lax.add, (1,), (1,), [(0, 2)])
+    check(lambda x, g: phalanx.vjp(pool, x)[1](g)[0], (2,), [("x",), ("x",)], numbers(6), numbers(8))
+
+
 def kernel_gradient(convolve):
     return lambda x, w, g: phalanx.vjp(lambda w: convolve(x, w), w)[1](g)[0]
 

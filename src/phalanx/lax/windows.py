@@ -94,10 +94,13 @@ def _window_attributes(window: dict) -> dict:
     return out
 
 
-def _over_devices(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
-    """An operand and the window, without negative padding, which XLA takes off at the wrong end over devices."""
+def _without_negative_padding(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
+    """An operand and the window, without negative padding.
+
+    XLA takes it off at the wrong end over several devices, and ends the process where a window has one place.
+    """
     pads = [n for pair in window["padding"] for n in pair]
-    if not ctx.module.is_split or not is_constant_shape(aval.shape) or min(pads, default=0) >= 0:
+    if not is_constant_shape(aval.shape) or min(pads, default=0) >= 0:
         return x, window
     starts, stops, padding = without_negative(aval.shape, window["padding"], window["base_dilation"])
     return hlo.slice(x, starts, stops, [1] * aval.ndim), {**window, "padding": padding}
@@ -154,7 +157,7 @@ class _ReduceWindowMonoid(Primitive):
         if not _is_static(window):
             program = stage(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
             return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
-        x, window = _over_devices(ctx, x, ctx.avals_in[0], window)
+        x, window = _without_negative_padding(ctx, x, ctx.avals_in[0], window)
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
         return op.result
