@@ -109,6 +109,17 @@ def test_gradients_of_sums_over_windows_of_one_place_with_padding():
     check(lambda x, g: phalanx.vjp(pool, x)[1](g)[0], (2,), [("x",), ("x",)], numbers(6), numbers(8))
 
 
+@pytest.mark.parametrize("kernel", [(), (None, "y"), (None, None, "y")], ids=str)
+def test_features_are_added_up_once_where_the_result_is_split_in_space(kernel):
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NHC", "HIO", "NHC"))
+
+    x, w, mesh = numbers(2, 8, 4), numbers(3, 4, 4), auto_mesh((2, 4), "xy")
+    placed, of_w, there = (NamedSharding(mesh, P(*spec)) for spec in ((None, None, "y"), kernel, (None, "x")))
+    got = phalanx.jit(convolve, in_shardings=(placed, of_w), out_shardings=there)(x, w)
+    np.testing.assert_allclose(got, convolve(x, w), rtol=1e-5, atol=1e-5)
+
+
 def kernel_gradient(convolve):
     return lambda x, w, g: phalanx.vjp(lambda w: convolve(x, w), w)[1](g)[0]
 

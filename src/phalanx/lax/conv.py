@@ -142,6 +142,7 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
                 return ctx.inline(_by_groups, x, w, c=c) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
             if not c.mapped:
                 x, w = _counted_once(ctx, x, w, c.dimension_numbers)
+                return _features_added_once(ctx, _lower(ctx, x, w, c), x, w, c.dimension_numbers)
         return ctx.inline(_merged, x, w, c=c) if c.mapped else _lower(ctx, x, w, c)
 
     jvp = BILINEAR
@@ -233,18 +234,32 @@ def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
     if held is None:
         return x, w
     reach, steps = ctx.avals_in[1].shape[numbers[1][2]], ctx.aval_out.shape[numbers[2][2]]
-
-    def lying(value: Any, spec: Sequence[int], entry: Any) -> Any:
-        entries = [None if d in spec[2:] else entry for d in range(len(spec))]
-        sharding = held.with_spec(PartitionSpec(*entries))
-        return sdy.ShardingConstraintOp(value, sdy_sharding(module, sharding, len(spec))).result
-
     if reach <= steps:
-        return x, lying(w, numbers[1], None)
+        return x, _whole_in_space(module, w, numbers[1], held, None)
     if not _has_replicas(held) and not _leaves_some_empty(reach, held.mesh.size):
         return x, w
     # The cotangent of a kernel: the result is small, what is summed over is not.
-    return lying(x, numbers[0], UNCONSTRAINED), lying(w, numbers[1], UNCONSTRAINED)
+    return tuple([_whole_in_space(module, v, spec, held, UNCONSTRAINED) for v, spec in zip((x, w), numbers)])
+
+
+def _features_added_once(ctx: Any, y: Any, x: Any, w: Any, numbers: Any) -> Any:
+    """The result, lying so that XLA adds up each part of the input's features once.
+
+    Where they are split, and the result is split over other axes in space, it sums over all devices.
+    """
+    module = ctx.module
+    if not module.is_split or module.is_portable or _cut_in_space(module, x, w, numbers) is not None:
+        return y
+    held = cut_of(module, x, numbers[0][1]) or cut_of(module, w, numbers[1][1])
+    if held is None or not _has_replicas(held):
+        return y
+    return _whole_in_space(module, y, numbers[2], held, UNCONSTRAINED)
+
+
+def _whole_in_space(module: Any, value: Any, spec: Sequence[int], held: NamedSharding, entry: Any) -> Any:
+    entries = [None if d in spec[2:] else entry for d in range(len(spec))]
+    sharding = held.with_spec(PartitionSpec(*entries))
+    return sdy.ShardingConstraintOp(value, sdy_sharding(module, sharding, len(spec))).result
 
 
 def _mapped_size(x: Any, w: Any, places: tuple) -> Any:
