@@ -171,6 +171,18 @@ def test_shard_map_names_a_variable_that_would_differ(mesh):
         bad(model, jnp.ones((8, 4)))
 
 
+def test_pmap_of_a_module_takes_one_row_too():
+    layer = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+
+    @functools.partial(nnx.pmap, in_axes=(None, 0))
+    def call(layer, x):
+        return layer(x)
+
+    x = jnp.ones((1, 4, 2))
+    assert jnp.allclose(call(layer, x)[0], layer(x[0]))
+    assert call(layer, x).sharding.spec == phalanx.P("pmap")
+
+
 def test_pmap_runs_a_copy_of_the_module_on_each_device():
     model, whole = MLP(4, nnx.Rngs(0)), MLP(4, nnx.Rngs(0))
     x, traces = jnp.arange(32.0).reshape(8, 1, 4) / 10, []

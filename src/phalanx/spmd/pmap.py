@@ -190,10 +190,19 @@ class PMap(Rows):
             raise _too_few(self._what, size, len(available))
         mesh = make_mesh(available, [(name, size), *(_outermost.axes or ())])
         options = self._placed(call, [_split(d, name) for d in dims], mesh)
-        if mesh.size == 1:  # Where XLA tells nothing of the mesh, results lie over it as they do over several devices.
+        rows = self._over(mesh, name, dims)
+        if mesh.size > 1:
+            return rows, options
+
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            """XLA tells nothing of a mesh of one device, over which results lie as they do over several."""
+            out = rows(*args, **kwargs)
+            # What lifts modules knows their axes only now.
             lies = lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name))
             options["out_shardings"] = tree_map(lies, self._out_axes, is_leaf=lambda d: d is None)
-        return self._over(mesh, name, dims), options
+            return out
+
+        return alone, options
 
     def _inside(self, mesh: Any, dims: Sequence[Any], name: Any, size: int) -> Callable:
         """What is traced where devices run by themselves already."""
