@@ -201,7 +201,7 @@ class Sampler:
         """Warm up, then choose how many calls make one sample."""
         self._time()
         self.seconds = self._time()
-        if self.seconds < effort.sample:
+        if self.seconds < 0.1:  # A second call may still find out something for all later ones.
             self._time()
             self.seconds = min(self.seconds, self._time())
         self.loops = max(1, round(effort.sample / self.seconds))
