@@ -56,21 +56,23 @@ def _check_starts(where: str, x: ShapedArray, starts: Sequence[ShapedArray], siz
             )
 
 
-def _start_dtype(avals: Sequence[ShapedArray]) -> np.dtype:
-    """The one integer type that holds starts of these types."""
+def _emit_starts(
+    ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape: Sequence, sizes: Sequence, wrap: tuple
+) -> list:
+    """The starts in one integer type, negative ones counted from the end where `wrap` says so.
+
+    They are moved into bounds where XLA does not do so: along dimensions that are split.
+    """
     found = {a.dtype for a in avals}
     if len(found) == 1 and next(iter(found)).itemsize >= 4:
-        return next(iter(found))
-    return np.dtype(np.int64 if any(d.itemsize == 8 or d == np.uint32 for d in found) else np.int32)
-
-
-def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape: tuple, wrap: tuple) -> list:
-    """The starts in one integer type, negative ones counted from the end where `wrap` says so."""
-    dtype = _start_dtype(avals)
+        dtype = next(iter(found))
+    else:
+        dtype = np.dtype(np.int64 if any(d.itemsize == 8 or d == np.uint32 for d in found) else np.int32)
     scalar = ShapedArray((), dtype)
     signed = hlo.ComparisonTypeAttr.get("SIGNED")
+    is_clamped = ctx.module.is_split and is_constant_shape((*shape, *sizes))
     emitted = []
-    for v, aval, size, may_wrap in zip(starts, avals, shape, wrap, strict=True):
+    for v, aval, size, moved, may_wrap in zip(starts, avals, shape, sizes, wrap, strict=True):
         if aval.dtype != dtype:
             v = hlo.convert(ctx.type(scalar), v)
         if may_wrap and dtypes.issubdtype(aval.dtype, np.signedinteger):
@@ -78,17 +80,10 @@ def _emit_starts(ctx: Any, starts: Sequence, avals: Sequence[ShapedArray], shape
                 v, ctx.constant(0, scalar), hlo.ComparisonDirectionAttr.get("LT"), compare_type=signed
             )
             v = hlo.select(negative, hlo.add(v, ctx.size(size, scalar)), v)
+        if is_clamped:
+            v = hlo.clamp(ctx.constant(0, scalar), v, ctx.constant(size - moved, scalar))
         emitted.append(v)
     return emitted
-
-
-def _in_bounds(ctx: Any, starts: list, avals: Sequence[ShapedArray], shape: Sequence, sizes: Sequence) -> list:
-    """The starts moved into bounds where XLA does not do so: along dimensions that are split."""
-    if not ctx.module.is_split or not is_constant_shape((*shape, *sizes)):
-        return starts
-    scalar = ShapedArray((), _start_dtype(avals))
-    last = [n - m for n, m in zip(shape, sizes, strict=True)]
-    return [hlo.clamp(ctx.constant(0, scalar), v, ctx.constant(n, scalar)) for v, n in zip(starts, last, strict=True)]
 
 
 def _batched_starts(starts: Sequence, mapped: Sequence, shape: tuple, wrap: tuple, dims: Sequence[int]) -> Any:
@@ -131,8 +126,7 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
         x_aval, *s_avals = ctx.avals_in
         if not starts:
             return x
-        emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap)
-        emitted = _in_bounds(ctx, emitted, s_avals, x_aval.shape, sizes)
+        emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, sizes, wrap)
         return ctx.dynamic_slice(x, x_aval.shape, emitted, ctx.aval_out)
 
     def jvp(self, primals, tangents, **params):
@@ -198,9 +192,7 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
         x_aval, u_aval, *s_avals = ctx.avals_in
         if not starts:
             return update
-        emitted = _emit_starts(ctx, starts, s_avals, x_aval.shape, wrap)
-        emitted = _in_bounds(ctx, emitted, s_avals, x_aval.shape, u_aval.shape)
-        return hlo.dynamic_update_slice(x, update, emitted)
+        return hlo.dynamic_update_slice(x, update, _emit_starts(ctx, starts, s_avals, x_aval.shape, u_aval.shape, wrap))
 
     def jvp(self, primals, tangents, *, wrap):
         x_dot, u_dot = map(instantiate, tangents[:2])

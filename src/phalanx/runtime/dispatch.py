@@ -397,39 +397,6 @@ def brought(args: Sequence[Any], moves: list) -> list[Array]:
     return args
 
 
-_HOST_LEAVES = placement.HOST_SCALARS | {np.ndarray}  # classes that are never nodes of a tree
-
-
-class HostLeaf:
-    """An argument that comes from the host, for calls like one that had it.
-
-    Args:
-      position: its number.
-      aval: its type then.
-      type: the one that it is brought to.
-      place: how, as `moves` has it.
-    """
-
-    __slots__ = ("aval", "dtype", "place", "placing", "position", "shape", "type")
-
-    def __init__(self, position: int, aval: Any, type: ArrayType, place: Callable):
-        self.position, self.aval, self.type, self.place = position, aval, type, place
-        self.placing = placement.placing(type)
-        self.shape, self.dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
-
-    def send(self, x: Any) -> Array:
-        """Bring another value there.
-
-        Raises:
-          ValueError: it is not of that type, or not on the host.
-        """
-        if x.__class__ is np.ndarray and x.shape == self.shape and x.dtype == self.dtype:
-            return self.placing(x)
-        if x.__class__ in _HOST_LEAVES and aval_of(x) is self.aval:
-            return self.place(x, self.type)
-        raise ValueError(f"argument {self.position} is of another type")
-
-
 def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> None:
     """Raise what really went wrong where the engine reports it less clearly: a deleted argument, a failed callback.
 

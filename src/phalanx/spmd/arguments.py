@@ -200,10 +200,9 @@ class Signature:
         Raises:
           ArgumentTypeError: a static argument is not hashable.
         """
-        dynamic, statics = self.divide(args, kwargs)
+        leaves, (tree, statics) = self.flatten(args, kwargs)
         for where, static in statics:
             _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self._what)
-        leaves, tree = tree_flatten(dynamic)
         return CallArguments(leaves, tree, statics, len(args), self)
 
     def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
