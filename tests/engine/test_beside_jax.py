@@ -43,6 +43,16 @@ mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 y = jax.device_put(jnp.arange(8.0), jax.NamedSharding(mesh, jax.P("x")))
 assert [float(s.data[1]) for s in y.addressable_shards] == [1, 3, 5, 7]
 assert (y + 1).sum() == 36
+assert jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P()))(y)[0] == 12
+"""
+
+WHOLE = """
+import importlib
+from phalanx.engine import mlir
+for name in ("chlo", "sdy", "stablehlo"):
+    given = vars(importlib.import_module(f"jaxlib.mlir._mlir_libs._{name}"))
+    held = vars(importlib.import_module(f"jaxlib.mlir.dialects.{name}"))
+    assert not [n for n in given if n not in held and not n.startswith("_")]
 """
 
 
@@ -50,6 +60,10 @@ def runs(code):
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PHALANX_NUM_CPU_DEVICES": "8"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_jaxlibs_modules_of_dialects_are_whole_for_others():
+    runs(WHOLE)
 
 
 def test_phalanx_does_not_import_jax():

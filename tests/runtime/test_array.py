@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import random
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
@@ -51,6 +53,19 @@ def test_all_shards_of_this_process_have_data():
     mesh = phalanx.make_mesh((8,), ("x",), axis_types=(phalanx.sharding.AxisType.Auto,))
     x = phalanx.device_put(jnp.arange(8.0), phalanx.NamedSharding(mesh, phalanx.P("x")))
     assert [float(s.data[0]) for s in x.global_shards] == list(range(8))
+
+
+def test_rows_put_again_and_again_hold_one_copy_at_a_time():
+    sharding = NamedSharding(Mesh(np.array(phalanx.devices()[:8]), ("rows",)), PartitionSpec("rows"))
+    rows = np.ones((8, 1 << 16), np.float32)
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            assert np.asarray(phalanx.device_put(rows, sharding))[7, 0] == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * rows.nbytes
 
 
 def test_arrays_and_tracers_name_their_namespace_and_sizes():

@@ -116,6 +116,8 @@ def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """New host memory that starts where XLA's CPU devices want it, so that they take it as it is."""
+    # What a buffer borrowed, jaxlib gives back at its next call only: a block freed just now is the one to take again.
+    _jax.collect_garbage()
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT

@@ -8,6 +8,8 @@ threads never share one, so that it needs no locks.
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +33,10 @@ _FRAMES_KEPT = 10
 
 current_traceback: Callable[[], Any] = _jax.Traceback.get_traceback
 """The calling thread's stack, as code objects and offsets: 0.1 to 0.4 us, nothing is formatted."""
+
+# Loading `_sdy` of jaxlib 0.12 loads this module on the way, before there is all that it names; jax beside us needs it.
+if (_halfway := sys.modules.get("jaxlib.mlir.dialects.sdy")) is not None:
+    importlib.reload(_halfway)
 
 _registry = ir.DialectRegistry()
 _ext.register_dialects(_registry)
