@@ -105,6 +105,19 @@ def test_sowing_and_perturbing():
     assert sorted(nnx.pop(model, nnx.Intermediate)) == ["seen", "shift", "total"]
 
 
+def test_what_is_sown_for_captures_only():
+    class Model(nnx.Module):
+        def __call__(self, x):
+            self.sow(nnx.Intermediate, "seen", x, capture_noop=True)
+            return self.perturb("shift", x, capture_noop=True) * 2
+
+    model = Model()
+    assert model(jnp.ones(2)).tolist() == [2, 2] and not nnx.state(model)
+    _, seen = nnx.capture(model, nnx.Intermediate)(jnp.ones(2))
+    _, shifts = nnx.capture(model, nnx.Perturbation)(jnp.ones(2))
+    assert seen.seen.value[0].tolist() == [1, 1] and shifts.shift.value.tolist() == [0, 0] and not nnx.state(model)
+
+
 def test_a_stream_that_is_the_same_in_each_iteration_of_a_scan_draws_the_same():
     """Recurrent dropout: one mask for all steps, whether the stream is an argument or inside a cell."""
 

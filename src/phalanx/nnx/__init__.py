@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from phalanx.nnx.layers import PReLU as PReLU
     from phalanx.nnx.layers import RMSNorm as RMSNorm
     from phalanx.nnx.layers import RNNCellBase as RNNCellBase
+    from phalanx.nnx.layers import RoPE as RoPE
     from phalanx.nnx.layers import Sequential as Sequential
     from phalanx.nnx.layers import SimpleCell as SimpleCell
     from phalanx.nnx.layers import SpectralNorm as SpectralNorm
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
     from phalanx.nnx.layers import combine_masks as combine_masks
     from phalanx.nnx.layers import dot_product_attention as dot_product_attention
     from phalanx.nnx.layers import dot_product_attention_weights as dot_product_attention_weights
+    from phalanx.nnx.layers import dot_product_attention_with_rope as dot_product_attention_with_rope
     from phalanx.nnx.layers import flip_sequences as flip_sequences
     from phalanx.nnx.layers import make_attention_mask as make_attention_mask
     from phalanx.nnx.layers import make_causal_mask as make_causal_mask
@@ -248,10 +250,10 @@ _NAMES = {
         "nnx.jitting": "jit jit_partial",
         "nnx.layers": (
             "avg_pool BatchNorm Bidirectional combine_masks Conv ConvTranspose dot_product_attention "
-            "dot_product_attention_weights Dropout Einsum Embed flip_sequences GroupNorm GRUCell InstanceNorm "
-            "LayerNorm Linear LinearGeneral LoRA LoRALinear LSTMCell make_attention_mask make_causal_mask "
-            "max_pool min_pool MultiHeadAttention OptimizedLSTMCell pool PReLU RMSNorm RNN RNNCellBase "
-            "Sequential SimpleCell SpectralNorm WeightNorm"
+            "dot_product_attention_weights dot_product_attention_with_rope Dropout Einsum Embed flip_sequences "
+            "GroupNorm GRUCell InstanceNorm LayerNorm Linear LinearGeneral LoRA LoRALinear LSTMCell "
+            "make_attention_mask make_causal_mask max_pool min_pool MultiHeadAttention OptimizedLSTMCell pool PReLU "
+            "RMSNorm RNN RNNCellBase RoPE Sequential SimpleCell SpectralNorm WeightNorm"
         ),
         "nnx.lifting": "from_tree to_tree",
         "nnx.loops": "fori_loop scan while_loop",

@@ -242,7 +242,7 @@ def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, li
     roots: list[Any] = []
     for x in given:
         if type(x) is Array:
-            kinds.append(None)
+            kinds.append(Array)  # a structure compares with anything but None
         elif isinstance(x, Object):
             roots.append(x)
             kinds.append(Object)
@@ -257,9 +257,9 @@ def collected(args: tuple, kwargs: dict, statics: tuple = ()) -> tuple[tuple, li
     key: list[Any] = [joint.definition, statics, len(given), *kinds[:num_names]]
     groups = iter(joint.groups)
     for x, kind in zip(given, kinds[num_names:]):
-        if kind is None:
+        if kind is Array:
             inputs.append(x)
-            key.append(None)
+            key.append(Array)
         elif kind is Object:
             _add_values(inputs, next(groups), roots)
             key.append(Object)

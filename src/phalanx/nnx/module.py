@@ -55,6 +55,7 @@ class Module(Object):
         value: Any,
         reduce_fn: Callable[[Any, Any], Any] = lambda so_far, value: (*so_far, value),
         init_fn: Callable[[], Any] = tuple,
+        capture_noop: bool | None = None,
     ) -> bool:
         """Store a value in an attribute of its own: by default in a tuple that grows; inside `nnx.capture` for that.
 
@@ -64,6 +65,7 @@ class Module(Object):
           value: the value.
           reduce_fn: joins what is stored with the value.
           init_fn: what is stored at first.
+          capture_noop: whether to store nothing outside of `nnx.capture`; None for False.
 
         Returns:
           Whether it is stored, which inside `nnx.capture` only what is captured is.
@@ -79,6 +81,8 @@ class Module(Object):
             before = stored[name] if name in stored else init_fn()
             captured.set_raw_value({**stored, name: reduce_fn(before, value)})
             return True
+        if capture_noop:
+            return False
         held = self.__dict__.get(name)
         if held is None:
             setattr(self, name, kind(reduce_fn(init_fn(), value)))
@@ -88,13 +92,20 @@ class Module(Object):
         held.value = reduce_fn(held.value, value)
         return True
 
-    def perturb(self, name: str, value: Any, variable_type: str | type[Variable] = Perturbation) -> Any:
+    def perturb(
+        self,
+        name: str,
+        value: Any,
+        variable_type: str | type[Variable] = Perturbation,
+        capture_noop: bool | None = None,
+    ) -> Any:
         """Add a variable of zeros to a value, so that the variable's gradient is that of the value; see `nnx.capture`.
 
         Args:
           name: the attribute that holds the variable, made at the first call.
           value: an array, or a tree of them.
           variable_type: the kind of variable, or its name.
+          capture_noop: whether to give the value as it is outside of `nnx.capture`; None for False.
 
         Returns:
           The value with the variable added.
@@ -111,6 +122,8 @@ class Module(Object):
                 stored = {**stored, name: tree_map(jnp.zeros_like, value)}
                 captured.set_raw_value(stored)
             return tree_map(lambda x, by: x + by, value, stored[name])
+        if capture_noop:
+            return value
         held = self.__dict__.get(name)
         if held is None:
             held = kind(tree_map(jnp.zeros_like, value))

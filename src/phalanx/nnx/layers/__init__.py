@@ -40,4 +40,6 @@ from phalanx.nnx.layers.recurrent import SimpleCell as SimpleCell
 from phalanx.nnx.layers.recurrent import flip_sequences as flip_sequences
 from phalanx.nnx.layers.reparametrization import SpectralNorm as SpectralNorm
 from phalanx.nnx.layers.reparametrization import WeightNorm as WeightNorm
+from phalanx.nnx.layers.rotary import RoPE as RoPE
+from phalanx.nnx.layers.rotary import dot_product_attention_with_rope as dot_product_attention_with_rope
 from phalanx.nnx.layers.stochastic import Dropout as Dropout

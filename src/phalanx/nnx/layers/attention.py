@@ -411,6 +411,7 @@ class MultiHeadAttention(Module):
         is_causal: bool = False,
         out_sharding: Any = None,
         qkv_sharding: Any = None,
+        input_positions: Any = None,
     ) -> Any:
         """Attend.
 
@@ -426,12 +427,15 @@ class MultiHeadAttention(Module):
           is_causal: a query meets only keys that do not stand after it.
           out_sharding: how the result is to lie.
           qkv_sharding: how queries, keys and values are to lie.
+          input_positions: where the queries stand, for an `attention_fn` that takes it; None for what that says, and
+            for the next position when decoding.
 
         Returns:
           num[*batch, queries, out_features].
 
         Raises:
-          ArgumentError: values without keys, dropout of which it is not said whether, decoding without a cache.
+          ArgumentError: values without keys, dropout of which it is not said whether, decoding without a cache,
+            positions for an `attention_fn` that takes none.
           ShapeError: an input has the wrong number of features, or, when decoding, another shape than the cache.
         """
         if inputs_k is None:
@@ -445,7 +449,16 @@ class MultiHeadAttention(Module):
         value = self.value(inputs_v, out_sharding=qkv_sharding)
         if self.query_ln is not None and self.key_ln is not None:
             query, key = self.query_ln(query), self.key_ln(key)
+        takes_positions = _takes(self.attention_fn, "input_positions")
+        if input_positions is not None and not takes_positions:
+            raise ArgumentError(
+                "nnx.MultiHeadAttention, argument input_positions", expected="None, since attention_fn takes none",
+                got=f"shape {np.shape(input_positions)}",
+                mend="make it with attention_fn=partial(nnx.dot_product_attention_with_rope, rope=nnx.RoPE())",
+            )  # fmt: skip
         if self.decode if decode is None else decode:
+            if takes_positions and input_positions is None and self.cache_index is not None:
+                input_positions = jnp.expand_dims(self.cache_index.value, -1)
             key, value, seen = self._remember(query, key, value)
             mask = combine_masks(mask, seen)
         drops = self._drops(deterministic)
@@ -453,6 +466,8 @@ class MultiHeadAttention(Module):
         if drops:
             dropout_rng = key_from(self, self.rngs if rngs is None else rngs, "dropout")
         options = {"is_causal": is_causal} if is_causal or _takes(self.attention_fn, "is_causal") else {}
+        if input_positions is not None:
+            options["input_positions"] = input_positions
         x = self.attention_fn(
             query, key, value, mask=mask, dropout_rng=dropout_rng, dropout_rate=self.dropout_rate,
             broadcast_dropout=self.broadcast_dropout, deterministic=not drops, dtype=self.dtype,
@@ -541,4 +556,7 @@ class MultiHeadAttention(Module):
 
 
 def _takes(fun: Callable, name: str) -> bool:
-    return fun is dot_product_attention or name in inspect.signature(fun).parameters
+    return name in _names_of_own if fun is dot_product_attention else name in inspect.signature(fun).parameters
+
+
+_names_of_own = frozenset(inspect.signature(dot_product_attention).parameters)
