@@ -10,6 +10,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.core.errors import RuleError
 from phalanx.experimental.host_callback import CallbackException, barrier_wait, call, id_print, id_tap
 from phalanx.sharding import NamedSharding, P, make_mesh
 
@@ -171,10 +172,16 @@ def test_calls_give_values_back(ordered):
     g = phalanx.jit(lambda x: call(on_device, {"x": x}, result_shape=shape, call_with_device=True, ordered=ordered))
     np.testing.assert_array_equal(g(there), X * 2)
     assert devices == [phalanx.devices()[2]]
+    mapped = phalanx.jit(phalanx.vmap(f))
     if not ordered:
-        np.testing.assert_array_equal(
-            phalanx.jit(phalanx.vmap(f))(np.stack([X, -X])), [np.sort(X) + 1, np.sort(-X) + 1]
-        )
+        np.testing.assert_array_equal(mapped(np.stack([X, -X])), [np.sort(X) + 1, np.sort(-X) + 1])
+        return
+    with pytest.raises(RuleError) as error:
+        mapped(X[None])
+    assert str(error.value) == (
+        "vmap of an ordered callback: expected a callback without order, got OrderedIO.\n"
+        "  To mend: give ordered=False, or use lax.map instead of vmap."
+    )
 
 
 @ORDERED

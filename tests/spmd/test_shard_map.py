@@ -657,6 +657,15 @@ def test_other_misuse(mesh, over):
         "axis, or use a name in scope."
     )
     for misuse, text in {
+        lambda v: lax.pcast(v, "z", to="varying"):
+            "lax.pcast axis_name: expected the name of an axis in scope ('x', 'y'), got 'z'.\n"
+            "  To mend: call the function under vmap or pmap with axis_name='z', or under a shard_map over a mesh with "
+            "this axis, or use a name in scope.",
+        lambda v: lax.pswapaxes(v, "x", 0):
+            "lax.pswapaxes: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{x}.\n"
+            "  To mend: pad or reshape the operand.",
+        lambda v: lax.pswapaxes(v, "x", 3):
+            "lax.pswapaxes axis: expected dimensions in [-2, 2), got 3.\n  To mend: name a dimension that exists.",
         lambda v: lax.psum_scatter(v, "x", axis_index_groups=[[0], [1, 2, 3]], tiled=True):
             "lax.psum_scatter axis_index_groups: expected groups of one size, since the shape of the result depends on it, "
             "got sizes 1, 3.\n  To mend: divide the axis evenly.",

@@ -84,13 +84,24 @@ def test_the_rule_is_mapped(make):
 
 
 def test_forward_mode_of_custom_vjp_is_refused():
-    with pytest.raises(TraceError) as e:
-        phalanx.jvp(make_vjp(), (0.5, 3.0), (1.0, 0.0))
-    assert str(e.value) == (
-        "forward-mode differentiation (jvp): expected functions with a forward derivative, got a custom_vjp function, "
-        "which has a reverse one only.\n"
-        "  To mend: give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)."
-    )
+    f = make_vjp()
+
+    def forward(x):
+        return phalanx.jvp(lambda x: f(x, 3.0), (x,), (1.0,))[1]
+
+    line = forward.__code__.co_firstlineno + 1
+    place = f", at {__file__}:{line} (test_forward_mode_of_custom_vjp_is_refused.<locals>.forward.<locals>.<lambda>)"
+    # A program that is staged may still be transposed, so that only compiling it is refused.
+    for run, where in ((forward, ""), (phalanx.jit(forward), place), (phalanx.grad(forward), "")):
+        with pytest.raises(TraceError) as e:
+            run(0.5)
+        assert str(e.value) == (
+            f"forward-mode differentiation (jvp){where}: expected functions with a forward derivative, got a "
+            "custom_vjp function, which has a reverse one only.\n"
+            "  To mend: give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)."
+        )
+    pushed = phalanx.jit(lambda t: phalanx.jvp(f, (0.5, 3.0), (t, 0.0))[1])
+    np.testing.assert_allclose(phalanx.linear_transpose(pushed, 1.0)(1.0)[0], WANT[0], rtol=1e-5)
 
 
 def test_nondiff_arguments_come_first():

@@ -13,10 +13,11 @@ from typing import Any
 
 from phalanx.core import dtypes
 from phalanx.core.aval import aval_of
-from phalanx.core.errors import RuleError, TraceError
+from phalanx.core.errors import TraceError
 from phalanx.core.flags import chosen, merged, others
 from phalanx.core.jaxpr import Jaxpr, named_axes, run_program
 from phalanx.core.primitive import Primitive, Undefined
+from phalanx.core.source import summary
 from phalanx.core.tangent import Zero, is_linear, vector_space
 from phalanx.core.trace import StagingTrace, Tracer, stage
 from phalanx.transforms.batching import Axis, batch_program, front_dims, mapped_function, vmap_flat
@@ -195,10 +196,6 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
     says_shardings = True
     roles = Undefined("what it does to tangents is known by its transpose only")
     batch = None
-    lower = Undefined("a custom_vjp function has no forward derivative; use custom_jvp, or reverse mode (grad, vjp)")
-    jvp = Undefined(
-        "the linear part of a custom_vjp function is known by its transpose only; differentiate its bwd instead"
-    )
 
     def result(self, *avals: Any, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple) -> list:
         return list(out_avals)
@@ -206,19 +203,18 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
     def run(self, *args: Any, **params: Any) -> list:
         raise forward_mode_error()
 
+    def jvp(self, primals: Any, tangents: Any, **params: Any) -> tuple:
+        raise forward_mode_error()
+
+    def lower(self, ctx: Any, *operands: Any, **params: Any) -> list:
+        raise forward_mode_error(f", at {summary(ctx.eqn.source)}")
+
     def transpose(
         self, cts: Any, *operands: Any, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
     ) -> tuple:
         residuals, given = operands[:num_residuals], operands[num_residuals:]
-        if not all(map(is_linear, given)):
-            raise RuleError(
-                "transpose of a custom_vjp function",
-                expected="linear tangents",
-                got="a known one",
-                mend="this is a fault of a transformation; report it",
-            )
-        x_bars = bwd(list(residuals), list(cts), perturbed)
-        return (*[None] * num_residuals, *chosen(x_bars, perturbed))
+        x_bars = chosen(bwd(list(residuals), list(cts), perturbed), perturbed)
+        return (*[None] * num_residuals, *[x if is_linear(t) else None for x, t in zip(x_bars, given, strict=True)])
 
     def batch_axis(
         self, axis: Axis, args: Any, dims: Any, *, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
@@ -236,10 +232,10 @@ class CustomLinear(Primitive, name="custom_linear", multiple=True):
         return out, [0] * len(out)
 
 
-def forward_mode_error() -> TraceError:
-    """The error for forward mode through a function that has a reverse rule only."""
+def forward_mode_error(place: str = "") -> TraceError:
+    """The error for forward mode through a function that has a reverse rule only, called at a place."""
     return TraceError(
-        "forward-mode differentiation (jvp)",
+        f"forward-mode differentiation (jvp){place}",
         expected="functions with a forward derivative",
         got="a custom_vjp function, which has a reverse one only",
         mend="give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)",

@@ -188,7 +188,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 "vmap of an ordered callback",
                 expected="a callback without order",
                 got=str(effect),
-                mend="leave out ordered=True, or use lax.map instead of vmap",
+                mend="give ordered=False, or use lax.map instead of vmap",
             )
         if vmap_method is None and effect is None:
             raise RuleError(

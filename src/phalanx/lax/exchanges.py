@@ -222,8 +222,8 @@ def _scope(where: str, axis_name: Any, groups: Any = None) -> Scope:
     return scope
 
 
-def _check_members(where: str, x: ShapedArray, dim: int, scope: Scope, tiled: bool) -> None:
-    """Refuse a dimension that cannot be dealt out to the members."""
+def _check_members(where: str, x: ShapedArray, dim: int, scope: Scope, tiled: bool | None) -> None:
+    """Refuse a dimension that cannot be dealt out to the members; `tiled` is None where users cannot ask for it."""
     size, count = x.shape[dim], scope.count
     if size % count == 0 if tiled else size == count:
         return
@@ -231,7 +231,7 @@ def _check_members(where: str, x: ShapedArray, dim: int, scope: Scope, tiled: bo
         where,
         expected=f"dimension {dim} of a size {'divisible by' if tiled else 'equal to'} the number of members, {count}",
         got=x.str_short(),
-        mend="pad or reshape the operand" + ("" if tiled else ", or give tiled=True to send more than one slice"),
+        mend=f"pad or reshape the operand{', or give tiled=True to send more than one slice' * (tiled is False)}",
     )
 
 
@@ -421,7 +421,16 @@ def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = Non
       >>> phalanx.vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(phalanx.numpy.eye(2)).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+    where = "lax.pswapaxes"
+    scope = _scope(where, axis_name, axis_index_groups)
+
+    def one(leaf: Any) -> Any:
+        aval = aval_of(leaf)
+        (dim,) = counted_from_front(f"{where} axis", (axis,), aval.ndim)
+        _check_members(where, aval, dim, scope, tiled=None)
+        return all_to_all_p(leaf, **scope.params, split=dim, concat=dim)
+
+    return tree_map(one, x)
 
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:

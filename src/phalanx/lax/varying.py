@@ -49,7 +49,11 @@ def pvary(x: Any, axis_name: Any) -> Any:
       >>> phalanx.vmap(lambda x: lax.pvary(x, "i") + 1, axis_name="i")(phalanx.numpy.arange(2)).tolist()
       [1, 2]
     """
-    scope = scope_of("lax.pvary", axis_name)
+    return _vary("lax.pvary", x, axis_name)
+
+
+def _vary(where: str, x: Any, axis_name: Any) -> Any:
+    scope = scope_of(where, axis_name)
 
     def one(leaf: Any) -> Any:
         held = aval_of(leaf).varying
@@ -89,4 +93,4 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
             got=repr(to),
             mend="use psum, pmean or all_gather_invariant to get a value that all devices share",
         )
-    return pvary(x, axis_name)
+    return _vary("lax.pcast", x, axis_name)
