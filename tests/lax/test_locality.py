@@ -270,6 +270,28 @@ def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(ne
     np.testing.assert_allclose(phalanx.jit(f)(ws, mapped), f(ws, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("of", ["products", "rows", "calls"])
+def test_convolutions_over_stretches_of_what_others_made_fetch_what_windows_reach(of):
+    mesh, r = auto_mesh((4,), ("x",)), np.random.default_rng(0)
+    x, w = r.normal(size=(2, 16, 8)).astype(np.float32), r.normal(size=(3, 8, 8)).astype(np.float32)
+    make = {
+        "products": lambda x: x @ w[0],
+        "rows": lambda x: jnp.asarray(w[0])[x[..., 0].astype(np.int32) % 8],
+        "calls": lambda x: lax.erf(x),
+    }[of]
+
+    def loss(w, x):
+        step = lambda x, _: (lax.conv_general_dilated(make(x), w, (1,), "SAME", dimension_numbers=numbers), None)
+        return jnp.sum(jnp.sin(lax.scan(step, x, None, 2)[0]))
+
+    numbers = ("NHC", "HIO", "NHC")
+    placed = phalanx.device_put(x, NamedSharding(mesh, P(None, "x")))
+    sent = collectives(phalanx.value_and_grad(loss), w, placed)
+    assert {c.kind for c in sent} <= {"collective-permute", "all-reduce"}
+    for got, want in zip(phalanx.jit(phalanx.value_and_grad(loss))(w, placed), phalanx.value_and_grad(loss)(w, x)):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("kernel", [(), (None, None, "x"), (None, None, None, "x")], ids=["whole", "i", "o"])
 @pytest.mark.parametrize("spec", [(None, "x"), (None, "y"), (None, "x", "y"), ("y", "x")], ids=str)

@@ -10,14 +10,16 @@ from phalanx import lax, random
 from phalanx.sharding import NamedSharding, P
 
 
-def check(fun, sizes, specs, *args):
-    """Compare a function over a mesh, its arguments placed by specs, with the function on one device."""
+def check(fun, sizes, specs, *args, held=None, outs=None):
+    """Compare a function with what it gives on one device, over a mesh: specs of arguments, inside, and of results."""
     mesh = auto_mesh(sizes, "xyz"[: len(sizes)])
     want = phalanx.jit(fun)(*args)
-    ins = tuple([NamedSharding(mesh, P(*spec)) for spec in specs])
-    got = phalanx.jit(fun, in_shardings=ins)(*args)
-    assert len(got.devices()) == mesh.size
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    placed = lambda specs: None if specs is None else tuple([NamedSharding(mesh, P(*spec)) for spec in specs])
+    hold = lambda args: args if held is None else map(lax.with_sharding_constraint, args, placed(held))
+    got = phalanx.jit(lambda *args: fun(*hold(args)), in_shardings=placed(specs), out_shardings=placed(outs))(*args)
+    for y, expected in zip(phalanx.tree.leaves(got), phalanx.tree.leaves(want), strict=True):
+        assert len(y.devices()) == mesh.size
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-4)
 
 
 def numbers(*shape, seed=0):
@@ -145,6 +147,57 @@ def test_features_with_several_results_each_are_split_finer_than_there_are_featu
         )
 
     check(convolve, (4, 2), [(None, None, "x"), (None, None, ("x", "y"))], numbers(2, 4, 4), numbers(2, 1, 8))
+
+
+def both_gradients(convolve):
+    return lambda x, w, g: phalanx.vjp(convolve, x, w)[1](g)
+
+
+def test_gradients_of_convolutions_whose_result_only_propagation_would_split():
+    grads = both_gradients(lambda x, w: jnp.convolve(x, w, "full"))
+    args = numbers(8), numbers(2, seed=1), numbers(9, seed=2)
+    check(grads, (8,), [("x",), (), ()], *args, held=[(), (), ()], outs=[("x",), ()])
+
+
+@pytest.mark.parametrize("of_x, of_g", [(("x", "y"), ("x",)), ((), (None, "y")), ((None, "y"), (None, "x"))], ids=str)
+def test_gradients_of_kernels_are_wanted_split_in_space(of_x, of_g):
+    def convolve(x, w):
+        return lax.conv_transpose(x, w, (3,), "SAME", dimension_numbers=("NHC", "HIO", "NHC"))
+
+    args = numbers(4, 6, 4), numbers(3, 4, 8, seed=1), numbers(4, 18, 8, seed=2)
+    check(both_gradients(convolve), (2, 3), [of_x, (), of_g], *args, outs=[("x", "y"), ("y", None, "x")])
+
+
+def test_gradients_of_mapped_kernels_that_are_split():
+    convolve = lambda x, w: lax.conv_transpose(x, w, (2,), "SAME", dimension_numbers=("NHC", "HIO", "NHC"))
+    grads = both_gradients(phalanx.vmap(convolve, (3, 3)))
+    ins = [(None, None, "x", "y"), (None, None, None, "x"), ("y",)]
+    held = [(None, "x", None, "y"), ("x", None, None, "y"), ("y", None, None, "x")]
+    args = numbers(1, 8, 2, 4), numbers(2, 2, 2, 4, seed=1), numbers(4, 1, 16, 2, seed=2)
+    check(grads, (2, 4), ins, *args, held=held)
+
+
+@pytest.mark.parametrize("features", [2, 8])
+@pytest.mark.parametrize("spec", [(None, None, "x"), (None, "y", "x"), ("y", "x")], ids=str)
+def test_groups_of_features_under_windows_of_one_place(features, spec):
+    def convolve(x, w):
+        return lax.conv_general_dilated(
+            x, w, (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"), feature_group_count=2
+        )
+
+    args = numbers(8, 8, 2), numbers(1, 1, features, seed=1), numbers(8, 8, features, seed=2)
+    check(convolve, (2, 4), [spec, (None, None, "x")], *args[:2])
+    check(both_gradients(convolve), (2, 4), [spec, (None, None, "x"), ()], *args)
+
+
+def test_groups_of_examples_under_windows_of_one_place():
+    def convolve(x, w):
+        numbers = ("CHN", "HOI", "CNH")
+        return lax.conv_general_dilated(x, w, (1,), "VALID", dimension_numbers=numbers, batch_group_count=2)
+
+    args = numbers(1, 16, 4), numbers(1, 8, 1, seed=1), numbers(8, 2, 16, seed=2)
+    specs = [(None, None, "y"), (None, ("z", "x")), (None, None, "y")]
+    check(both_gradients(convolve), (2, 2, 2), specs, *args, outs=[(None, "y", "z"), (None, "x")])
 
 
 @pytest.mark.parametrize("dims", [(0,), (0, 1)], ids=str)

@@ -37,8 +37,8 @@ from phalanx.lax.window_shape import (
     without_negative,
 )
 from phalanx.runtime import dynamic, pieces
-from phalanx.runtime.shardy import sdy_sharding
-from phalanx.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
+from phalanx.runtime.shardy import sdy_whole
+from phalanx.sharding import NamedSharding
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
@@ -128,21 +128,15 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
                 # XLA does not always bring devices what they need of a space in which both operands are dilated.
                 return pieces.emit(ctx, ctx.eqn, (x, w))[0]
             # XLA splits plain and depthwise convolutions itself, and would gather all other groups, and what is mapped.
-            # Where features have several results each it gives these others' features.
-            _, (of_out, of_in, *_), _ = c.dimension_numbers
-            is_depthwise = not c.mapped and w_aval.shape[of_in] == 1 and w_aval.shape[of_out] == c.feature_group_count
-            in_groups = c.feature_group_count > 1 and not is_depthwise
-            # It adds up cotangents of depthwise kernels over all devices, though some have the same batch.
-            in_groups = in_groups or c.batch_group_count > 1
+            in_groups = c.batch_group_count > 1 or (c.feature_group_count > 1 and not _is_depthwise(w_aval, c))
             # Pieces of sums are added up only where every partition can be named.
             is_sum = module.manual is not None and any(places[2] is None for places in c.mapped)
-            held = _cut_in_space(module, x, w, c.dimension_numbers)
-            is_whole = held is None or (c.batch_group_count > 1 and _has_replicas(held))
-            if (in_groups or c.mapped) and not is_sum and is_whole:
+            is_of_kernel = _is_of_kernel(ctx, c)
+            is_whole = not _is_left_in_space(ctx, x, w, c, is_of_kernel)
+            if is_whole and (in_groups or c.mapped) and not is_sum:
                 return ctx.inline(_by_groups, x, w, c=c) if in_groups else pieces.emit(ctx, ctx.eqn, (x, w))[0]
             if not c.mapped:
-                x, w = _counted_once(ctx, x, w, c.dimension_numbers)
-                return _features_added_once(ctx, _lower(ctx, x, w, c), x, w, c.dimension_numbers)
+                return _settled(ctx, x, w, c, is_whole, is_of_kernel, in_groups)
         return ctx.inline(_merged, x, w, c=c) if c.mapped else _lower(ctx, x, w, c)
 
     jvp = BILINEAR
@@ -208,10 +202,34 @@ def _lower(ctx: Any, x: Any, w: Any, c: _Convolution) -> Any:
     return narrowed(ctx, [product], ctx.avals_out)[0]
 
 
-def _cut_in_space(module: Any, x: Any, w: Any, numbers: Any) -> NamedSharding | None:
-    """What gives devices stretches of the space: where windows reach into those of others, XLA fetches just that."""
-    found = (cut_of(module, v, d) for v, spec in zip((x, w), numbers) for d in spec[2:])
-    return next((sharding for sharding in found if sharding is not None), None)
+def _is_depthwise(w: ShapedArray, c: _Convolution) -> bool:
+    """Whether XLA splits this convolution in groups along the groups.
+
+    It does where each group is a feature that has one result, but gives several results of one others' features, ends
+    the process over windows of one place, and adds up cotangents of kernels over devices that have the same batch.
+    """
+    _, (out, features, *space), _ = c.dimension_numbers
+    is_one_to_one = w.shape[features] == 1 and w.shape[out] == c.feature_group_count
+    return is_one_to_one and not c.mapped and any(w.shape[d] > 1 for d in space)
+
+
+def _is_of_kernel(ctx: Any, c: _Convolution) -> bool:
+    """Whether this looks like the cotangent of a kernel: the result is small, what is summed over is not."""
+    _, (_, _, *space), out = c.dimension_numbers
+    return bool(space) and ctx.avals_in[1].shape[space[0]] > ctx.aval_out.shape[out[2]]
+
+
+def _is_left_in_space(ctx: Any, x: Any, w: Any, c: _Convolution, is_of_kernel: bool) -> bool:
+    """Whether devices have stretches of the space, and XLA is to fetch just what windows reach into those of others.
+
+    Where both operands are split it sums over all devices, and those that have the same stretch count again.
+    """
+    (lhs, rhs, _), (_, w_aval) = c.dimension_numbers, ctx.avals_in
+    places = [(v, d) for v, spec in ((x, lhs), (w, rhs))[: 1 + is_of_kernel] for d in spec[2:]]
+    held = next((s for v, d in places if (s := cut_of(ctx.module, v, d)) is not None), None)
+    if held is None or not is_of_kernel:
+        return held is not None
+    return not (_has_replicas(held) or _leaves_some_empty(w_aval.shape[rhs[2]], held.mesh.size))
 
 
 def _has_replicas(held: NamedSharding) -> bool:
@@ -224,42 +242,27 @@ def _leaves_some_empty(size: int, parts: int) -> bool:
     return (parts - 1) * -(-size // parts) >= size
 
 
-def _counted_once(ctx: Any, x: Any, w: Any, numbers: Any) -> tuple:
-    """The operands, lying so that XLA adds up each stretch of space once.
+def _settled(ctx: Any, x: Any, w: Any, c: _Convolution, is_whole: bool, is_of_kernel: bool, in_groups: bool) -> Any:
+    """A convolution of which XLA is told what is whole, in space above all.
 
-    Where both operands are split it sums over all devices, and those that have the same stretch count again.
+    Where it settles that by itself it may count stretches that several have again, or cut some that nobody has.
     """
-    module = ctx.module
-    held = _cut_in_space(module, x, w, numbers)
-    if held is None:
-        return x, w
-    reach, steps = ctx.avals_in[1].shape[numbers[1][2]], ctx.aval_out.shape[numbers[2][2]]
-    if reach <= steps:
-        return x, _whole_in_space(module, w, numbers[1], held, None)
-    if not _has_replicas(held) and not _leaves_some_empty(reach, held.mesh.size):
-        return x, w
-    # The cotangent of a kernel: the result is small, what is summed over is not.
-    return tuple([_whole_in_space(module, v, spec, held, UNCONSTRAINED) for v, spec in zip((x, w), numbers)])
+    lhs, rhs, out = c.dimension_numbers
+    if is_whole:
+        x, w = _whole(x, lhs[2:]), _whole(w, rhs[2:])
+    elif not is_of_kernel:
+        w = _whole(w, rhs)
+    if in_groups:
+        x = _whole(x, lhs[:2] if c.batch_group_count > 1 else lhs[1:2])
+    whole = [*(out[2:] if is_whole or is_of_kernel else ()), *(out[1:2] if in_groups else ())]
+    y = _lower(ctx, x, w, c)
+    return _whole(y, whole) if whole else y
 
 
-def _features_added_once(ctx: Any, y: Any, x: Any, w: Any, numbers: Any) -> Any:
-    """The result, lying so that XLA adds up each part of the input's features once.
-
-    Where they are split, and the result is split over other axes in space, it sums over all devices.
-    """
-    module = ctx.module
-    if not module.is_split or module.is_portable or _cut_in_space(module, x, w, numbers) is not None:
-        return y
-    held = cut_of(module, x, numbers[0][1]) or cut_of(module, w, numbers[1][1])
-    if held is None or not _has_replicas(held):
-        return y
-    return _whole_in_space(module, y, numbers[2], held, UNCONSTRAINED)
-
-
-def _whole_in_space(module: Any, value: Any, spec: Sequence[int], held: NamedSharding, entry: Any) -> Any:
-    entries = [None if d in spec[2:] else entry for d in range(len(spec))]
-    sharding = held.with_spec(PartitionSpec(*entries))
-    return sdy.ShardingConstraintOp(value, sdy_sharding(module, sharding, len(spec))).result
+def _whole(x: Any, dims: Sequence[int]) -> Any:
+    """A value that nothing splits along these dimensions."""
+    ndim = len(x.type.shape)
+    return sdy.ShardingConstraintOp(x, sdy_whole(ndim, [d for d in range(ndim) if d not in dims])).result
 
 
 def _mapped_size(x: Any, w: Any, places: tuple) -> Any:

@@ -24,12 +24,13 @@ def cut_of(module: Any, x: Any, dim: int) -> NamedSharding | None:
             continue
         seen.add(place)
         value, d = place
-        sharding = module.lies.get(value)
-        if isinstance(sharding, NamedSharding):
-            axes = sharding.spec.padded(len(_shape(value)))[d]
-            if math.prod(sharding.mesh.shape[a] for a in axes) > 1:
-                return sharding
-        elif sharding is None:
+        known, expected = module.lies.get(value), module.expected.get(value)
+        for sharding in (known, expected):
+            if isinstance(sharding, NamedSharding):
+                axes = sharding.spec.padded(len(_shape(value)))[d]
+                if math.prod(sharding.mesh.shape[a] for a in axes) > 1:
+                    return sharding
+        if known is None:
             left.extend(_sources(value, d))
     module.uncut |= seen
     return None
@@ -48,6 +49,8 @@ def _sources(x: Any, d: int) -> list:
     if (follow := _FOLLOWED.get(op.name)) is not None:
         source = follow(op, d)
         return [] if source is None else [(op.operands[0], source)]
+    if (follow := _OF_SEVERAL.get(op.name)) is not None:
+        return follow(op, d)
     rank = len(_shape(x))
     return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and len(_shape(o)) == rank]
 
@@ -75,14 +78,46 @@ def _of_convolution(op: Any, d: int) -> int | None:
     return dict(zip(outs, ins, strict=True)).get(d)
 
 
+def _of_dot(op: Any, d: int) -> list:
+    numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    sides = [
+        (list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)),
+        (list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)),
+    ]
+    if d < len(sides[0][0]):
+        return [(x, batch[d]) for x, (batch, _) in zip(op.operands, sides, strict=True)]
+    free = [
+        (x, b)
+        for x, (batch, summed) in zip(op.operands, sides, strict=True)
+        for b in range(len(_shape(x)))
+        if b not in batch and b not in summed
+    ]
+    return [free[d - len(sides[0][0])]]
+
+
+def _of_gather(op: Any, d: int) -> list:
+    numbers = hlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    x, indices = op.operands
+    offset = list(numbers.offset_dims)
+    if d in offset:
+        gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+        return [(x, [b for b in range(len(_shape(x))) if b not in gone][offset.index(d)])]
+    outside = [b for b in range(len(_shape(op.results[0]))) if b not in offset]
+    own = [b for b in range(len(_shape(indices))) if b != numbers.index_vector_dim]
+    return [(indices, own[outside.index(d)])]
+
+
+def _of_call(op: Any, d: int) -> list:
+    """Most calls that the partitioner asks us about are done element by element."""
+    shape = _shape(op.results[0])
+    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and _shape(o) == shape]
+
+
 _FOLLOWED = {
     "stablehlo.reshape": _of_reshape,
     "stablehlo.transpose": lambda op, d: op.attributes["permutation"][d],
     "stablehlo.broadcast_in_dim": _of_broadcast,
     "stablehlo.reduce": _of_reduce,
     "stablehlo.convolution": _of_convolution,
-    # Those whose dimensions are others than those of their operands, or are split by rules of their own.
-    "stablehlo.dot_general": lambda op, d: None,
-    "stablehlo.gather": lambda op, d: None,
-    "stablehlo.custom_call": lambda op, d: None,
 }
+_OF_SEVERAL = {"stablehlo.dot_general": _of_dot, "stablehlo.gather": _of_gather, "stablehlo.custom_call": _of_call}

@@ -93,9 +93,14 @@ def to_sdy(
         return sdy.TensorShardingAttr.get(mesh_name, dims, [sdy.AxisRefAttr.get(str(axis)) for axis in whole])
     if isinstance(sharding, GSPMDSharding) and not sharding.is_fully_replicated:
         return _tiled(sharding, ndim)
-    whole = [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]
+    return sdy_whole(ndim, open_dims)
+
+
+def sdy_whole(ndim: int, open_dims: Sequence[int] = ()) -> ir.Attribute:
+    """What is whole but for the dimensions that the compiler may cut, as Shardy has it."""
+    dims = [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]
     # Nothing names an axis, so any mesh will do: one without axes, written in place.
-    return sdy.TensorShardingAttr.get(sdy.MeshAttr.get([]), whole)
+    return sdy.TensorShardingAttr.get(sdy.MeshAttr.get([]), dims)
 
 
 def _tiled(sharding: GSPMDSharding, ndim: int) -> ir.Attribute:
