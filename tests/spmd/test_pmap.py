@@ -10,6 +10,7 @@ from phalanx import lax, pmap, soft_pmap
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, TreeError
 from phalanx.experimental.maps import xmap
 from phalanx.experimental.pjit import pjit
+from phalanx.interpreters.sharded_jit import sharded_jit
 from phalanx.sharding import Mesh
 from phalanx.sharding import PartitionSpec as P
 from phalanx.testing import collectives
@@ -282,3 +283,23 @@ def test_a_shard_map_inside_says_what_helps():
     want = x * x.sum(1, keepdims=True)
     np.testing.assert_allclose(phalanx.vmap(split)(x), want)
     np.testing.assert_allclose(pmap(lambda row: pmap(spread, axis_name="x")(row.reshape(4, 2)).reshape(8))(x), want)
+
+
+@pytest.mark.parametrize("style", ["pmap", "soft_pmap", "xmap", "sharded_jit"])
+def test_older_styles_bring_arguments_from_wherever_they_are(style):
+    """Also where derivatives and batches are taken, and where another style has put the argument."""
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    named = xmap(jnp.sin, in_axes={0: "i"}, out_axes={0: "i"}, axis_resources={"i": "x"})
+
+    def by_names(x):
+        with mesh:
+            return named(x)
+
+    counted = sharded_jit(jnp.sin, in_parts=P(1, 2), out_parts=P(2, 1))
+    f = {"pmap": pmap(jnp.sin), "soft_pmap": soft_pmap(jnp.sin), "xmap": by_names, "sharded_jit": counted}[style]
+    places = [phalanx.devices()[5], phalanx.NamedSharding(mesh, P("y")), pmap(jnp.cos)(X).sharding]
+    for x in [phalanx.device_put(X, place) for place in places]:
+        np.testing.assert_allclose(f(x), np.sin(X), rtol=1e-6)
+        np.testing.assert_allclose(phalanx.grad(lambda x: f(x).sum())(x), np.cos(X), rtol=1e-6)
+        np.testing.assert_allclose(phalanx.jvp(f, (x,), (x,))[1], X * np.cos(X), rtol=1e-6)
+        np.testing.assert_allclose(phalanx.vmap(f)(x[None]), np.sin(X)[None], rtol=1e-6)

@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, ShardingError
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.interpreters.sharded_jit import PartitionSpec as P
 from phalanx.interpreters.sharded_jit import sharded_jit, with_sharding_constraint
 
@@ -88,3 +88,28 @@ def test_pieces_of_different_sizes_are_refused_in_the_counts_that_the_user_wrote
     )
     with pytest.raises(ShardingError, match=r"out_parts: expected a dimension of a size that 4 divides, got 6 for"):
         sharded_jit(lambda x: x[:6], in_parts=P(4, 1), out_parts=P(4, 1))(np.ones((8, 2)))
+
+
+def test_counts_that_an_array_cannot_have_are_refused_as_the_user_wrote_them():
+    for wrong in (P("x", 1), P(0, 1), P(2.0)):
+        with pytest.raises(ArgumentTypeError) as error:
+            sharded_jit(lambda x: x, wrong, None)
+        assert str(error.value) == (
+            f"sharded_jit of <lambda>, in_parts: expected a PartitionSpec of counts, or None, got {wrong}.\n"
+            "  To mend: write PartitionSpec(2, 1) for two pieces of dimension 0."
+        )
+    long = (
+        ": expected a spec of at most 2 entries for an array of shape (8, 6), got PartitionSpec(2, 1, 1).\n"
+        "  To mend: drop the last entry, or give the array 3 dimensions."
+    )
+    constrained = lambda x: with_sharding_constraint(x, P(2, 1, 1))
+    for f, where in (
+        (sharded_jit(lambda x: x, P(2, 1, 1), None), "sharded_jit of <lambda>, in_parts[0]"),
+        (sharded_jit(lambda x: x, None, P(2, 1, 1)), "sharded_jit of <lambda>, out_parts"),
+        (sharded_jit(constrained, P(2), None), "with_sharding_constraint"),
+    ):
+        with pytest.raises(ShardingError) as error:
+            f(X)
+        assert str(error.value) == where + long
+    with pytest.raises(ShardingError, match="with_sharding_constraint: expected a dimension of a size that 4 divides"):
+        sharded_jit(lambda x: with_sharding_constraint(x, P(1, 4)), P(4), None)(X)

@@ -22,7 +22,6 @@ from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis
-from phalanx.runtime.array import ArrayType
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
@@ -110,10 +109,6 @@ class Rows(Jit):
             return self._vectorised()(*args, **kwargs)
         return super()._call(args, kwargs)
 
-    def _prepare(self, call: CallArguments, types: tuple) -> Any:
-        # Rows go to their devices from wherever an argument is.
-        return super()._prepare(call, tuple([ArrayType(t.aval, t.sharding, False) for t in types]))
-
     def _available(self) -> list:
         return list(client.local_devices() if self._devices is None else self._devices)
 
@@ -145,7 +140,7 @@ class Rows(Jit):
     def _placed(self, call: CallArguments, specs: Sequence[Any], mesh: Mesh) -> dict:
         """The options, with the shardings of the positional arguments."""
         args, _ = tree_unflatten(call.tree, [NamedSharding(mesh, spec) for spec in specs])
-        return {**self._options, "in_shardings": args}
+        return {**self._options, "in_shardings": args, "brings": True}
 
     def __repr__(self) -> str:
         return f"<{self._what.partition(' ')[0]} of {code_position(self._fun)}>"

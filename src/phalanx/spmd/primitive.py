@@ -14,7 +14,7 @@ from phalanx.core.tangent import conform_all
 from phalanx.lax.constraint import constrain
 from phalanx.runtime import dispatch
 from phalanx.spmd.observation import warn_of_vain_donations
-from phalanx.spmd.resolution import resolve_inner
+from phalanx.spmd.resolution import loosened, resolve_inner
 from phalanx.transforms.batching import Axis
 from phalanx.transforms.calls import DivisibleCall
 
@@ -26,6 +26,7 @@ class Options(NamedTuple):
     donated: for each input, whether its buffer may be reused.
     inline: whether calls inside other programs are spliced in.
     keep_unused: whether unused inputs stay parameters.
+    brings: whether inputs go to their shardings from wherever they are, even if the user has put them there.
     """
 
     in_shardings: tuple
@@ -33,6 +34,7 @@ class Options(NamedTuple):
     donated: tuple
     inline: bool = False
     keep_unused: bool = False
+    brings: bool = False
 
     @classmethod
     def open(cls, program: Jaxpr) -> Options:
@@ -101,7 +103,9 @@ jit_p = JitCall()
 
 
 def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> dispatch.Call:
-    devices, in_shardings, committed = resolve_inner(jaxpr, types, options.in_shardings, options.out_shardings, name)
+    declared = options.in_shardings
+    held = loosened(types, declared) if options.brings else types
+    devices, in_shardings, committed = resolve_inner(jaxpr, held, declared, options.out_shardings, name)
     lowered = dispatch.lower(
         jaxpr,
         devices,

@@ -165,6 +165,11 @@ def resolve(
     return devices, out, committed
 
 
+def loosened(types: Sequence[ArrayType], declared: Sequence[Any]) -> Sequence[ArrayType]:
+    """The types of arguments that go to where they are declared from wherever the user has put them."""
+    return types if all(s is None for s in declared) else [ArrayType(t.aval, t.sharding, False) for t in types]
+
+
 @derivation
 def _read_in_pieces(program: Jaxpr, devices: tuple) -> dict[int, NamedSharding]:
     """The inputs that all who read them read in pieces, by one sharding: these need not be whole anywhere."""

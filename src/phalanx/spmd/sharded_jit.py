@@ -21,10 +21,11 @@ from phalanx.core.source import code_position
 from phalanx.engine import client
 from phalanx.lax import with_sharding_constraint as constrain
 from phalanx.sharding import NamedSharding, PartitionSpec
+from phalanx.sharding.spec import check_rank
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.pmap import is_per_device, make_mesh, wanted_axes
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map
 
 
 class _Enclosing(threading.local):
@@ -38,6 +39,32 @@ _enclosing = _Enclosing()
 
 def _is_parts(x: Any) -> bool:
     return x is None or isinstance(x, PartitionSpec)
+
+
+def _check_counts(where: str, parts: Any) -> None:
+    """Refuse what does not count pieces."""
+    if not _is_parts(parts) or any(n is not None and not (isinstance(n, int) and n > 0) for n in parts or ()):
+        raise ArgumentTypeError(
+            where,
+            expected="a PartitionSpec of counts, or None",
+            got=repr(parts),
+            mend="write PartitionSpec(2, 1) for two pieces of dimension 0",
+        )
+
+
+def _check_fits(where: str, parts: Any, shape: Sequence[int]) -> None:
+    """Refuse counts of more dimensions than an array has, or that do not cut it into pieces of one size."""
+    if parts is None:
+        return
+    check_rank(parts, len(shape), f"an array of shape {tuple(shape)}", where=where)
+    for size, n in zip(shape, parts, strict=False):
+        if size % (n or 1):
+            raise ShardingError(
+                where,
+                expected=f"a dimension of a size that {n} divides",
+                got=f"{size} for {parts}",
+                mend="pad the array, or cut another dimension",
+            )
 
 
 def _count(parts: Any) -> int | None:
@@ -91,13 +118,7 @@ class ShardedJit(Jit):
         known = None if given is None else ("num_partitions", given)
         for what, tree in self._parts.items():
             for parts in tree_flatten(tree, _is_parts)[0]:
-                if not _is_parts(parts):
-                    raise ArgumentTypeError(
-                        f"{self._what}, {what}",
-                        expected="a PartitionSpec of counts, or None",
-                        got=repr(parts),
-                        mend="write PartitionSpec(2, 1) for two pieces of dimension 0",
-                    )
+                _check_counts(f"{self._what}, {what}", parts)
                 here = _count(parts)
                 if here is not None and known is not None and known[1] != here:
                     raise _inconsistent(f"{self._what}, {what}", parts, here, *known)
@@ -123,22 +144,15 @@ class ShardedJit(Jit):
             what: tree_map(lambda p: NamedSharding(mesh, _spec(p, axes)), tree, is_leaf=_is_parts)
             for what, tree in self._parts.items()
         }
-        shardings = {"in_shardings": named["in_parts"], "out_shardings": named["out_parts"]}
+        shardings = {"in_shardings": named["in_parts"], "out_shardings": named["out_parts"], "brings": True}
         return traced, {**self._options, **shardings}
 
     def _check_even(self, what: str, values: Any) -> None:
-        """Refuse dimensions that do not fall into as many pieces of one size."""
+        """Refuse values that do not fall into the pieces they are to have."""
         where = f"{self._what}, {what}"
         prefix = broadcast_prefix(self._parts[what], values, what=where, is_leaf=_is_parts, lists_as_tuples=True)
         for parts, (path, x) in zip(prefix, tree_flatten_with_path(values)[0], strict=True):
-            for size, n in zip(np.shape(x), parts or (), strict=False):
-                if size % (n or 1):
-                    raise ShardingError(
-                        f"{where}{keystr(path)}",
-                        expected=f"a dimension of a size that {n} divides",
-                        got=f"{size} for {parts}",
-                        mend="pad the array, or cut another dimension",
-                    )
+            _check_fits(f"{where}{keystr(path)}", parts, np.shape(x))
 
     def __repr__(self) -> str:
         return f"<sharded_jit of {code_position(self._fun)}>"
@@ -208,7 +222,8 @@ def with_sharding_constraint(x: Any, parts: Any) -> Any:
 
     Raises:
       ArgumentError: no `sharded_jit` is around it.
-      ShardingError: the counts make another number of pieces than those of the function.
+      ShardingError: the counts make another number of pieces than those of the function, or the value does not fall
+        into so many of one size.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -218,7 +233,7 @@ def with_sharding_constraint(x: Any, parts: Any) -> Any:
       >>> f(jnp.arange(2)).tolist()
       [0, 2]
     """
-    count, here = _enclosing.count, _count(parts)
+    count = _enclosing.count
     if count is None:
         raise ArgumentError(
             "with_sharding_constraint of counts",
@@ -226,8 +241,12 @@ def with_sharding_constraint(x: Any, parts: Any) -> Any:
             got="one outside",
             mend="use lax.with_sharding_constraint with a sharding",
         )
+    _check_counts("with_sharding_constraint", parts)
+    here = _count(parts)
     if here is not None and here != count:
         raise _inconsistent("with_sharding_constraint", parts, here, "sharded_jit", count)
+    for leaf in tree_leaves(x):
+        _check_fits("with_sharding_constraint", parts, np.shape(leaf))
     axes = _axes(count)
     mesh = state.context.mesh if is_per_device() else make_mesh(_devices("sharded_jit", count), axes)
     sharding = NamedSharding(mesh, _spec(parts, axes))

@@ -27,7 +27,7 @@ from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.observation import logged, warn_of_vain_donations
 from phalanx.spmd.primitive import Options
-from phalanx.spmd.resolution import declared_inputs, declared_shardings, resolve
+from phalanx.spmd.resolution import declared_inputs, declared_shardings, loosened, resolve
 from phalanx.tree import equality_errors, tree_unflatten, treedef_children
 from phalanx.tree.paths import leaf_path
 
@@ -106,6 +106,7 @@ class Traced:
             tuple(i in donated for i in range(len(self._call.leaves))),
             self._settings["inline"],
             self._settings["keep_unused"],
+            self._settings.get("brings", False),
         )
 
     def placed(self, leaves: Sequence[Any]) -> Traced:
@@ -199,6 +200,7 @@ class Traced:
             devices = absent._device_assignment
             types = [ArrayType(t.aval, on_devices(t.sharding, devices), t.committed) for t in types]
             ins, outs = (tuple([on_devices(s, devices) for s in given]) for given in (ins, outs))
+        types = loosened(types, ins) if options.brings else types
         devices, in_shardings, committed = resolve(
             self.program,
             types,

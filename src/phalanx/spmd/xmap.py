@@ -195,7 +195,7 @@ class XMap(Jit):
         options = dict(self._options)
         if mesh is not None:
             placed = [self._sharding(mesh, axes, dims) for dims in inputs]
-            options["in_shardings"] = tree_unflatten(call.tree, placed)[0]
+            options |= {"in_shardings": tree_unflatten(call.tree, placed)[0], "brings": True}
 
         def whole(*whole_args: Any) -> Any:
             inner = self._signature.split(whole_args, {})
