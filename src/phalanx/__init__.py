@@ -97,8 +97,11 @@ if TYPE_CHECKING:
     from phalanx.runtime.settings import transfer_guard_host_to_device as transfer_guard_host_to_device
     from phalanx.sharding import NamedSharding as NamedSharding
     from phalanx.sharding import P as P
+    from phalanx.sharding import get_abstract_mesh as get_abstract_mesh
+    from phalanx.sharding import get_mesh as get_mesh
     from phalanx.sharding import make_mesh as make_mesh
     from phalanx.sharding import set_mesh as set_mesh
+    from phalanx.sharding import use_abstract_mesh as use_abstract_mesh
     from phalanx.spmd import clear_caches as clear_caches
     from phalanx.spmd import copy_to_host_async as copy_to_host_async
     from phalanx.spmd import device_get as device_get
@@ -211,7 +214,7 @@ _NAMES = {
         "environment": "print_environment_info",
         "lax.callback": "pure_callback",
         "lax.explicit_axes": "reshard typeof",
-        "sharding": "NamedSharding P make_mesh set_mesh",
+        "sharding": "NamedSharding P get_abstract_mesh get_mesh make_mesh set_mesh use_abstract_mesh",
         "spmd": (
             "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
             "eval_shape fwd_and_bwd jit live_arrays make_array_from_callback make_array_from_process_local_data "

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 import phalanx
 import phalanx.symbolic as dims
-from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
-from phalanx.export import SymbolicScope, poly_spec, poly_specs, symbolic_args_specs, symbolic_shape
+from phalanx.core.errors import ArgumentError, ArgumentTypeError, InconclusiveDimensionOperation
+from phalanx.export import (
+    SymbolicScope,
+    poly_spec,
+    poly_specs,
+    symbolic_args_specs,
+    symbolic_dim_bounds,
+    symbolic_shape,
+)
 
 OPS = [lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, dims.max_dim, dims.min_dim]
 B, C = symbolic_shape("b, c")
@@ -30,6 +37,15 @@ dimension = st.recursive(
     ),
     max_leaves=6,
 )
+
+
+def test_bounds_of_dimensions_as_users_ask_for_them():
+    b, c = symbolic_shape("b, c", constraints=["b >= 3", "b <= 20", "c <= b"])
+    given = (3, np.int64(4), b, c, 2 * b - 1, b * c, c - b, b % 3, b // 2)
+    expected = [(3, 3), (4, 4), (3, 20), (1, 20), (5, 39), (3, 400), (-19, 0), (0, 2), (1, 10)]
+    assert [symbolic_dim_bounds(dim) for dim in given] == expected
+    with pytest.raises(ArgumentTypeError, match=r"symbolic_dim_bounds: expected a dimension: an int .*, got 2\.5\."):
+        symbolic_dim_bounds(2.5)
 
 
 @settings(deadline=None, max_examples=300)

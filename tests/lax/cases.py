@@ -104,6 +104,7 @@ UNARY: list[tuple] = [
     (lax.exp2_p, np.exp2, FC, (-2, 2)),
     (lax.expm1_p, np.expm1, FC, (-2, 2)),
     (lax.log_p, np.log, FC, (0.1, 2)),
+    (lax.log2_p, np.log2, FC, (0.1, 2)),
     (lax.log1p_p, np.log1p, FC, (-0.5, 2)),
     (lax.logistic_p, lambda x: 1 / (1 + np.exp(-x)), FC, (-2, 2)),
     (lax.sin_p, np.sin, FC, (-2, 2)),

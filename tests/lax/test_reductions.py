@@ -147,3 +147,16 @@ def test_scattered_extremes_keep_nan_wherever_it_lies(dtype):
                     phalanx.device_put(a, phalanx.NamedSharding(mesh, s)) for a, s in zip((x, places, updates), specs)
                 ]
                 np.testing.assert_array_equal(np.asarray(phalanx.jit(update)(*args)).astype(float), want)
+
+
+def test_one_minus_a_square_keeps_its_digits_near_one():
+    x = np.float32([1 - 2.0**-20, -1 + 2.0**-20, 0.5, 2])
+    np.testing.assert_allclose(lax.one_minus_square(x), 1 - x.astype(float) ** 2, rtol=2e-7)
+    assert lax.one_minus_square(3) == -8 and lax.one_minus_square(1 + 2j) == 4 - 4j
+    assert phalanx.grad(lax.one_minus_square)(3.0) == -6
+
+
+def test_the_largest_may_be_asked_for_in_any_order_of_equals():
+    x = np.float32([[1, 3, 3], [2, 2, 2]])
+    for mine, stable in zip(lax.top_k(x, 2, is_stable=False), lax.top_k(x, 2), strict=True):
+        np.testing.assert_array_equal(mine, stable)

@@ -77,6 +77,16 @@ GIVEN = {
     "jnp.einsum('ij,k->k', jnp.full((4, 4), 100, 'int8'), jnp.ones(1, 'int8'), preferred_element_type='int32')": [1600],
     "jnp.einsum('i,i,i', *[jnp.full(4, 100, 'int8')] * 3, preferred_element_type='int32')": 4000000,
     "[f(4, np.float32(2), dtype='bfloat16').dtype.itemsize for f in (jnp.fft.fftfreq, jnp.fft.rfftfreq)]": [2, 2],
+    "jnp.top_k(I, 3)": [[5, 2, 2], [3, 0, 2]],
+    "jnp.top_k(I, 3, mode='smallest', sorted=False)": [[-3, 2, 2], [1, 0, 2]],
+    "jnp.top_k(np.float32([[1, np.nan, -np.inf]]).T, 3, axis=0, mode='smallest')[1]": [[2], [0], [1]],
+    "jnp.top_k(np.uint8([0, 255, 3]), 2, mode='smallest')": [[0, 3], [0, 2]],
+    "jnp.top_k(I > 0, 2, mode='smallest')[1]": [1, 0],
+    "jnp.minmax(I)": [-3, 5],
+    "jnp.minmax(I.reshape(2, 2), 1, keepdims=True)": [[[-3], [2]], [[2], [5]]],
+    "jnp.minmax(I, initial=(-7, 3), where=I > 2)": [-7, 5],
+    "jnp.minmax(I, initial=9)": [-3, 9],
+    "jnp.minmax(np.float32([1, np.nan]))": [np.nan, np.nan],
     "jnp.einsum('i,i', I, I, _dot_general=lambda x, y, numbers, **options: jnp.sum(x + y))": 12,
 }
 
@@ -93,6 +103,11 @@ def test_roots_of_a_traced_polynomial_stand_before_those_that_are_not_there():
 
 
 REFUSED = {
+    "jnp.top_k(I, 2, mode='most')": (ArgumentError, "top_k, argument mode: expected 'largest' or 'smallest', got 'most'"),
+    "jnp.top_k(I, 5, mode='smallest')": (ArgumentError, r"lax.top_k k: expected a number from 0 to 4, dimension 0 of"),
+    "jnp.top_k(1j * I, 2, mode='smallest')": (DTypeError, "lax.top_k: expected"),
+    "jnp.minmax(I, where=I > 2)": (ArgumentError, "minmax, argument initial: expected a value where no element takes"),
+    "jnp.minmax(I[:0])": (ShapeError, "min: expected at least one element along the reduced dimensions"),
     "jnp.add(I, 1, out=I)": (ArgumentError, "add, argument out: expected None, since arrays do not change"),
     "jnp.sin(I, where=True)": (ArgumentError, "sin, argument where: expected None, since arrays do not change"),
     "jnp.linalg.matrix_rank(I[None], rtol=1.0, tol=1.0)": (ArgumentError, "expected rtol or tol, got both"),

@@ -15,7 +15,7 @@ U = np.linspace(0.01, 0.99, 25).astype(np.float32)
 CASES = [
     *((f, (X,)) for f in "erf erfc expit ndtr log_ndtr i0 i0e i1 i1e gammasgn".split()),
     *((f, (P,)) for f in "gammaln gamma digamma entr factorial".split()),
-    *((f, (U,)) for f in "erfinv logit ndtri".split()),
+    *((f, (U,)) for f in "erfinv erfcinv logit ndtri".split()),
     *((f, (P, P[::-1])) for f in "xlogy xlog1py rel_entr kl_div betaln beta gammainc gammaincc boxcox boxcox1p poch".split()),
     ("xlogy", (np.float32([0, 0, 0]), np.float32([0, np.inf, 1]))), ("entr", (np.float32([0, -1, 2]),)),
     ("zeta", (P + 1.1, P)), ("betainc", (P, P[::-1], U)), ("polygamma", (2, P)), ("multigammaln", (P + 1, 3)),
@@ -23,6 +23,7 @@ CASES = [
     ("log_ndtr", (np.float32([-100.0, -12.0, 9.0]),)), ("softmax", (X,)), ("log_softmax", (X,)),
     # ends of ranges, and numbers so large that differences of logarithms of gamma functions cancel
     ("ndtri", (np.float32([1e-30, 1e-10, 1e-3, 0.08, 0.5, 0.9, 0.999, 1, 0, -1]),)), ("ndtri", (U,)),
+    ("erfcinv", (np.float32([2e-38, 1e-30, 1e-3, 0.1, 0.2, 1, 1.7, 1.9, 1.9999999, 0, 2, -1, 3]),)),
     ("gammasgn", (np.float32([-0.0, 0.0]),)), ("loggamma", (np.float32([3.0, -0.5, -1.0]),)), ("zeta", (P + 1.1,)),
     *((f, (np.float32([1e10, 1e3, 3, 0.5]), np.float32([2, 0.5, 1e3, 1e4]))) for f in ("betaln", "beta", "poch")),
     ("comb", (np.float32([1e3, 1e10, 1e10]), np.float32([2, 2, 3.7]))),
@@ -55,6 +56,15 @@ def test_the_inverse_of_the_normal_distribution_has_its_derivative():
     x = scipy.special.ndtri(U.astype(np.float64))
     wanted = np.sqrt(2 * np.pi) * np.exp(x * x / 2)
     np.testing.assert_allclose(np.asarray(phalanx.vmap(phalanx.grad(special.ndtri))(U)), wanted, rtol=1e-4)
+
+
+def test_the_inverse_of_the_other_error_function_keeps_all_digits_and_has_its_derivative():
+    y = np.concatenate([10.0 ** -np.arange(0.2, 300, 7.3), 2 - U, 2 - 10.0 ** -np.arange(2, 15)])
+    x = scipy.special.erfcinv(y)
+    with phalanx.enable_x64():
+        np.testing.assert_allclose(np.asarray(special.erfcinv(y)), x, rtol=3e-15)
+        slopes = np.asarray(phalanx.vmap(phalanx.grad(special.erfcinv))(y))
+    np.testing.assert_allclose(slopes, -np.sqrt(np.pi) / 2 * np.exp(x * x), rtol=1e-11)
 
 
 @pytest.mark.parametrize("axis, keepdims", [(None, False), (0, True), ((0, 1), False), (-1, False)])

@@ -152,6 +152,8 @@ def test_bad_meshes_are_refused():
 
 def test_the_axes_of_make_mesh_are_explicit_and_those_of_a_mesh_of_devices_auto():
     assert make_mesh((4, 2), ("x", "y")).axis_types == (AxisType.Explicit,) * 2
+    by_name = {name: make_mesh(axis_names=("x", "y"), **{name: (4, 2)}) for name in ("axis_sizes", "axis_shapes")}
+    assert by_name["axis_sizes"] == by_name["axis_shapes"] == make_mesh((4, 2), ("x", "y"))
     assert Mesh(all_devices("cpu")[:2], "x").axis_types == (AxisType.Auto,)
 
 
@@ -235,6 +237,10 @@ def test_a_mesh_or_a_sharding_is_changed_in_what_is_given():
     explicit = mesh.update(axis_names=("a", "b"), axis_types=(AxisType.Explicit,) * 2)
     assert explicit.shape == {"a": 4, "b": 2} and explicit.devices.tolist() == mesh.devices.tolist()
     assert (mesh.are_all_axes_auto, explicit.are_all_axes_explicit, explicit.are_all_axes_manual) == (True, True, False)
+    manual = explicit.update(axis_types=(AxisType.Explicit, AxisType.Manual))
+    assert [m.are_all_axes_explicit_or_manual for m in (mesh, explicit, manual, AbstractMesh((), ()))] == [
+        False, True, True, False,
+    ]  # fmt: skip
     assert mesh.update(devices=mesh.devices.T.reshape(4, 2)).device_ids[0].tolist() == [0, 2]
     assert mesh.abstract_mesh.update(axis_sizes=(2, 8)) is AbstractMesh((2, 8), ("x", "y"))
     sharding = NamedSharding(mesh, P("x"), "device")

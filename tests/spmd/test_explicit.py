@@ -451,6 +451,18 @@ def test_operations_take_out_sharding(put):
             "f32[2@x,8,4@y]",
         ),
         "sum": (lambda a: lax.reduce_sum(a, (0,), out_sharding=P("x")), X.sum(0), "f32[4@x]"),
+        "max": (lambda a: lax.reduce_max(a, (0,), out_sharding=P("x")), X.max(0), "f32[4@x]"),
+        "min": (lambda a: lax.reduce_min(a, (1,), out_sharding=P()), X.min(1), "f32[8]"),
+        "histogram": (
+            lambda a: jnp.histogram(a, np.float32([0, 1, 2, 3, 40]), out_sharding=P("x"))[0],
+            np.histogram(X, [0, 1, 2, 3, 40])[0],
+            "f32[4@x]",
+        ),
+        "one_hot": (
+            lambda a: phalanx.nn.one_hot(a.astype(int), 2, out_sharding=P("y", None, "x")),
+            np.stack([X.astype(int) == 0, X.astype(int) == 1], -1),
+            "f32[8@y,4,2@x]",
+        ),
         "get": (lambda a: a.at[rows].get(out_sharding=P("x")), X[rows], "f32[4@x,4]"),
         "get split": (lambda a: a.at[places].get(out_sharding=P("x", "y")), X[rows], "f32[4@x,4@y]"),
         "get one": (lambda a: a.at[3].get(out_sharding=P()), X[3], "f32[4]"),

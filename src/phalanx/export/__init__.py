@@ -21,6 +21,7 @@ from phalanx.export.symbolic import is_symbolic_dim as is_symbolic_dim
 from phalanx.export.symbolic import poly_spec as poly_spec
 from phalanx.export.symbolic import poly_specs as poly_specs
 from phalanx.export.symbolic import symbolic_args_specs as symbolic_args_specs
+from phalanx.export.symbolic import symbolic_dim_bounds as symbolic_dim_bounds
 from phalanx.export.symbolic import symbolic_shape as symbolic_shape
 from phalanx.export.trees import TreeSerializationError as TreeSerializationError
 from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization

@@ -5,6 +5,7 @@ Builds on `scopes` and `dim_text`; called by users, whose shapes then go through
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from phalanx.core.aval import ShapeDtypeStruct, aval_of
 from phalanx.core.errors import ArgumentError, ArgumentTypeError
 from phalanx.export.dim_text import Reader
 from phalanx.export.scopes import SymbolicScope
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import bounds, is_symbolic
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_unflatten
 
 
@@ -32,6 +33,36 @@ def is_symbolic_dim(dim: Any) -> bool:
       (True, False)
     """
     return is_symbolic(dim)
+
+
+def symbolic_dim_bounds(dim: Any) -> tuple[float, float]:
+    """The least and greatest size that a dimension may have, as far as the constraints of its scope tell.
+
+    Args:
+      dim: a dimension of a shape.
+
+    Returns:
+      Both bounds; those of an int are the int, and where nothing bounds it they are infinite.
+
+    Raises:
+      ArgumentTypeError: `dim` is no dimension.
+
+    Examples:
+      >>> from phalanx import export
+      >>> (b,) = export.symbolic_shape("b", constraints=["b <= 8"])
+      >>> symbolic_dim_bounds(b), symbolic_dim_bounds(2 * b - 1), symbolic_dim_bounds(3)
+      ((1, 8), (1, 15), (3, 3))
+    """
+    if is_symbolic(dim):
+        return bounds(dim)
+    try:
+        size = operator.index(dim)
+    except TypeError:
+        raise ArgumentTypeError(
+            "export.symbolic_dim_bounds", expected="a dimension: an int or a symbolic one", got=repr(dim),
+            mend="take it from the shape of an array",
+        ) from None  # fmt: skip
+    return size, size
 
 
 def symbolic_shape(

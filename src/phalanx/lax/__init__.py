@@ -21,6 +21,7 @@ from phalanx.lax.arithmetic import mul as mul
 from phalanx.lax.arithmetic import mulhi as mulhi
 from phalanx.lax.arithmetic import neg as neg
 from phalanx.lax.arithmetic import nextafter as nextafter
+from phalanx.lax.arithmetic import one_minus_square as one_minus_square
 from phalanx.lax.arithmetic import pow as pow
 from phalanx.lax.arithmetic import reciprocal as reciprocal
 from phalanx.lax.arithmetic import rem as rem
@@ -167,6 +168,7 @@ from phalanx.lax.elementwise import le_p as le_p
 from phalanx.lax.elementwise import le_to_p as le_to_p
 from phalanx.lax.elementwise import lgamma_p as lgamma_p
 from phalanx.lax.elementwise import log1p_p as log1p_p
+from phalanx.lax.elementwise import log2_p as log2_p
 from phalanx.lax.elementwise import log_p as log_p
 from phalanx.lax.elementwise import logistic_p as logistic_p
 from phalanx.lax.elementwise import lt_p as lt_p
@@ -351,6 +353,7 @@ from phalanx.lax.transcendental import exp2 as exp2
 from phalanx.lax.transcendental import expm1 as expm1
 from phalanx.lax.transcendental import log as log
 from phalanx.lax.transcendental import log1p as log1p
+from phalanx.lax.transcendental import log2 as log2
 from phalanx.lax.transcendental import logistic as logistic
 from phalanx.lax.transcendental import rsqrt as rsqrt
 from phalanx.lax.transcendental import sin as sin

@@ -89,6 +89,26 @@ def reciprocal(x: Any) -> Any:
     return p.integer_pow_p(x, y=-1)
 
 
+def one_minus_square(x: Any) -> Any:
+    """1 - x^2, exact also near 1 and -1: num[*s] -> num[*s].
+
+    Args:
+      x: integer, floating or complex array.
+
+    Returns:
+      An array of the shape and dtype of `x`.
+
+    Raises:
+      DTypeError: `x` is boolean.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> float(lax.one_minus_square(0.5)), int(lax.one_minus_square(2))
+      (0.75, -3)
+    """
+    return p.mul_p(p.one_minus(x), p.plus(x, 1))
+
+
 def integer_pow(x: Any, y: int) -> Any:
     """A power with a Python integer as exponent, by repeated multiplication: num[*s] -> num[*s].
 

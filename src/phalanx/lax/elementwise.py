@@ -305,11 +305,17 @@ def lower_exp2(self: Any, ctx: Any, x: Any, accuracy: Any = None) -> Any:
     return exp_p.lower(ctx, hlo.multiply(x, ctx.constant(LN2, ctx.aval_out.strengthened())), accuracy=accuracy)
 
 
+def lower_log2(self: Any, ctx: Any, x: Any, accuracy: Any = None) -> Any:
+    """log(x) / log 2, which is whole for most powers of 2."""
+    return hlo.divide(log_p.lower(ctx, x, accuracy=accuracy), ctx.constant(LN2, ctx.aval_out.strengthened()))
+
+
 exp_p = unary("exp", hlo.ExpOp, INEXACT, lambda t, x, y: mul_p(t, y))
 exp2_p = unary("exp2", None, INEXACT, lambda t, x, y: mul_p(t, scaled(y, LN2)),
                lower=lower_exp2)  # fmt: skip
 expm1_p = unary("expm1", hlo.Expm1Op, INEXACT, lambda t, x, y: mul_p(t, plus(y, 1)))
 log_p = unary("log", hlo.LogOp, INEXACT, lambda t, x, y: div_p(t, x))
+log2_p = unary("log2", None, INEXACT, lambda t, x, y: div_p(t, scaled(x, LN2)), lower=lower_log2)
 log1p_p = unary("log1p", hlo.Log1pOp, INEXACT, lambda t, x, y: div_p(t, plus(x, 1)))
 logistic_p = unary("logistic", hlo.LogisticOp, INEXACT, lambda t, x, y: mul_p(t, mul_p(y, one_minus(y))))
 sin_p = unary("sin", hlo.SineOp, INEXACT, lambda t, x, y: mul_p(t, cos_p(x)))

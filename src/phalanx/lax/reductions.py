@@ -35,7 +35,7 @@ from phalanx.lax.broadcast import (
 from phalanx.lax.convert import convert_element_type_p
 from phalanx.lax.cumulative import cumprod_p
 from phalanx.lax.elementwise import complex_p, div_p, eq_p, imag_p, like, max_p, min_p, mul_p, ne_p, or_p, real_p
-from phalanx.lax.explicit import mesh_of, open_type, placed
+from phalanx.lax.explicit import laid_out, mesh_of, open_type, placed
 from phalanx.lax.faces import named
 from phalanx.lax.family import ANY, BITS, NUMBER, ORDERED, Kinds, check_kind, declare, emit_compare, kind_of, match
 from phalanx.lax.ordered_bits import by_bits, loses_nans
@@ -433,6 +433,7 @@ _REDUCTION = """{words} over some dimensions: any[*kept, *reduced] -> any[*kept]
 Args:
   operand: array of {kinds}.
   axes: the dimensions to reduce over.
+  out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
 Returns:
   The reduced array, in the dtype of `operand`.
@@ -451,10 +452,14 @@ Examples:
 def _over_dims(primitive: Any, words: str, value: int) -> Any:
     """Make the public function of a reduction; `value` is what [6, 5] gives."""
 
-    def function(operand: Any, axes: Any) -> Any:
-        return primitive(operand, dims=static_dims(axes))
-
     name = primitive.name
+
+    def function(operand: Any, axes: Any, *, out_sharding: Any = None) -> Any:
+        dims = static_dims(axes)
+        if out_sharding is None:
+            return primitive(operand, dims=dims)
+        return laid_out(lambda x: primitive(x, dims=dims), (operand,), out_sharding, f"lax.{name}, out_sharding")
+
     return named(function, name, _REDUCTION.format(words=words, kinds=primitive.kinds.words, name=name, value=value))
 
 

@@ -248,13 +248,14 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return keys, values
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple:
+def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple:
     """The largest elements along a dimension.
 
     Args:
       operand: boolean, integer or floating array.
       k: how many.
       axis: the dimension; a negative one counts from the end.
+      is_stable: whether of equal elements the first must come first, which it does in any case.
 
     Returns:
       The `k` largest elements, largest first, and their positions as int32; of equal ones the first comes first.

@@ -11,6 +11,7 @@ exp = one(p.exp_p, "e to the power of each element", "0.0", "1.0", accuracy=True
 exp2 = one(p.exp2_p, "2 to the power of each element", "3.0", "8.0", accuracy=True)
 expm1 = one(p.expm1_p, "exp(x) - 1, exact also for small x", "0.0", "0.0", accuracy=True)
 log = one(p.log_p, "Natural logarithm of each element", "1.0", "0.0", accuracy=True)
+log2 = one(p.log2_p, "Logarithm to base 2 of each element", "8.0", "3.0", accuracy=True)
 log1p = one(p.log1p_p, "log(1 + x), exact also for small x", "0.0", "0.0", accuracy=True)
 logistic = one(p.logistic_p, "The logistic function 1 / (1 + exp(-x))", "0.0", "0.5", accuracy=True)
 sin = one(p.sin_p, "Sine of each element, in radians", "0.0", "0.0", accuracy=True)

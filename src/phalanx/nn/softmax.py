@@ -16,6 +16,7 @@ from phalanx.core import dtypes, promotion
 from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError
 from phalanx.custom_derivatives import custom_jvp
+from phalanx.lax.explicit import laid_out, placed
 from phalanx.lax.named_axes import apart
 from phalanx.nn.operands import Axis, dims_of, inexact, masked, spread, total
 from phalanx.runtime.dispatch import eager_program
@@ -296,7 +297,7 @@ def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
     return lax.convert_element_type(lax.eq(here, lax.broadcasted_iota(aval_of(x).dtype, whole, axis)), dtype)
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1, out_sharding: Any = None) -> Any:
     """Encode indices as unit vectors.
 
     Args:
@@ -305,6 +306,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
       dtype: their dtype; the default floating one when left out.
       axis: where the new axis stands in the result; or the name of an axis in scope, of whose members each gets the
         entries of its own class.
+      out_sharding: how the result lies, a sharding or a spec; what the type of `x` tells if not given.
 
     Returns:
       An array with 1 at the index and 0 elsewhere; all 0 for an index out of bounds.
@@ -334,6 +336,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
             raise ArgumentError("nn.one_hot, argument num_classes", expected=f"{members}, the size of axis {axis!r}",
                                 got=num_classes, mend="name an axis with a member for each class")  # fmt: skip
         own = lax.convert_element_type(lax.axis_index(axis), aval_of(x).dtype)
-        return lax.convert_element_type(lax.eq(x, own), dtype)
+        own = lax.convert_element_type(lax.eq(x, own), dtype)
+        return placed(own, out_sharding, "nn.one_hot, out_sharding")
     (dim,) = dims_of("nn.one_hot", axis, aval.ndim + 1)
-    return _one_hot(x, static_size(num_classes), dtype, dim)
+    encode = lambda x: _one_hot(x, static_size(num_classes), dtype, dim)
+    return encode(x) if out_sharding is None else laid_out(encode, (x,), out_sharding, "nn.one_hot, out_sharding")

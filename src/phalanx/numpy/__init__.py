@@ -184,6 +184,7 @@ from phalanx.numpy.reductions import cumulative_sum as cumulative_sum
 from phalanx.numpy.reductions import max as max
 from phalanx.numpy.reductions import mean as mean
 from phalanx.numpy.reductions import min as min
+from phalanx.numpy.reductions import minmax as minmax
 from phalanx.numpy.reductions import prod as prod
 from phalanx.numpy.reductions import ptp as ptp
 from phalanx.numpy.reductions import std as std
@@ -225,6 +226,7 @@ from phalanx.numpy.sorting import partition as partition
 from phalanx.numpy.sorting import searchsorted as searchsorted
 from phalanx.numpy.sorting import sort as sort
 from phalanx.numpy.sorting import sort_complex as sort_complex
+from phalanx.numpy.sorting import top_k as top_k
 from phalanx.numpy.taking import argwhere as argwhere
 from phalanx.numpy.taking import choose as choose
 from phalanx.numpy.taking import compress as compress

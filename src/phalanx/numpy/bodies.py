@@ -92,11 +92,6 @@ def signbit(x: Any) -> Any:
     return lax.lt_p(bits, bits.dtype.type(0))
 
 
-def log2(x: Any) -> Any:
-    """Logarithm to base 2."""
-    return _over(lax.log_p(x), np.log(2.0))
-
-
 def log10(x: Any) -> Any:
     """Logarithm to base 10."""
     return _over(lax.log_p(x), np.log(10.0))

@@ -221,6 +221,34 @@ def min(
 amax, amin = max, min
 
 
+@_static
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> tuple:
+    """The smallest and the largest element along axes.
+
+    Args:
+      a, axis, out, keepdims, where: as in `sum`.
+      initial: a value that takes part, or one for each of the two.
+
+    Returns:
+      The smallest and the largest elements, without the axes; NaN where one is.
+
+    Raises:
+      ArgumentError: `where` is given without `initial`, or `out` is given.
+      AxisError: there is no such axis.
+      ShapeError: there are no elements and no `initial`.
+
+    Examples:
+      >>> [x.tolist() for x in jnp.minmax(jnp.array([[1, 5], [3, 4]]), axis=1)]
+      [[1, 3], [5, 4]]
+    """
+    refuse_out(out, "minmax")
+    _want_initial("minmax", where, initial)
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, None, keepdims, low, where), max(a, axis, None, keepdims, high, where)
+
+
 def _want_initial(name: str, where: Any, initial: Any) -> None:
     if where is not None and initial is None:
         raise ArgumentError(

@@ -6,18 +6,56 @@ Built on `lax.sort` and `lax.top_k`.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
+from phalanx.core.aval import aval_of
 from phalanx.core.errors import ArgumentError, ShapeError
 from phalanx.numpy.operands import as_array, canonical_axis, cast, operand, promote
 from phalanx.runtime.dispatch import eager_program
-from phalanx.symbolic import is_symbolic
+from phalanx.symbolic import is_symbolic, static_size
 
 INT32 = np.dtype(np.int32)
+
+
+@eager_program(static_argnames=("k", "axis", "mode", "sorted"))
+def top_k(a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True) -> tuple:
+    """The largest or smallest elements along an axis, and where they are.
+
+    Args:
+      a: a boolean, integer or floating array; NaN counts as largest.
+      k: how many.
+      axis: the axis.
+      mode: `"largest"` or `"smallest"`.
+      sorted: whether they must be in order, which they are in any case.
+
+    Returns:
+      The elements, the largest or smallest first, and their positions; of equal ones the first comes first.
+
+    Raises:
+      ArgumentError: there is no such mode, or `k` is larger than the axis or negative.
+      AxisError: there is no such axis.
+      DTypeError: `a` is complex.
+
+    Examples:
+      >>> [x.tolist() for x in jnp.top_k(jnp.array([3, 1, 2]), 2, mode="smallest")]
+      [[1, 2], [1, 2]]
+    """
+    if mode not in ("largest", "smallest"):
+        raise ArgumentError("top_k, argument mode", expected="'largest' or 'smallest'", got=repr(mode),
+                            mend="choose one of them")  # fmt: skip
+    x, dim = _prepared(a, operator.index(axis), "top_k")
+    if mode == "largest":
+        return lax.top_k(x, k, axis=dim)
+    # The most and the least of the same elements: what is no array of numbers in order is refused alike.
+    lax.top_k_p.result(aval_of(x), k=static_size(k), dim=dim)
+    ordered = lax.sort_key_val(x, lax.broadcasted_iota(INT32, x.shape, dim), dim)
+    values, positions = (lax.slice_in_dim(y, 0, k, axis=dim) for y in ordered)
+    return values, positions
 
 
 def _prepared(a: Any, axis: int | None, name: str) -> tuple[Any, int]:

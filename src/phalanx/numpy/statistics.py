@@ -15,6 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.errors import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
+from phalanx.lax.explicit import laid_out
 from phalanx.numpy.creation import array
 from phalanx.numpy.joining import concatenate
 from phalanx.numpy.mapping import where
@@ -526,7 +527,14 @@ def _edges(x: Any, range: Any, bins: int) -> Any:
     return linspace(low, high, bins + 1, dtype=x.dtype)
 
 
-def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple:
+def histogram(
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: bool | None = None,
+    out_sharding: Any = None,
+) -> tuple:
     """How many elements fall into each bin, and the borders of the bins.
 
     Args:
@@ -535,6 +543,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
       range: the outer borders; the smallest and the largest element by default.
       weights: what each element counts, 1 by default.
       density: divide so that the integral is 1.
+      out_sharding: how the numbers lie, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       A vector of one number for each bin, and the vector of borders.
@@ -549,7 +558,9 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
     """
     x = array(a) if isinstance(a, list | tuple) else operand(a, "histogram")
     edges = histogram_bin_edges(x, bins, range, weights)
-    return _histogram(x, edges, weights, bool(density)), edges
+    fill = lambda x, *given: _histogram(x, edges, given[0] if given else None, bool(density))
+    operands = (x,) if weights is None else (x, weights)
+    return laid_out(fill, operands, out_sharding, "histogram, out_sharding"), edges
 
 
 @eager_program(static_argnames=("density",))

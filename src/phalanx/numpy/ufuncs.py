@@ -21,7 +21,7 @@ from phalanx.numpy.ufunc import Rule, binary, bools_as_ints, class_of, elementwi
 from phalanx.runtime.dispatch import eager_program
 
 # As in JAX; it decides what these give together with a narrower array.
-_STRONG = {"log2", "log10", "spacing"}
+_STRONG = {"log10", "spacing"}
 
 
 def _row(
@@ -55,7 +55,7 @@ exp2 = _unary("exp2", "bifc", inexact, _p.exp2_p, "Power of 2.", "3.0", "8.0")
 expm1 = _unary("expm1", "bifc", inexact, _p.expm1_p, "exp(x) - 1, exact near 0.", "0.0", "0.0")
 log = _unary("log", "bifc", inexact, _p.log_p, "Natural logarithm.", "1.0", "0.0")
 log1p = _unary("log1p", "bifc", inexact, _p.log1p_p, "log(1 + x), exact near 0.", "0.0", "0.0")
-log2 = _unary("log2", "bifc", inexact, _b.log2, "Logarithm to base 2.", "1.0", "0.0")
+log2 = _unary("log2", "bifc", inexact, _p.log2_p, "Logarithm to base 2.", "1.0", "0.0")
 log10 = _unary("log10", "bifc", inexact, _b.log10, "Logarithm to base 10.", "1.0", "0.0")
 sqrt = _unary("sqrt", "bifc", inexact, _p.sqrt_p, "Square root.", "9.0", "3.0")
 cbrt = _unary("cbrt", "bif", inexact, _p.cbrt_p, "Cube root.", "0.0", "0.0")

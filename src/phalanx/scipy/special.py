@@ -149,12 +149,31 @@ def _ndtri(p: Any) -> Any:
     p = cast(p, np.dtype(np.float32)) if dtype.itemsize < 4 else p
     q = p - 0.5
     central = abs(q) <= 0.425
-    middle = choose(central, q, 0)
-    near = middle * _fraction(_MIDDLE, 0.180625 - middle * middle)
-    r = lax.sqrt(-lax.log(choose(central, 0.25, lax.min(p, 1 - p))))
-    far = choose(r <= 5, _fraction(_OUTER, r - 1.6), _fraction(_END, choose(r < np.inf, r, 5) - 5))
-    far = choose(r < np.inf, far, r)  # also NaN, of what is no probability
+    near = _near_quantile(choose(central, q, 0))
+    far = _far_quantile(-lax.log(choose(central, 0.25, lax.min(p, 1 - p))))
     return cast(choose(central, near, choose(q < 0, -far, far)), dtype)
+
+
+def _near_quantile(q: Any) -> Any:
+    """Below which a normal number lies with probability 1/2 + q, for at most 0.425 either way."""
+    return q * _fraction(_MIDDLE, 0.180625 - q * q)
+
+
+def _far_quantile(surprise: Any) -> Any:
+    """Beyond which a normal number lies with probability exp(-surprise) on one side, for at most 0.075."""
+    r = lax.sqrt(surprise)
+    far = choose(r <= 5, _fraction(_OUTER, r - 1.6), _fraction(_END, choose(r < np.inf, r, 5) - 5))
+    return choose(r < np.inf, far, r)  # also NaN, of what is no probability
+
+
+def _erfcinv(y: Any) -> Any:
+    dtype = dtype_of(y)
+    y = cast(y, np.dtype(np.float32)) if dtype.itemsize < 4 else y
+    central = abs(y - 1) <= 0.85
+    near = _near_quantile(choose(central, 0.5 - y / 2, 0))
+    # The logarithm is halved by a sum, since half of y may be too small a number.
+    far = _far_quantile(math.log(2) - lax.log(choose(central, 0.1, lax.min(y, 2 - y))))
+    return cast(choose(central, near, choose(y < 1, far, -far)) * math.sqrt(0.5), dtype)
 
 
 def _log_ndtr(x: Any) -> Any:
@@ -284,6 +303,7 @@ gamma = _unary("gamma", _gamma, "The gamma function.", "4.5", "11.6317", "bifc")
 gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.", "-0.5", "-1.0")
 digamma = _unary("digamma", lax.digamma_p, "The derivative of the logarithm of the gamma function.", "1.0", "-0.5772")
 ndtr = _unary("ndtr", _ndtr, "The cumulative distribution function of the standard normal.", "0.0", "0.5")
+erfcinv = _unary("erfcinv", _erfcinv, "The inverse of `erfc`, exact also for small values.", "0.5", "0.4769", names="y")
 ndtri = _unary("ndtri", _ndtri, "The inverse of `ndtr`.", "0.975", "1.96", names="p")
 log_ndtr = _unary("log_ndtr", _log_ndtr, "The logarithm of `ndtr`, exact far below 0.", "-30.0", "-454.3212")
 entr = _unary("entr", _entr, "The entropy -x log(x).", "0.5", "0.3466")

@@ -19,19 +19,21 @@ from phalanx.sharding.spec import AxisName
 
 
 def make_mesh(
-    axis_shapes: Sequence[int],
-    axis_names: Sequence[AxisName],
+    axis_sizes: Sequence[int] = (),
+    axis_names: Sequence[AxisName] = (),
     axis_types: AxisType | Sequence[AxisType] | None = None,
     *,
     devices: Sequence[Device] | None = None,
+    axis_shapes: Sequence[int] = (),
 ) -> Mesh:
     """A mesh of the shape asked for, devices laid out so that neighbours on an axis are near each other.
 
     Args:
-      axis_shapes: size of each axis.
+      axis_sizes: size of each axis.
       axis_names: name of each axis.
       axis_types: type of each axis, all `AxisType.Explicit` if not given: how arrays are split is part of their types.
       devices: the devices to use; if not given, the first ones of the default platform.
+      axis_shapes: the older name of `axis_sizes`.
 
     Returns:
       The mesh.
@@ -43,11 +45,12 @@ def make_mesh(
       >>> make_mesh((1, 1), ("data", "model"))
       Mesh('data': 1, 'model': 1, axis_types=(Explicit, Explicit))
     """
+    axis_sizes = axis_sizes or axis_shapes
     if devices is None:
         devices = all_devices()
-        if (wanted := math.prod(axis_shapes)) < len(devices):
+        if (wanted := math.prod(axis_sizes)) < len(devices):
             devices = devices[:wanted]
-    box = create_device_mesh(axis_shapes, devices, _where="make_mesh")
+    box = create_device_mesh(axis_sizes, devices, _where="make_mesh")
     return Mesh(box, tuple(axis_names), AxisType.Explicit if axis_types is None else axis_types)
 
 

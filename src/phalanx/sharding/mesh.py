@@ -54,8 +54,12 @@ def _axes_of_type(kind: AxisType) -> cached_property[tuple[AxisName, ...]]:
     return cached_property(axes)
 
 
-def _are_all_of_type(kind: AxisType) -> property:
-    return property(lambda mesh: set(mesh.axis_types) == {kind}, doc=f"Whether there are axes, all of type {kind!r}.")
+def _are_all_of_type(*kinds: AxisType) -> property:
+    words = " or ".join(map(repr, kinds))
+    return property(
+        lambda mesh: bool(mesh.axis_types) and {*mesh.axis_types} <= {*kinds},
+        doc=f"Whether there are axes, all of type {words}.",
+    )
 
 
 class _Axes:
@@ -92,6 +96,7 @@ class _Axes:
     are_all_axes_auto = _are_all_of_type(AxisType.Auto)
     are_all_axes_explicit = _are_all_of_type(AxisType.Explicit)
     are_all_axes_manual = _are_all_of_type(AxisType.Manual)
+    are_all_axes_explicit_or_manual = _are_all_of_type(AxisType.Explicit, AxisType.Manual)
 
     def num_parts(self, axes: Iterable[AxisName]) -> int:
         """Into how many parts these axes together split a dimension."""
