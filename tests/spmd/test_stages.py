@@ -96,6 +96,8 @@ def test_formats_say_how_and_where_arguments_and_results_lie():
     mesh = phalanx.make_mesh((4,), ("x",))
     sharding = NamedSharding(mesh, P("x"))
     usual = Format(Layout((0, 1), ()), sharding)
+    assert Layout.for_array(np.asfortranarray(X)) == Layout.for_array(phalanx.device_put(X, sharding)) == usual.layout
+    assert Layout.for_array(2.5) == Layout((), ())
     compiled = phalanx.jit(lambda x, unread: x + 1).lower(phalanx.device_put(X, sharding), 1.0).compile()
     (of_x, of_unread), named = compiled.input_formats
     assert of_x == usual and named == {}

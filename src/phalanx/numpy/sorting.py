@@ -177,19 +177,20 @@ def sort_complex(a: Any) -> Any:
     return cast(x, np.dtype(np.complex128 if wide == np.float64 else np.complex64))
 
 
-@eager_program(static_argnames=("axis",))
-def lexsort(keys: Any, axis: int = -1) -> Any:
+@eager_program(static_argnames=("axis", "batch_size"))
+def lexsort(keys: Any, axis: int = -1, *, batch_size: int = 16) -> Any:
     """The positions that sort by several keys, the last being the most important.
 
     Args:
       keys: a sequence of arrays of one shape, or an array whose first dimension counts them.
       axis: along which to sort.
+      batch_size: how many keys are compared at once; more of them are sorted by in turn, as compiling takes long else.
 
     Returns:
       Positions along the axis, in the shape of a key.
 
     Raises:
-      ArgumentError: there are no keys.
+      ArgumentError: there are no keys, or `batch_size` is below 1.
       AxisError: there is no such axis.
       ShapeError: shapes of keys differ.
 
@@ -210,8 +211,13 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not parts[0].ndim:
         return as_array(np.zeros((), index_dtype()))
     axis = canonical_axis(axis, parts[0].ndim, "lexsort")
-    places = lax.broadcasted_iota(index_dtype(), parts[0].shape, axis)
-    return lax.sort((*parts[::-1], places), dimension=axis, num_keys=len(parts))[-1]
+    if batch_size < 1:
+        raise ArgumentError("lexsort, argument batch_size", expected="at least 1", got=batch_size, mend="leave it out")
+    places, rest = lax.broadcasted_iota(index_dtype(), parts[0].shape, axis), parts
+    while rest:  # The least important first; what is sorted later keeps their order among equals.
+        now, rest = rest[:batch_size], rest[batch_size:]
+        places, *rest = lax.sort((*now[::-1], places, *rest), axis, num_keys=len(now))[len(now) :]
+    return places
 
 
 @eager_program(static_argnames=("kth", "axis"))

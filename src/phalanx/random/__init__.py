@@ -30,6 +30,7 @@ from phalanx.random.gamma import gamma as gamma
 from phalanx.random.gamma import generalized_normal as generalized_normal
 from phalanx.random.gamma import loggamma as loggamma
 from phalanx.random.gamma import t as t
+from phalanx.random.keys import Key as Key
 from phalanx.random.keys import PRNGKey as PRNGKey
 from phalanx.random.keys import bits as bits
 from phalanx.random.keys import clone as clone

@@ -7,7 +7,7 @@ A function that is given a raw key gives raw keys back. Builds on `primitives`; 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 
@@ -27,7 +27,10 @@ from phalanx.random.primitives import (
     random_unwrap_p,
     random_wrap_p,
 )
+from phalanx.runtime.array import Array
 from phalanx.symbolic import is_symbolic
+
+Key = NewType("Key", Array)  # for annotations: an array of keys
 
 
 @functools.cache

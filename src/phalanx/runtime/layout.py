@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
+
 from phalanx.core.errors import ArgumentError
 from phalanx.sharding.shardings import Sharding
 
@@ -38,6 +40,24 @@ class Layout:
         found = layout._xla_layout()
         tiling = tuple(tuple(tile) for tile in found.tiling())
         return cls(tuple(reversed(found.minor_to_major())), tiling, found.element_size_in_bits())
+
+    @classmethod
+    def for_array(cls, x: Any) -> Layout:
+        """The layout of an array: as it lies on its devices, or row by row for data on the host.
+
+        Args:
+          x: an array, or data that NumPy takes.
+
+        Returns:
+          The layout.
+
+        Examples:
+          >>> import numpy as np
+          >>> Layout.for_array(np.ones((2, 3))).major_to_minor
+          (0, 1)
+        """
+        found = getattr(x, "format", None)
+        return found.layout if isinstance(found, Format) else cls(tuple(range(np.ndim(x))), ())
 
 
 class _Auto:
