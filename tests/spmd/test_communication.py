@@ -11,8 +11,8 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError
-from phalanx.sharding import NamedSharding, P
+from phalanx.core.errors import ArgumentError, ShardingError
+from phalanx.sharding import NamedSharding, P, make_mesh, no_collectives, set_mesh
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -104,3 +104,42 @@ def test_what_is_not_allowed_is_refused_with_its_line(mesh):
         assert_collectives(total, x)
     with pytest.raises(ArgumentError, match="got 'allgather'"):
         assert_collectives(total, x, allowed=("allgather",))
+
+
+def test_programs_that_send_along_a_forbidden_axis_are_refused(mesh):
+    x, everywhere = put(X, mesh, "data", "model"), phalanx.jit(total)
+    everywhere(x)  # compiled before, without the option
+    per_device = lambda f, out: phalanx.shard_map(f, mesh=mesh, in_specs=P("data", "model"), out_specs=out)
+    sums = per_device(lambda x: lax.psum(x, "data"), P(None, "model"))
+    pairs = per_device(lambda x: lax.psum(x, "data", axis_index_groups=[[0, 1], [2, 3]]), P("data", "model"))
+    shifts = per_device(lambda x: lax.ppermute(x, "data", [(0, 1)]), P("data", "model"))
+    for f in (everywhere, total, sums, phalanx.jit(sums), pairs, shifts):
+        f(x)
+        with no_collectives({"model", "other"}):
+            f(x)
+        with pytest.raises(ShardingError, match="no_collectives: expected a program that sends nothing along 'data'"):
+            with no_collectives({"data"}):
+                f(x)
+        with no_collectives({"data"}), no_collectives(set()):
+            f(x)
+    with no_collectives({"data", "model"}):
+        assert (x * 2 + 1).sharding.spec == P("data", "model")
+        with pytest.raises(ShardingError) as raised:
+            everywhere(put(X, mesh, "data"))
+    assert str(raised.value) == (
+        "no_collectives: expected a program that sends nothing along 'data', 'model', got all-reduce of 32 bytes over "
+        f"'data', at {__file__}:{LINE}.\n  To mend: split operands so that each device has what it needs, or leave the "
+        "axis out of no_collectives."
+    )
+
+
+def test_forbidden_axes_may_be_explicit_ones():
+    mesh = make_mesh((4, 2), ("data", "model"))
+    with set_mesh(mesh), no_collectives({"data"}):
+        x = phalanx.device_put(X, P("data", "model"))
+        assert phalanx.typeof(x.sum(1)).str_short() == "f32[8@data]"
+        for f in (lambda x: x.sum(0), lambda x: phalanx.reshard(x, P(None, "data"))):
+            with pytest.raises(ShardingError, match="no_collectives"):
+                phalanx.jit(f)(x)
+    with pytest.raises(ArgumentError, match="option no_collectives: expected a set of names, got 3"):
+        no_collectives(3)

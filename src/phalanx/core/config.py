@@ -377,6 +377,15 @@ def text(name: str, value: Any) -> str | None:
     raise _refuse(name, "a string or None", repr(value), "pass a string")
 
 
+def names(name: str, value: Any) -> frozenset[Any]:
+    """Take a set of names, also spelled as a text with commas; None for no names."""
+    if isinstance(value, str):
+        value = {word.strip() for word in value.split(",") if word.strip()}
+    if not isinstance(value, set | frozenset | tuple | list | None):
+        raise _refuse(name, "a set of names", repr(value), "pass a set")
+    return frozenset(value or ())
+
+
 def _device(name: str, value: Any) -> Any:
     """Take a device, the name of a platform, or None."""
     if value is None or isinstance(value, str) or hasattr(value, "platform"):
@@ -411,6 +420,12 @@ default_prng_impl = _traced(
     choice("threefry2x32", "rbg", "unsafe_rbg"),
     "The generator of keys made without `impl`.",
     example="rbg",
+)
+no_collectives = _traced(
+    frozenset(),
+    names,
+    "Raise where a compiled program would send anything along these mesh axes.",
+    example=frozenset({"model"}),
 )
 debug_nans = _traced(False, flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced(False, flag, "Raise at the operation whose result holds an infinity.")

@@ -44,6 +44,9 @@ from phalanx.tree import tree_flatten, tree_unflatten
 # use_keys(program, args): what a call does to random keys, with the option `debug_key_reuse`.
 keys = Seat(taken_by="phalanx.random.key_reuse")
 
+# refuse(program, axes): raises where a compiled program sends along axes that the option `no_collectives` names.
+communication = Seat(taken_by="phalanx.spmd.communication")
+
 # What a program closed over becomes an argument from this many elements; smaller host constants stay in its text.
 INLINE_CONSTANT_SIZE = 256
 
@@ -79,7 +82,7 @@ class LoweredProgram:
         """Compile for the devices it was lowered for.
 
         Raises:
-          ShardingError: these are not here.
+          ShardingError: these are not here, or the program would send along an axis of `no_collectives`.
         """
         if not self.is_here:
             raise ShardingError(
@@ -100,7 +103,10 @@ class LoweredProgram:
         )
         for inspection in module.inspections:
             self._answer(inspection)
-        return CompiledProgram(self, executable)
+        compiled = CompiledProgram(self, executable)
+        if state.context.no_collectives and len(self.devices) > 1:
+            communication.refuse(compiled, state.context.no_collectives)
+        return compiled
 
     def _answer(self, inspection: Inspection) -> None:
         """Tell the observer of a value how it lies on devices."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from phalanx.core.config import no_collectives as no_collectives
 from phalanx.engine.frames import guard as _guard
 from phalanx.engine.seat import Seat
 from phalanx.sharding.context import get_abstract_mesh as get_abstract_mesh

@@ -7,12 +7,13 @@ program's mesh. Called by `phalanx.testing` and by whoever must know what the pa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from phalanx.core.config import state
+from phalanx.core.errors import ShardingError
 from phalanx.core.jaxpr import Jaxpr, subprograms
 from phalanx.engine import compiler, hlo_text
 from phalanx.runtime import dispatch
@@ -93,25 +94,43 @@ def collectives_of(program: dispatch.CompiledProgram) -> Collectives:
       >>> len(collectives_of(phalanx.jit(lambda x: x + 1).lower(1.0).compile().program))
       0
     """
+    return Collectives([found for found, _ in _found(program)])
+
+
+def refuse(program: dispatch.CompiledProgram, forbidden: frozenset[Any]) -> None:
+    """Do what the option `no_collectives` asks for.
+
+    Raises:
+      ShardingError: the program sends along one of the mesh axes that are forbidden.
+    """
+    sent = [found for found, axes in _found(program) if not forbidden.isdisjoint(axes)]
+    if sent:
+        raise ShardingError(
+            "no_collectives",
+            expected=f"a program that sends nothing along {', '.join(sorted(map(repr, forbidden)))}",
+            got="; ".join(map(str, sent)),
+            mend="split operands so that each device has what it needs, or leave the axis out of no_collectives",
+        )
+
+
+def _found(program: dispatch.CompiledProgram) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
+    """Each collective, and all mesh axes along which the members of its groups differ."""
     lowered = program.lowered
     if len(lowered.devices) == 1:
-        return Collectives()
+        return
     mesh = _mesh_of(lowered)
-    found = []
     for c in hlo_text.communications(compiler.hlo_text(program.executable)):
         groups = c.pairs or c.groups or (tuple(range(len(lowered.devices))),)
         if all(len(set(group)) == 1 for group in groups):
             continue
-        axes = None if mesh is None else _axes(mesh, lowered.devices, groups, bool(c.pairs))
+        axes, whole = ((), False) if mesh is None else _axes(mesh, lowered.devices, groups)
         ids = tuple([tuple([lowered.devices[p].id for p in group]) for group in groups])
-        found.append(Collective(c.kind, c.bytes, axes, f"{c.file}:{c.line}" if c.file else "", ids, c.loops))
-    return Collectives(found)
+        said = axes if whole or (c.pairs and mesh is not None) else None
+        yield Collective(c.kind, c.bytes, said, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
 
 
-def _axes(
-    mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]], are_pairs: bool
-) -> tuple[Any, ...] | None:
-    """The axes along which the members of the groups differ; None where a group is only part of these."""
+def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -> tuple[tuple[Any, ...], bool]:
+    """The axes along which the members of the groups differ, and whether the groups are made of whole axes."""
     place = {device: at for at, device in enumerate(mesh.flat_devices)}
     varied: set[int] = set()
     whole = True
@@ -120,9 +139,7 @@ def _axes(
         here = np.nonzero((at != at[:, :1]).any(axis=1))[0].tolist()
         whole = whole and math.prod(mesh.axis_sizes[a] for a in here) == len(group)
         varied.update(here)
-    if not (are_pairs or whole):
-        return None
-    return tuple([mesh.axis_names[a] for a in sorted(varied)])
+    return tuple([mesh.axis_names[a] for a in sorted(varied)]), whole
 
 
 def _mesh_of(lowered: dispatch.LoweredProgram) -> Mesh | None:
@@ -150,3 +167,6 @@ def _inner_meshes(program: Jaxpr) -> list[Any]:
         for inner in subprograms(eqn.params):
             found += _inner_meshes(inner)
     return found
+
+
+dispatch.communication.take(refuse=refuse)
