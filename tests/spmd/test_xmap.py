@@ -292,3 +292,27 @@ def test_a_serial_loop_leaves_arrays_split_over_the_mesh(mesh):
     assert y.sharding.spec == P("x")
     np.testing.assert_array_equal(y, 2 * x)
     assert not testing.collectives(phalanx.jit(f), x)
+
+
+@pytest.mark.parametrize("style", [phalanx.pmap, phalanx.soft_pmap])
+def test_rows_inside_an_axis_over_the_mesh_share_its_devices(mesh, style):
+    """The mesh has all devices already, so that rows inside run one beside the other on those of their instance."""
+    row = lambda x: jnp.sin(x) * lax.psum(x, "j") + lax.axis_index("i") - lax.pmean(x, ("i", "j"))
+    place = {"in_axes": {0: "i"}, "out_axes": {0: "i"}, "axis_resources": {"i": ("x", "y")}}
+    f = xmap(style(row, axis_name="j"), **place)
+    want = phalanx.vmap(phalanx.vmap(row, axis_name="j"), axis_name="i")
+    x = X.reshape(4, 2, 3)
+    gradient = lambda g: phalanx.grad(lambda x: (g(x) ** 2).sum())(x)
+    for g in (f, phalanx.jit(f)):
+        np.testing.assert_allclose(g(x), want(x), rtol=1e-5)
+        np.testing.assert_allclose(gradient(g), gradient(want), rtol=1e-4)
+    assert f(x).sharding.spec == P(("x", "y"))
+    with pytest.raises(ShardingError) as error:
+        style(xmap(row, in_axes={0: "j"}, out_axes={0: "j"}, axis_resources={"j": "z"}), axis_name="i")(x)
+    assert str(error.value).startswith(
+        "xmap of <lambda>, axis_resources['j']: expected an axis of the mesh in context ("
+    )
+    if style is phalanx.pmap:
+        assert str(error.value).endswith(
+            "To mend: leave axis_resources out where each device runs by itself, or let the pmap around be an xmap."
+        )

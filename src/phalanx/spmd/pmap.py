@@ -9,9 +9,10 @@ that needs an axis which is not there, the outer program is traced again over a 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,26 @@ def is_per_device() -> bool:
 
 
 class _Splitting(threading.local):
-    """Whether a `soft_pmap` is being traced, whose rows have all devices already."""
+    """Whether a `soft_pmap`, or an `xmap` over a mesh, is being traced, whose rows have all devices already."""
 
     by_rows: bool = False
 
 
 _splitting = _Splitting()
+
+
+@contextlib.contextmanager
+def having_all_devices() -> Iterator[None]:
+    """Let rows of what is traced in the block share the devices that the rows around them have.
+
+    Yields:
+      None.
+    """
+    before, _splitting.by_rows = _splitting.by_rows, True
+    try:
+        yield
+    finally:
+        _splitting.by_rows = before
 
 
 class Rows(Jit):
@@ -293,11 +308,8 @@ class SoftPMap(Rows):
         specs = [_split(d, name) for d in dims]
 
         def vectorised(*args: Any, **kwargs: Any) -> Any:
-            _splitting.by_rows = True
-            try:
+            with having_all_devices():
                 return by_rows(*args, **kwargs)
-            finally:
-                _splitting.by_rows = False
 
         if size % len(devices) == 0:
             return vectorised, self._placed(call, specs, mesh)

@@ -31,6 +31,7 @@ from phalanx.lax import reshape, transpose, with_sharding_constraint
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
+from phalanx.spmd.pmap import having_all_devices, is_per_device
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.paths import leaf_path
@@ -206,7 +207,8 @@ class XMap(Jit):
                 found[:] = [tree, [[] for _ in out]]
                 return out
 
-            out = self._run(flat, inner.leaves, inputs, axes, found)
+            with contextlib.nullcontext() if mesh is None else having_all_devices():
+                out = self._run(flat, inner.leaves, inputs, axes, found)
             return self._arranged(out, found[0], found[1], axes, mesh)
 
         return whole, options
@@ -288,11 +290,12 @@ class XMap(Jit):
         shape = {} if mesh is None else mesh.shape
         for axis, name in wanted:
             if name not in shape:
+                apart = "leave axis_resources out where each device runs by itself, or let the pmap around be an xmap"
                 raise ShardingError(
                     f"{self._what}, axis_resources[{axis.name!r}]",
                     expected=f"an axis of the mesh in context ({', '.join(map(repr, shape)) or 'there is none'})",
                     got=repr(name),
-                    mend="call it inside `with mesh:`, or correct the name",
+                    mend=apart if is_per_device() else "call it inside `with mesh:`, or correct the name",
                 )
         for axis in axes:
             parts = math.prod(shape[m] for m in axis.mesh_axes) * axis.loop
