@@ -7,7 +7,7 @@ import pytest
 from tests.meshes import auto_mesh
 
 import phalanx
-from phalanx import lax
+from phalanx import errors, lax
 from phalanx.test_util import check_grads
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]], np.float32)
@@ -160,3 +160,27 @@ def test_the_largest_may_be_asked_for_in_any_order_of_equals():
     x = np.float32([[1, 3, 3], [2, 2, 2]])
     for mine, stable in zip(lax.top_k(x, 2, is_stable=False), lax.top_k(x, 2), strict=True):
         np.testing.assert_array_equal(mine, stable)
+
+
+@pytest.mark.parametrize("unroll", [None, 0, 1, 2, 9])
+def test_polynomials_are_those_of_numpy(unroll):
+    x = np.float32([[-1.5, 0.25, 2], [0, 1, -3]])
+    value = lambda x, coeffs: lax.polynomial(x, coeffs, unroll=unroll)
+    for coeffs in ([], [2], [1, -2.5, 0.5, 3], [1, x, x * 2], np.stack([x, x, -x]), np.float32([1, 2, 3])):
+        expected = np.zeros_like(x)
+        for c in coeffs:
+            expected = expected * x + c
+        np.testing.assert_allclose(value(x, coeffs), expected, rtol=1e-6)
+        np.testing.assert_allclose(phalanx.jit(value)(x, coeffs), expected, rtol=1e-6)
+    check_grads(lambda x, c: value(x, [1.0, c, -2.0]), (x[0], x[1]), 2, rtol=2e-2, atol=2e-2)
+    assert lax.polynomial(3, [1, 2], unroll=unroll) == 5
+    assert lax.polynomial(np.complex64(1j), [1, 2j], unroll=unroll) == 3j
+
+
+def test_what_is_no_polynomial_is_refused():
+    with pytest.raises(errors.DTypeError, match=r"lax.polynomial coeffs: expected real .* x is float32, got ~c64\[\]"):
+        lax.polynomial(X, [1j])
+    with pytest.raises(errors.ArgumentError, match="lax.polynomial unroll: expected None or at least 0, got -1"):
+        lax.polynomial(X, [1], unroll=-1)
+    with pytest.raises(errors.ShapeError):
+        lax.polynomial(X, [1, X[0]])

@@ -247,6 +247,7 @@ from phalanx.lax.parts import conj as conj
 from phalanx.lax.parts import imag as imag
 from phalanx.lax.parts import real as real
 from phalanx.lax.platforms import platform_dependent as platform_dependent
+from phalanx.lax.polynomials import polynomial as polynomial
 from phalanx.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from phalanx.lax.ragged import ragged_dot as ragged_dot
 from phalanx.lax.ragged import ragged_dot_general as ragged_dot_general
