@@ -28,7 +28,7 @@ from phalanx.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, without_dead_code
 from phalanx.core.operators import Operators
 from phalanx.core.primitive import Primitive, result_of
 from phalanx.engine import frames
@@ -139,8 +139,14 @@ class Tracer(Typed, Operators):
             raise leak_error(self)
         value = self.concrete
         if value is None:
+            value = self.looked_at()
+        if value is None:
             raise error.of(self.describe(), self.origin(), **use)
         return value
+
+    def looked_at(self) -> Any:
+        """The value where it can be worked out though it is staged, or None."""
+        return None
 
     def _number(self, use: str) -> Any:
         """The value for Python to compute with, which must have no derivative to lose.
@@ -247,6 +253,10 @@ class StagedTracer(Tracer):
         eqn = self._trace.equation_of(self._var)
         return source.summary(eqn.source) if eqn is not None else None
 
+    def looked_at(self) -> Any:
+        trace = self._trace
+        return None if trace.look is None else trace.look(trace, self._var)
+
     def describe(self) -> str:
         name = self._trace.name_of(self._var)
         return super().describe() + (f", its argument {name}" if name else "")
@@ -258,7 +268,7 @@ class StagedTracer(Tracer):
 class StagingTrace(Trace):
     """Records the operations that happen into a program."""
 
-    __slots__ = ("_makers", "constants", "constvars", "effects", "eqns", "finished", "input_name", "invars")
+    __slots__ = ("_makers", "constants", "constvars", "effects", "eqns", "finished", "input_name", "invars", "look")
     compiles = True
 
     def __init__(self, parent: Trace | None = None, name: str = ""):
@@ -271,6 +281,7 @@ class StagingTrace(Trace):
         self.finished: Any = None
         self._makers: tuple[int, dict] = 0, {}
         self.input_name: Callable[[int], str] | None = None
+        self.look: Callable[[StagingTrace, Var], Any] | None = None
 
     def new_input(self, aval: ShapedArray) -> StagedTracer:
         """A fresh input of the program."""
@@ -350,6 +361,15 @@ class StagingTrace(Trace):
         self.finished = weakref.ref(program)
         return program
 
+    def so_far(self, var: Var) -> Jaxpr | None:
+        """The program up to a value; None where effects, which are not to happen twice, have a part in it."""
+        eqns = [eqn for eqn in self.eqns if not eqn.effects]
+        invars, constvars = list(self.invars), list(self.constvars.values())
+        program = without_dead_code(Jaxpr(invars, eqns, [var], constvars, list(self.constants), no_effects, self.name))
+        made = {*invars, *constvars, *(v for eqn in program.eqns for v in eqn.outvars)}
+        read = {var, *(v for eqn in program.eqns for v in eqn.invars if type(v) is Var)}
+        return program if read <= made else None
+
     def close(self) -> None:
         """End the trace: its tracers are dead from now on."""
         self.alive = False
@@ -397,6 +417,7 @@ def stage(
     in_avals: Sequence[ShapedArray],
     name: str = "fn",
     input_name: Callable[[int], str] | None = None,
+    look: Callable[[StagingTrace, Var], Any] | None = None,
 ) -> Jaxpr:
     """Record the program of a function of flat arguments.
 
@@ -405,6 +426,7 @@ def stage(
       in_avals: the types of the inputs.
       name: what is traced, for messages and printed programs.
       input_name: what the user calls input `i`, for messages.
+      look: gives the value of a variable where Python asks for it, or None where it is not to be had.
 
     Returns:
       The program, with the values that the function closed over as its constants.
@@ -420,7 +442,7 @@ def stage(
       1
     """
     trace = StagingTrace(state.trace, name)
-    trace.input_name = input_name
+    trace.input_name, trace.look = input_name, look
     before, scope = state.trace, state.scope
     with collector_paused():
         state.trace, state.scope = trace, ()  # The scopes around are those of the equations that call the program.
@@ -429,7 +451,7 @@ def stage(
             program = trace.finish(outputs)
         finally:
             state.trace, state.scope = before, scope
-            trace.alive = False
+            trace.alive, trace.look = False, None
     del outputs
     check_leaks(trace)
     return program

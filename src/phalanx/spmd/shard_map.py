@@ -1,7 +1,8 @@
 """`shard_map`: a function of one device's pieces, run by every device of a mesh (the per-device view).
 
 The specs say how arguments fall into pieces and how results are put together from them; collectives such as `lax.psum`
-talk along the mesh's axes. Called at once, the whole is compiled as one program. Builds on `manual`, the primitive.
+talk along the mesh's axes. Called at once, the whole is compiled as one program; where Python asks for a value, what is
+staged so far runs for it. Builds on `manual`, the primitive.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 from phalanx.core.aval import ShapedArray, aval_of
 from phalanx.core.config import state
 from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.jaxpr import Jaxpr, Var
 from phalanx.core.source import code_position
-from phalanx.core.trace import Tracer, stage
+from phalanx.core.trace import StagingTrace, Tracer, stage
 from phalanx.custom_derivatives.functions import by_position
 from phalanx.engine.frames import boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec
@@ -59,8 +60,9 @@ def shard_map(
 
     Returns:
       The function of whole arrays. It can be called at once, compiled, differentiated, mapped and nested. It is traced
-      once for arguments alike, as under `jit`. Loops may run for different times on each device, and branches may
-      differ, as long as no collective over an axis along which devices differ stands in them.
+      once for arguments alike, as under `jit`. Where it is called at once, Python may look at values that all devices
+      share (`if lax.pmax(x, "i") > 0`); it is traced at each call then. Loops may run for different times on each
+      device, and branches may differ, as long as no collective over an axis along which devices differ stands in them.
 
     Raises:
       ShardingError: there is no mesh, a spec does not fit the mesh or an array, or a result varies over an axis that
@@ -169,26 +171,48 @@ class _Mapped:
         before = found = self.programs.get(key)
         # An array that was reached otherwise, by an attribute or a global, may be another one at each call.
         if before is None or not all(any(c is x for x in cells) for c in before[0].consts):
-            found = (*self._trace(args, avals, tree), cells)
+            looked: list = []
+            found = (*self._trace(args, avals, tree, looked), cells)
             if before is not None and before[1:5] == found[1:5] and are_alike(before[0], found[0]):
                 found[0].derive("hoisted", lambda: before[0].derive("hoisted", before[0].hoist))
-            if not any(isinstance(c, Tracer) for c in found[0].consts):
+            if not looked and not any(isinstance(c, Tracer) for c in found[0].consts):
                 self.programs[key] = found
         program, ins, outs, out_tree, view, _ = found
         return tree_unflatten(out_tree, bind(program, leaves, ins, outs, view))
 
-    def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: Any) -> tuple:
+    def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: Any, looked: list) -> tuple:
         view = self._view()
         ins = self._specs("in_specs", args, avals, view)
         pieces = [view.entering(a, s) for a, s in zip(avals, ins, strict=True)]
         function = FlatFunction(self.fun, tree, role=self.name)
+        look = self._look(tree_flatten(args)[0], ins, view, looked)
         with view.scope():
-            program = stage(function, pieces, self.name)
+            program = stage(function, pieces, self.name, look=look)
         out_tree = function.out_tree
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
             self._check_shared(program, outs, out_tree, view)
         return program, ins, outs, out_tree, view
+
+    def _look(self, leaves: Sequence[Any], ins: Sequence[PartitionSpec], view: View, looked: list) -> Any:
+        """How Python looks at what all devices share, where the arguments are there: by what is staged so far."""
+        values, outside = [x.concrete if isinstance(x, Tracer) else x for x in leaves], state.context
+        if not view.check or any(x is None for x in values):
+            return None
+
+        def look(trace: StagingTrace, var: Var) -> Any:
+            program = None if any(view.mesh.shape[n] > 1 for n in var.aval.varying) else trace.so_far(var)
+            if program is None or any(isinstance(c, Tracer) for c in program.consts):
+                return None
+            looked.append(var)
+            before = state.trace, state.context, state.scope
+            state.trace, state.context, state.scope = None, outside, ()
+            try:
+                return bind(program, values, ins, [WHOLE], view)[0]
+            finally:
+                state.trace, state.context, state.scope = before
+
+        return look
 
     def _view(self) -> View:
         """The mesh and its manual axes, under the context of the call."""

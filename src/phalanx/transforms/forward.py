@@ -46,6 +46,9 @@ class JVPTracer(WrappingTracer):
         primal = self.primal
         return primal.concrete if isinstance(primal, Tracer) and type(primal) is not Zero else primal
 
+    def looked_at(self) -> Any:
+        return self.primal.looked_at() if isinstance(self.primal, Tracer) else None
+
     @property
     def has_tangent(self) -> bool:
         return type(self.tangent) is not Zero or (isinstance(self.primal, Tracer) and self.primal.has_tangent)
