@@ -458,6 +458,11 @@ def test_operations_take_out_sharding(put):
             np.histogram(X, [0, 1, 2, 3, 40])[0],
             "f32[4@x]",
         ),
+        "bincount": (
+            lambda a: jnp.bincount(jnp.ravel(a.astype(int), out_sharding=P("x")), length=8, out_sharding=P("y")),
+            np.bincount(X.astype(int).ravel())[:8],
+            "i32[8@y]",
+        ),
         "one_hot": (
             lambda a: phalanx.nn.one_hot(a.astype(int), 2, out_sharding=P("y", None, "x")),
             np.stack([X.astype(int) == 0, X.astype(int) == 1], -1),

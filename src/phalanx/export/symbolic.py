@@ -35,17 +35,17 @@ def is_symbolic_dim(dim: Any) -> bool:
     return is_symbolic(dim)
 
 
-def symbolic_dim_bounds(dim: Any) -> tuple[float, float]:
+def symbolic_dim_bounds(dimension: Any) -> tuple[float, float]:
     """The least and greatest size that a dimension may have, as far as the constraints of its scope tell.
 
     Args:
-      dim: a dimension of a shape.
+      dimension: a dimension of a shape.
 
     Returns:
       Both bounds; those of an int are the int, and where nothing bounds it they are infinite.
 
     Raises:
-      ArgumentTypeError: `dim` is no dimension.
+      ArgumentTypeError: `dimension` is no dimension.
 
     Examples:
       >>> from phalanx import export
@@ -53,13 +53,13 @@ def symbolic_dim_bounds(dim: Any) -> tuple[float, float]:
       >>> symbolic_dim_bounds(b), symbolic_dim_bounds(2 * b - 1), symbolic_dim_bounds(3)
       ((1, 8), (1, 15), (3, 3))
     """
-    if is_symbolic(dim):
-        return bounds(dim)
+    if is_symbolic(dimension):
+        return bounds(dimension)
     try:
-        size = operator.index(dim)
+        size = operator.index(dimension)
     except TypeError:
         raise ArgumentTypeError(
-            "export.symbolic_dim_bounds", expected="a dimension: an int or a symbolic one", got=repr(dim),
+            "export.symbolic_dim_bounds", expected="a dimension: an int or a symbolic one", got=repr(dimension),
             mend="take it from the shape of an array",
         ) from None  # fmt: skip
     return size, size

@@ -439,7 +439,9 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     return clip(c, -1, 1)
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+) -> Any:
     """How often each number from 0 occurs.
 
     Args:
@@ -447,6 +449,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
       weights: what each counts.
       minlength: the least length of the result.
       length: its length; needed where `x` is traced.
+      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
 
     Returns:
       num[length]: integers, or numbers of the dtype of the weights.
@@ -473,7 +476,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
                 got=x.describe() if hasattr(x, "describe") else str(x), mend="give length=",
             )  # fmt: skip
         length = int(known.max()) + 1 if known.size else 0
-    return _bincount(x, weights, builtins.max(length, minlength))
+    count = lambda x, *given: _bincount(x, given[0] if given else None, builtins.max(length, minlength))
+    return laid_out(count, (x,) if weights is None else (x, weights), out_sharding, "bincount, out_sharding")
 
 
 @eager_program(static_argnames=("length",))
