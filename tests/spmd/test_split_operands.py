@@ -200,6 +200,25 @@ def test_groups_of_examples_under_windows_of_one_place():
     check(both_gradients(convolve), (2, 2, 2), specs, *args, outs=[(None, "y", "z"), (None, "x")])
 
 
+@pytest.mark.parametrize("out", [("y", None, None, "x"), ("y", None, "x")], ids=str)
+def test_results_of_groups_of_examples_are_wanted_split(out):
+    def convolve(x, w):
+        order = ("WNCH", "OHIW", "NHCW")
+        return (lax.conv_general_dilated(x, w, (2, 3), "VALID", dimension_numbers=order, batch_group_count=2),)
+
+    args = numbers(8, 4, 2, 12), numbers(8, 3, 2, 3, seed=1)
+    check(convolve, (2, 2), [(None, "y", None, "x"), ("x",)], *args, outs=[out])
+
+
+@pytest.mark.parametrize("pads", [(-1, 1), (1, -1), (-2, 3)], ids=str)
+def test_padding_takes_off_the_start_of_what_is_convolved_on_one_device_too(pads):
+    x, w = numbers(2, 8, 16), numbers(8, 8, 5, seed=1)
+    low, high = pads
+    padded = np.pad(x, ((0, 0), (0, 0), (4, 4)))[:, :, 4 - low : 20 + high]
+    want = np.stack([np.einsum("nik,oik->no", padded[:, :, t : t + 5], w) for t in range(12)], -1)
+    np.testing.assert_allclose(lax.conv_general_dilated(x, w, (1,), [pads])[..., :12], want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dims", [(0,), (0, 1)], ids=str)
 def test_any_reduction_goes_over_split_dimensions(dims):
     integers = np.random.default_rng(3).integers(0, 99, (8, 4)).astype(np.int32)

@@ -20,7 +20,7 @@ from phalanx.engine.mlir import hlo, ir, per_context, sdy
 from phalanx.lax.broadcast import move_dim, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
-from phalanx.lax.cuts import cut_of
+from phalanx.lax.cuts import Cut, cut_of
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.loops import map as map_one_by_one
@@ -37,8 +37,8 @@ from phalanx.lax.window_shape import (
     without_negative,
 )
 from phalanx.runtime import dynamic, pieces
-from phalanx.runtime.shardy import sdy_whole
-from phalanx.sharding import NamedSharding
+from phalanx.runtime.shardy import sdy_sharding, sdy_whole
+from phalanx.sharding import UNCONSTRAINED, PartitionSpec
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
 
@@ -176,7 +176,11 @@ def _lower(ctx: Any, x: Any, w: Any, c: _Convolution) -> Any:
     (x, w), _ = widened(ctx, (x, w), (x_aval.with_dtype(dtype), w_aval.with_dtype(dtype)))
     precision_config = precision_attribute(c.precision)
     pads = [n for pair in c.padding for n in pair]
-    if ctx.module.is_split and is_constant_shape((*x_aval.shape, *pads)) and min(pads, default=0) < 0:
+    # Split or not: on CPUs XLA may read what stands before an operand whose padding takes off its start.
+    is_negative = (
+        is_constant_shape((*x_aval.shape, *pads)) and min(pads if ctx.module.is_split else pads[::2], default=0) < 0
+    )
+    if is_negative:
         space = c.dimension_numbers[0][2:]
         starts, stops, padding = without_negative([x_aval.shape[d] for d in space], c.padding, c.lhs_dilation)
         if all(stops):
@@ -226,15 +230,10 @@ def _is_left_in_space(ctx: Any, x: Any, w: Any, c: _Convolution, is_of_kernel: b
     """
     (lhs, rhs, _), (_, w_aval) = c.dimension_numbers, ctx.avals_in
     places = [(v, d) for v, spec in ((x, lhs), (w, rhs))[: 1 + is_of_kernel] for d in spec[2:]]
-    held = next((s for v, d in places if (s := cut_of(ctx.module, v, d)) is not None), None)
+    held = next((cut for v, d in places if (cut := cut_of(ctx.module, v, d)) is not None), None)
     if held is None or not is_of_kernel:
         return held is not None
-    return not (_has_replicas(held) or _leaves_some_empty(w_aval.shape[rhs[2]], held.mesh.size))
-
-
-def _has_replicas(held: NamedSharding) -> bool:
-    """Whether devices may have the same of what is split: along one axis no two have."""
-    return held.mesh.size not in held.mesh.shape.values()
+    return not (held.has_replicas or _leaves_some_empty(w_aval.shape[rhs[2]], held.sharding.mesh.size))
 
 
 def _leaves_some_empty(size: int, parts: int) -> bool:
@@ -243,7 +242,7 @@ def _leaves_some_empty(size: int, parts: int) -> bool:
 
 
 def _settled(ctx: Any, x: Any, w: Any, c: _Convolution, is_whole: bool, is_of_kernel: bool, in_groups: bool) -> Any:
-    """A convolution of which XLA is told what is whole, in space above all.
+    """A convolution of which XLA is told what is whole, in space above all, and that the result lies as the input.
 
     Where it settles that by itself it may count stretches that several have again, or cut some that nobody has.
     """
@@ -252,11 +251,30 @@ def _settled(ctx: Any, x: Any, w: Any, c: _Convolution, is_whole: bool, is_of_ke
         x, w = _whole(x, lhs[2:]), _whole(w, rhs[2:])
     elif not is_of_kernel:
         w = _whole(w, rhs)
+    whole: Sequence[int] = ()
     if in_groups:
-        x = _whole(x, lhs[:2] if c.batch_group_count > 1 else lhs[1:2])
-    whole = [*(out[2:] if is_whole or is_of_kernel else ()), *(out[1:2] if in_groups else ())]
+        first = int(c.batch_group_count == 1)
+        x, whole = _whole(x, lhs[first:2]), out[first:2]
     y = _lower(ctx, x, w, c)
-    return _whole(y, whole) if whole else y
+    if is_whole or is_of_kernel:
+        return _whole(y, (*whole, *out[2:]))
+    return _as_input(ctx, y, [cut_of(ctx.module, x, d) for d in lhs[2:]], out, whole)
+
+
+def _as_input(ctx: Any, y: Any, cuts: Sequence[Cut | None], out: Sequence[int], whole: Sequence[int]) -> Any:
+    """A result that is split in space as the input, and not along the dimensions `whole`."""
+    held = next(cut for cut in cuts if cut is not None).sharding
+    entries: list = [None if d in whole else UNCONSTRAINED for d in range(len(out))]
+    used: set = set()
+    for d, cut in zip(out[2:], cuts, strict=True):
+        size, parts = ctx.aval_out.shape[d], cut.parts if cut else 1
+        if cut is None or _leaves_some_empty(size, parts):
+            entries[d] = None
+        elif size % parts == 0 and cut.sharding.mesh is held.mesh and used.isdisjoint(cut.axes):
+            entries[d] = cut.axes
+            used.update(cut.axes)
+    lying = sdy_sharding(ctx.module, held.with_spec(PartitionSpec(*entries)), len(out))
+    return sdy.ShardingConstraintOp(y, lying).result
 
 
 def _whole(x: Any, dims: Sequence[int]) -> Any:

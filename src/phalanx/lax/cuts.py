@@ -8,14 +8,31 @@ along the batch and along space exclude each other, and since XLA counts what re
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.engine.mlir import hlo, ir
 from phalanx.sharding import NamedSharding
 
 
-def cut_of(module: Any, x: Any, dim: int) -> NamedSharding | None:
-    """The sharding, of a value it was made from, by which the IR value `x` is known to be split along `dim`."""
+class Cut(NamedTuple):
+    """By which sharding, of a value it comes from, and over which of its axes a dimension is split."""
+
+    sharding: NamedSharding
+    axes: tuple
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self.sharding.mesh.num_parts(self.axes)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether devices may have the same of what is split: along one axis no two have."""
+        return self.sharding.mesh.size not in self.sharding.mesh.shape.values()
+
+
+def cut_of(module: Any, x: Any, dim: int) -> Cut | None:
+    """How the IR value `x` is known to be split along `dim`; None where nothing tells that it is."""
     seen: set = set()
     left = [(x, dim)]
     while left:
@@ -27,9 +44,9 @@ def cut_of(module: Any, x: Any, dim: int) -> NamedSharding | None:
         known, expected = module.lies.get(value), module.expected.get(value)
         for sharding in (known, expected):
             if isinstance(sharding, NamedSharding):
-                axes = sharding.spec.padded(len(_shape(value)))[d]
-                if math.prod(sharding.mesh.shape[a] for a in axes) > 1:
-                    return sharding
+                cut = Cut(sharding, sharding.axes(len(_shape(value)))[d])
+                if cut.parts > 1:
+                    return cut
         if known is None:
             left.extend(_sources(value, d))
     module.uncut |= seen
