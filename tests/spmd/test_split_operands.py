@@ -219,6 +219,45 @@ def test_padding_takes_off_the_start_of_what_is_convolved_on_one_device_too(pads
     np.testing.assert_allclose(lax.conv_general_dilated(x, w, (1,), [pads])[..., :12], want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("step", [lambda x: x, lambda x: x * 2], ids=["cut", "made"])
+@pytest.mark.parametrize("sizes", [(2,), (2, 2)], ids=str)
+def test_one_element_is_written_into_what_was_just_split(sizes, step):
+    def write(x, i):
+        y = step(x)
+        return y.at[i].set(7), y.at[i].add(7), lax.dynamic_update_slice(y, np.full(1, 7, np.float32), (i,))
+
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)])
+    whole, halves = NamedSharding(mesh, P()), NamedSharding(mesh, P("x"))
+    written = lambda x, i: write(lax.with_sharding_constraint(x, halves), i)
+    made = lambda x, i: phalanx.tree.map(lambda y: lax.with_sharding_constraint(y, halves), write(x, i))
+    for i in (-8, -1, 0, 3, 4, 9):
+        want = phalanx.jit(write)(numbers(8), np.int32(i))
+        for f in (written, made):
+            got = phalanx.jit(f, in_shardings=(whole, whole))(numbers(8), np.int32(i))
+            np.testing.assert_array_equal(np.stack(got), np.stack(want))
+
+
+@pytest.mark.parametrize("config", [(3, 0, 1), (1, 0, 2), (0, 1, 2), (-1, 0, 2), (0, -3, 4)], ids=str)
+def test_elements_are_laid_out_over_devices_that_are_more(config):
+    spread = lambda x: (lax.pad(x, np.float32(7), (config, (0, 0, 0))),)
+    size = spread(numbers(3, 2))[0].shape[0]
+    check(spread, (size,), [()], numbers(3, 2), outs=[("x",)])
+
+
+def test_gradients_of_extremes_among_updates_that_reach_nothing():
+    def grads(x, i, u, g):
+        y, pull = phalanx.vjp(lambda x, u: x.at[i].min(u, mode="drop"), x, u)
+        return y, pull(g)
+
+    x = numbers(4, 2)
+    x[1] = np.nan
+    indices = np.array([7, 9], np.int32)
+    got = grads(jnp.asarray(x), indices, numbers(2, 2, seed=1), numbers(4, 2, seed=2))
+    want = phalanx.jit(grads)(x, indices, numbers(2, 2, seed=1), numbers(4, 2, seed=2))
+    for y, expected in zip(phalanx.tree.leaves(got), phalanx.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(y, expected)
+
+
 @pytest.mark.parametrize("dims", [(0,), (0, 1)], ids=str)
 def test_any_reduction_goes_over_split_dimensions(dims):
     integers = np.random.default_rng(3).integers(0, 99, (8, 4)).astype(np.int32)

@@ -53,6 +53,17 @@ def cut_of(module: Any, x: Any, dim: int) -> Cut | None:
     return None
 
 
+def set_apart(ctx: Any, x: Any) -> Any:
+    """A value that one element is written into, made before it is.
+
+    A device that does not have the element writes what it reads at another place, and XLA, which reads it where the
+    value is made, may forget a step of that, or that places out of bounds are moved. What loops carry is made.
+    """
+    if not ctx.module.is_split or (isinstance(x.owner, ir.Block) and x.owner.owner.name == "stablehlo.while"):
+        return x
+    return hlo.optimization_barrier([x])
+
+
 def _shape(x: Any) -> list:
     return list(ir.RankedTensorType(x.type).shape)
 

@@ -21,6 +21,7 @@ from phalanx.lax.arithmetic import add
 from phalanx.lax.broadcast import add_dim, broadcast_in_dim, dim_names, insert, move_dim, zeros
 from phalanx.lax.comparison import lt
 from phalanx.lax.convert import convert_element_type
+from phalanx.lax.cuts import set_apart
 from phalanx.lax.gather import CLIP, GatherDimensionNumbers, gather_p
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.select import select
@@ -192,6 +193,8 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
         x_aval, u_aval, *s_avals = ctx.avals_in
         if not starts:
             return update
+        if any(u == 1 != n for u, n in zip(u_aval.shape, x_aval.shape, strict=True)):
+            x = set_apart(ctx, x)
         return hlo.dynamic_update_slice(x, update, _emit_starts(ctx, starts, s_avals, x_aval.shape, u_aval.shape, wrap))
 
     def jvp(self, primals, tangents, *, wrap):

@@ -25,6 +25,7 @@ from phalanx.lax.broadcast import add_dim, move_dim, skip_batch, zeros
 from phalanx.lax.comparison import eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full, iota
+from phalanx.lax.cuts import set_apart
 from phalanx.lax.faces import named
 from phalanx.lax.gather import (
     CLIP,
@@ -150,6 +151,8 @@ class ScatterPrimitive(Primitive):
             # XLA, where updates that meet are on several devices, may take the operand from the first of all devices
             # only, though others have other examples.
             kept, x = x, ctx.constant(type(self).neutral(x_aval.dtype), ctx.aval_out)
+        if all(isinstance(n, int) and n == 1 for n in i_aval.shape[:-1]):
+            x = set_apart(ctx, x)
         op = hlo.ScatterOp(
             [ctx.type(ctx.aval_out)],
             [x],
@@ -402,11 +405,12 @@ class _ScatterExtremum(ScatterPrimitive):
         x, indices, updates = primals
         x_dot, _, u_dot = map(instantiate, tangents)
         y = self(x, indices, updates, **params)
-        # The tangent is the mean of those of the elements that reach the extremum.
-        x_wins = convert_element_type(eq(x, y), aval_of(x).dtype)
-        u_wins = convert_element_type(eq(updates, _gathered(y, indices, updates, **params)), aval_of(x).dtype)
-        winners = scatter_add_p(x_wins, indices, u_wins, **params)
-        y_dot = scatter_add_p(mul(x_dot, x_wins), indices, mul(u_dot, u_wins), **params)
+        # The tangent is the mean of those of the elements that reach the extremum, and NaN for NaN, which none reaches.
+        x_wins, u_wins = eq(x, y), eq(updates, _gathered(y, indices, updates, **params))
+        of_x, of_u = (convert_element_type(wins, aval_of(x).dtype) for wins in (x_wins, u_wins))
+        winners = scatter_add_p(of_x, indices, of_u, **params)
+        x_dot, u_dot = (select(wins, t, zeros(aval_of(t))) for wins, t in ((x_wins, x_dot), (u_wins, u_dot)))
+        y_dot = scatter_add_p(x_dot, indices, u_dot, **params)
         return y, div(y_dot, winners)
 
 

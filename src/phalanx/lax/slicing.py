@@ -84,6 +84,17 @@ def padded_size(n: Any, low: Any, high: Any, interior: int) -> Any:
     return low + n + high + (max(n - 1, 0) if isinstance(n, int) else n - 1) * interior
 
 
+def _laid_out(ctx: Any, x: Any, value: Any, interior: Sequence[int]) -> Any:
+    """`x` with this many values after each of its elements, which are added as dimensions of their own."""
+    aval = ctx.avals_in[0]
+    apart = [n for size in aval.shape for n in (size, 1)]
+    added = [n for count in interior for n in (0, count)]
+    x = ctx.reshape(x, aval.with_shape(tuple(apart)))
+    after = aval.with_shape(tuple([n + more for n, more in zip(apart, added, strict=True)]))
+    x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), after)
+    return ctx.reshape(x, aval.with_shape(tuple([n * (m + 1) for n, m in zip(aval.shape, interior, strict=True)])))
+
+
 class Pad(Primitive, name="pad"):
     """`x` with `value` around its elements, and between them: config is (low, high, interior) for each dimension."""
 
@@ -122,10 +133,16 @@ class Pad(Primitive, name="pad"):
         low, high, interior = zip(*config, strict=True) if config else ((), (), ())
         shape = ctx.avals_in[0].shape
         is_constant = is_constant_shape((*shape, *low, *high, *interior))
-        if ctx.module.is_split and is_constant and min((*low, *high), default=0) < 0:
-            starts, stops, padding = without_negative(shape, tuple(zip(low, high)), [n + 1 for n in interior])
-            x = hlo.slice(x, starts, stops, [1] * len(shape))
-            low, high = zip(*padding, strict=True)
+        if ctx.module.is_split and is_constant and 0 not in shape:
+            if any(interior):
+                # XLA may leave out, or take twice, elements that are laid out over split dimensions.
+                x = _laid_out(ctx, x, value, interior)
+                shape, high = x.type.shape, [h - n for h, n in zip(high, interior, strict=True)]
+                interior = [0] * len(shape)
+            if min((*low, *high), default=0) < 0:
+                starts, stops, padding = without_negative(shape, tuple(zip(low, high)), [1] * len(shape))
+                x = hlo.slice(x, starts, stops, [1] * len(shape))
+                low, high = zip(*padding, strict=True)
         return ctx.pad(x, value, low, high, interior, ctx.aval_out)
 
     def jvp(self, primals: Any, tangents: Any, *, config: tuple) -> tuple:
