@@ -62,6 +62,8 @@ def named_sharding(program: Jaxpr, abstract: bool = False) -> Any:
     """
     for eqn in program.eqns:
         primitive = eqn.primitive
+        if primitive.placing is None and not primitive.holds_program:
+            continue
         named = list(primitive.placing(**eqn.params)) if primitive.placing is not None else []
         if primitive.holds_program:
             named += [named_sharding(inner, abstract) for inner in subprograms(eqn.params)]
