@@ -303,3 +303,14 @@ def test_older_styles_bring_arguments_from_wherever_they_are(style):
         np.testing.assert_allclose(phalanx.grad(lambda x: f(x).sum())(x), np.cos(X), rtol=1e-6)
         np.testing.assert_allclose(phalanx.jvp(f, (x,), (x,))[1], X * np.cos(X), rtol=1e-6)
         np.testing.assert_allclose(phalanx.vmap(f)(x[None]), np.sin(X)[None], rtol=1e-6)
+
+
+def test_programs_are_kept_apart_by_whether_their_rows_have_devices_of_their_own():
+    x = np.arange(48, dtype=np.float32).reshape(8, 2, 3)
+    total = lambda x: x * lax.psum(x, "j")
+    for first_alone in (True, False):
+        f = phalanx.jit(pmap(total, axis_name="j"))
+        uses = [lambda f=f: f(x[0]), lambda f=f: soft_pmap(f)(x)]
+        alone, inside = [use() for use in (uses if first_alone else uses[::-1])][:: 1 if first_alone else -1]
+        np.testing.assert_allclose(inside, x * x.sum(1, keepdims=True))
+        assert len(alone.sharding.device_set) == 2

@@ -33,13 +33,14 @@ _contexts: Interned[Context] = Interned()
 class Context:
     """All that changes what a traced program means; interned, so that equality is identity.
 
-    Attributes are the options declared with `traced=True`, `mesh` (the mesh in force, or None) and `axes`
-    (the named axes in force, a hashable object that belongs to `core.trace`).
+    Attributes are the options declared with `traced=True`, `mesh` (the mesh in force, or None), `axes` (the named axes
+    in force, a hashable object that belongs to `core.trace`) and `rows_share` (whether rows of a `pmap` share the
+    devices of what is around it, which has all).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
 
-    fields: list[str] = ["mesh", "axes"]
+    fields: list[str] = ["mesh", "axes", "rows_share"]
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self._values = values
@@ -87,7 +88,8 @@ class State(threading.local):
         self.overrides: dict[str, Any] = {}
         self.outer_meshes: list[Any] = []  # those to go back to, one for each `with mesh:` block around
         with _lock:
-            self.context: Context = Context.of((None, (), *(_global_values[name] for name in Context.fields[2:])))
+            options = [_global_values[name] for name in Context.fields[3:]]
+            self.context: Context = Context.of((None, (), False, *options))
             self._thread = _Thread(self.__dict__)
             _threads.add(self._thread)
 
@@ -179,7 +181,7 @@ def _set_here(option: Option, value: Any) -> Any:
 
 @contextlib.contextmanager
 def state_extra(**extras: Any) -> Iterator[None]:
-    """Set the `mesh` and/or the named `axes` of this thread's context inside a `with` block.
+    """Set `mesh`, the named `axes` or `rows_share` of this thread's context inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):

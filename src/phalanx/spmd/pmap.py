@@ -9,15 +9,14 @@ that needs an axis which is not there, the outer program is traced again over a 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import state
+from phalanx.core.config import state, state_extra
 from phalanx.core.errors import ArgumentError, check_axis_name, check_function
 from phalanx.core.source import code_position
 from phalanx.engine import client
@@ -61,29 +60,6 @@ def is_per_device() -> bool:
     return mesh is not None and bool(mesh.manual_axes)
 
 
-class _Splitting(threading.local):
-    """Whether a `soft_pmap`, or an `xmap` over a mesh, is being traced, whose rows have all devices already."""
-
-    by_rows: bool = False
-
-
-_splitting = _Splitting()
-
-
-@contextlib.contextmanager
-def having_all_devices() -> Iterator[None]:
-    """Let rows of what is traced in the block share the devices that the rows around them have.
-
-    Yields:
-      None.
-    """
-    before, _splitting.by_rows = _splitting.by_rows, True
-    try:
-        yield
-    finally:
-        _splitting.by_rows = before
-
-
 class Rows(Jit):
     """A compiled function of rows: what `pmap` and `soft_pmap` share.
 
@@ -120,7 +96,7 @@ class Rows(Jit):
         self._devices = devices
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
-        if state.context.disable_jit or _splitting.by_rows:
+        if state.context.disable_jit or state.context.rows_share:
             return self._vectorised()(*args, **kwargs)
         return super()._call(args, kwargs)
 
@@ -308,7 +284,7 @@ class SoftPMap(Rows):
         specs = [_split(d, name) for d in dims]
 
         def vectorised(*args: Any, **kwargs: Any) -> Any:
-            with having_all_devices():
+            with state_extra(rows_share=True):
                 return by_rows(*args, **kwargs)
 
         if size % len(devices) == 0:

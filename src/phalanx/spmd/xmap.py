@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.config import state
+from phalanx.core.config import state, state_extra
 from phalanx.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -31,7 +31,7 @@ from phalanx.lax import reshape, transpose, with_sharding_constraint
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
-from phalanx.spmd.pmap import having_all_devices, is_per_device
+from phalanx.spmd.pmap import is_per_device
 from phalanx.transforms.batching import Axis, to_dim, vmap_flat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.paths import leaf_path
@@ -207,7 +207,7 @@ class XMap(Jit):
                 found[:] = [tree, [[] for _ in out]]
                 return out
 
-            with contextlib.nullcontext() if mesh is None else having_all_devices():
+            with contextlib.nullcontext() if mesh is None else state_extra(rows_share=True):
                 out = self._run(flat, inner.leaves, inputs, axes, found)
             return self._arranged(out, found[0], found[1], axes, mesh)
 
