@@ -258,6 +258,40 @@ def test_gradients_of_extremes_among_updates_that_reach_nothing():
         np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_sub"])
+def test_one_update_of_each_example_is_written_into_what_is_wanted_split(name):
+    dims = lax.ScatterDimensionNumbers((2, 3), (), (1,), (0,), (0,))
+    update = lambda x, i, u: (getattr(lax, name)(x, i, u, dims, mode="fill"),)
+    places = np.array([3, -2, 6, 5], np.int32).reshape(4, 1, 1)
+    args = numbers(4, 6, 2), places, numbers(4, 1, 1, 2, seed=1)
+    check(update, (2, 4), [(), (), ("y",)], *args, outs=[("y", "x")])
+
+
+def test_parts_of_indices_may_be_split():
+    places = np.random.default_rng(4).integers(0, 4, (4, 4, 2)).astype(np.int32)
+
+    def rows(x, i, g):
+        y, pull = phalanx.vjp(lambda x: x[i[..., 0], i[..., 1]], x)
+        dims = lax.GatherDimensionNumbers((), (0, 1), (0, 1))
+        return y, pull(g), lax.gather(x, i, dims, (1, 1), mode="fill")
+
+    check(rows, (2, 2, 2), [("y", "z"), ("z", None, "x"), ("x",)], numbers(4, 4), places, numbers(4, 4, seed=1))
+
+
+def test_windows_over_dilated_elements_are_wanted_split():
+    pool = lambda x: (lax.reduce_window(x, np.float32(0), lambda a, b: a + b * 1, (3,), (1,), "VALID", (2,), (2,)),)
+    check(pool, (3,), [()], numbers(4), outs=[("x",)])
+
+
+def test_windows_leave_devices_without_a_result():
+    pool = lambda x: lax.reduce_window(x, np.float32(0), lax.add, (4, 4), (3, 1), [(2, 0), (2, 1)], (1, 2), (1, 2))
+    check(pool, (2, 2, 2), [(("x", "z"), "y")], numbers(4, 12))
+    grad = lambda x, g: phalanx.vjp(lambda x: lax.reduce_window(x, np.float32(0), lax.add, (2, 1), (3, 2), "SAME"), x)[
+        1
+    ](g)
+    check(grad, (2, 4), [(("x", "y"),), ()], numbers(8, 4), numbers(3, 2, seed=1), outs=[("x", "y")])
+
+
 @pytest.mark.parametrize("dims", [(0,), (0, 1)], ids=str)
 def test_any_reduction_goes_over_split_dimensions(dims):
     integers = np.random.default_rng(3).integers(0, 99, (8, 4)).astype(np.int32)

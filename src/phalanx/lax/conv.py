@@ -20,7 +20,7 @@ from phalanx.engine.mlir import hlo, ir, per_context, sdy
 from phalanx.lax.broadcast import move_dim, transpose
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full
-from phalanx.lax.cuts import Cut, cut_of
+from phalanx.lax.cuts import Cut, cut_of, leaves_some_empty, whole
 from phalanx.lax.dot import BILINEAR, PrecisionLike, canonical_precision, dot_general, precision_attribute, product_aval
 from phalanx.lax.explicit import laid_out
 from phalanx.lax.loops import map as map_one_by_one
@@ -37,7 +37,7 @@ from phalanx.lax.window_shape import (
     without_negative,
 )
 from phalanx.runtime import dynamic, pieces
-from phalanx.runtime.shardy import sdy_sharding, sdy_whole
+from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic, static_size
 
@@ -233,12 +233,7 @@ def _is_left_in_space(ctx: Any, x: Any, w: Any, c: _Convolution, is_of_kernel: b
     held = next((cut for v, d in places if (cut := cut_of(ctx.module, v, d)) is not None), None)
     if held is None or not is_of_kernel:
         return held is not None
-    return not (held.has_replicas or _leaves_some_empty(w_aval.shape[rhs[2]], held.sharding.mesh.size))
-
-
-def _leaves_some_empty(size: int, parts: int) -> bool:
-    """Whether so few elements are left for the last of so many devices that it has none."""
-    return (parts - 1) * -(-size // parts) >= size
+    return not (held.has_replicas or leaves_some_empty(w_aval.shape[rhs[2]], held.sharding.mesh.size))
 
 
 def _settled(ctx: Any, x: Any, w: Any, c: _Convolution, is_whole: bool, is_of_kernel: bool, in_groups: bool) -> Any:
@@ -248,39 +243,33 @@ def _settled(ctx: Any, x: Any, w: Any, c: _Convolution, is_whole: bool, is_of_ke
     """
     lhs, rhs, out = c.dimension_numbers
     if is_whole:
-        x, w = _whole(x, lhs[2:]), _whole(w, rhs[2:])
+        x, w = whole(ctx, x, lhs[2:]), whole(ctx, w, rhs[2:])
     elif not is_of_kernel:
-        w = _whole(w, rhs)
-    whole: Sequence[int] = ()
+        w = whole(ctx, w, rhs)
+    grouped: Sequence[int] = ()
     if in_groups:
         first = int(c.batch_group_count == 1)
-        x, whole = _whole(x, lhs[first:2]), out[first:2]
+        x, grouped = whole(ctx, x, lhs[first:2]), out[first:2]
     y = _lower(ctx, x, w, c)
     if is_whole or is_of_kernel:
-        return _whole(y, (*whole, *out[2:]))
-    return _as_input(ctx, y, [cut_of(ctx.module, x, d) for d in lhs[2:]], out, whole)
+        return whole(ctx, y, (*grouped, *out[2:]))
+    return _as_input(ctx, y, [cut_of(ctx.module, x, d) for d in lhs[2:]], out, grouped)
 
 
-def _as_input(ctx: Any, y: Any, cuts: Sequence[Cut | None], out: Sequence[int], whole: Sequence[int]) -> Any:
-    """A result that is split in space as the input, and not along the dimensions `whole`."""
+def _as_input(ctx: Any, y: Any, cuts: Sequence[Cut | None], out: Sequence[int], grouped: Sequence[int]) -> Any:
+    """A result that is split in space as the input, and not along the dimensions `grouped`."""
     held = next(cut for cut in cuts if cut is not None).sharding
-    entries: list = [None if d in whole else UNCONSTRAINED for d in range(len(out))]
+    entries: list = [None if d in grouped else UNCONSTRAINED for d in range(len(out))]
     used: set = set()
     for d, cut in zip(out[2:], cuts, strict=True):
         size, parts = ctx.aval_out.shape[d], cut.parts if cut else 1
-        if cut is None or _leaves_some_empty(size, parts):
+        if cut is None or leaves_some_empty(size, parts):
             entries[d] = None
         elif size % parts == 0 and cut.sharding.mesh is held.mesh and used.isdisjoint(cut.axes):
             entries[d] = cut.axes
             used.update(cut.axes)
     lying = sdy_sharding(ctx.module, held.with_spec(PartitionSpec(*entries)), len(out))
     return sdy.ShardingConstraintOp(y, lying).result
-
-
-def _whole(x: Any, dims: Sequence[int]) -> Any:
-    """A value that nothing splits along these dimensions."""
-    ndim = len(x.type.shape)
-    return sdy.ShardingConstraintOp(x, sdy_whole(ndim, [d for d in range(ndim) if d not in dims])).result
 
 
 def _mapped_size(x: Any, w: Any, places: tuple) -> Any:

@@ -8,9 +8,11 @@ along the batch and along space exclude each other, and since XLA counts what re
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.runtime.shardy import sdy_whole
 from phalanx.sharding import NamedSharding
 
 
@@ -53,15 +55,28 @@ def cut_of(module: Any, x: Any, dim: int) -> Cut | None:
     return None
 
 
+def leaves_some_empty(size: int, parts: int) -> bool:
+    """Whether so few elements are left for the last of so many devices that it has none."""
+    return (parts - 1) * -(-size // parts) >= size
+
+
 def set_apart(ctx: Any, x: Any) -> Any:
     """A value that one element is written into, made before it is.
 
     A device that does not have the element writes what it reads at another place, and XLA, which reads it where the
     value is made, may forget a step of that, or that places out of bounds are moved. What loops carry is made.
     """
-    if not ctx.module.is_split or (isinstance(x.owner, ir.Block) and x.owner.owner.name == "stablehlo.while"):
+    of = x.owner.owner if isinstance(x.owner, ir.Block) else x.owner
+    is_made = of.name in ("stablehlo.while", "stablehlo.constant")
+    return x if is_made or not ctx.module.is_split else hlo.optimization_barrier([x])
+
+
+def whole(ctx: Any, x: Any, dims: Sequence[int]) -> Any:
+    """A value that nothing splits along these dimensions, where the partitioner splits what is emitted."""
+    if not ctx.module.is_split or ctx.module.is_portable:
         return x
-    return hlo.optimization_barrier([x])
+    ndim = len(_shape(x))
+    return sdy.ShardingConstraintOp(x, sdy_whole(ndim, [d for d in range(ndim) if d not in dims])).result
 
 
 def _shape(x: Any) -> list:

@@ -19,6 +19,7 @@ from phalanx.core.primitive import Primitive, Roles
 from phalanx.core.tangent import is_linear
 from phalanx.engine.mlir import hlo, ir, per_context
 from phalanx.lax.broadcast import insert, move_dim, skip_batch, zeros
+from phalanx.lax.cuts import whole
 from phalanx.runtime import dynamic
 from phalanx.symbolic import is_constant_shape
 
@@ -273,6 +274,8 @@ class Gather(Primitive, name="gather"):
         largest = largest_size(x_aval, index_map)
         indices, i_aval = wide_indices(indices, i_aval, largest, ctx)
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
+        if len(index_map) > 1:  # XLA takes the parts of an index for as many as there are.
+            indices = whole(ctx, indices, [i_aval.ndim - 1])
         if is_constant_shape(slice_sizes):
             slices = hlo.gather(
                 x, indices, numbers, ir.DenseI64ArrayAttr.get(list(slice_sizes)), indices_are_sorted=indices_are_sorted

@@ -25,7 +25,7 @@ from phalanx.lax.broadcast import add_dim, move_dim, skip_batch, zeros
 from phalanx.lax.comparison import eq
 from phalanx.lax.convert import convert_element_type
 from phalanx.lax.creation import full, iota
-from phalanx.lax.cuts import set_apart
+from phalanx.lax.cuts import set_apart, whole
 from phalanx.lax.faces import named
 from phalanx.lax.gather import (
     CLIP,
@@ -44,6 +44,7 @@ from phalanx.lax.gather import (
 from phalanx.lax.ordered_bits import by_bits, loses_nans
 from phalanx.lax.select import select
 from phalanx.lax.shape import reshape
+from phalanx.symbolic import is_constant_shape
 
 
 class ScatterDimensionNumbers(NamedTuple):
@@ -146,13 +147,15 @@ class ScatterPrimitive(Primitive):
         if self.neutral is not None and ctx.module.is_split:
             nothing = type(self).neutral(u_aval.dtype)
             indices, updates = _evenly(ctx, (indices, i_aval, -1), (updates, u_aval, nothing), dimension_numbers)
+        if is_constant_shape(i_aval.shape):
+            indices = whole(ctx, indices, [i_aval.ndim - 1]) if i_aval.shape[-1] > 1 else indices
+            if np.prod(i_aval.shape[:-1], dtype=int) <= ctx.module.num_partitions:  # A device may have one only.
+                x = set_apart(ctx, x)
         kept = None
         if batching and self.neutral is not None and ctx.module.is_split:
             # XLA, where updates that meet are on several devices, may take the operand from the first of all devices
             # only, though others have other examples.
             kept, x = x, ctx.constant(type(self).neutral(x_aval.dtype), ctx.aval_out)
-        if all(isinstance(n, int) and n == 1 for n in i_aval.shape[:-1]):
-            x = set_apart(ctx, x)
         op = hlo.ScatterOp(
             [ctx.type(ctx.aval_out)],
             [x],

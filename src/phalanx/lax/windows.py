@@ -24,6 +24,7 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.arithmetic import add, sub
 from phalanx.lax.broadcast import add_dim, dim_names, move_dim, zeros
 from phalanx.lax.creation import full, iota
+from phalanx.lax.cuts import cut_of, leaves_some_empty, whole
 from phalanx.lax.elementwise import max_p, min_p
 from phalanx.lax.family import kind_of
 from phalanx.lax.scatter import ScatterDimensionNumbers, scatter_add
@@ -112,6 +113,28 @@ def _skips_dilated(window: dict) -> bool:
     return any(stride > 1 and base > 1 for stride, base in pairs)
 
 
+def _whole_dims(ctx: Any, x: Any, window: dict) -> list:
+    """The dimensions that operand and result of windows are to have whole.
+
+    Where nobody says that they are split, or a device would be left without a result, XLA may take more than there is.
+    """
+    aval, y = ctx.avals_in[0], ctx.avals_out[0]
+    if not (ctx.module.is_split and is_constant_shape((*aval.shape, *y.shape))):
+        return []
+    roles = _window_roles(1, aval, window)
+    dims = {d: cut_of(ctx.module, x, d) for d, name in enumerate(roles.operands[0]) if name in roles.whole}
+    return [
+        d for d, cut in dims.items()
+        if cut is None or (leaves_some_empty(y.shape[d], cut.parts) and not _is_side_by_side(window, d))
+    ]  # fmt: skip
+
+
+def _is_side_by_side(window: dict, d: int) -> bool:
+    """Whether windows follow one another along a dimension without a gap, and nothing stands beside them."""
+    size, stride, pads, *dilations = (window[name][d] for name in WINDOW if name in window)
+    return size == stride and not any(pads) and set(dilations) <= {1}
+
+
 def _is_static(window: dict) -> bool:
     """Whether sizes and padding of windows are plain numbers."""
     return is_constant_shape((*window["window_dimensions"], *(n for pair in window["padding"] for n in pair)))
@@ -157,10 +180,11 @@ class _ReduceWindowMonoid(Primitive):
         if not _is_static(window):
             program = stage(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
             return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
-        x, window = _without_negative_padding(ctx, x, ctx.avals_in[0], window)
+        dims = _whole_dims(ctx, x, window)
+        x, window = _without_negative_padding(ctx, whole(ctx, x, dims) if dims else x, ctx.avals_in[0], window)
         op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
-        return op.result
+        return whole(ctx, op.result, dims) if dims else op.result
 
     def batch(self, x, b, **window):
         return self(x, **_mapped_window(window, b)), b
@@ -382,12 +406,12 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
         num = len(args) // 2
         if not _is_static(window):
             return emit_symbolic_windows(ctx, args[:num], args[num:], window, program, ctx.avals_out)
-        op = hlo.ReduceWindowOp(
-            [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(window)
-        )
+        dims = _whole_dims(ctx, args[0], window)
+        xs = [whole(ctx, x, dims) if dims else x for x in args[:num]]
+        op = hlo.ReduceWindowOp([ctx.type(a) for a in ctx.avals_out], xs, args[num:], **_window_attributes(window))
         scalars = [ShapedArray((), a.dtype) for a in ctx.avals_out]
         ctx.region([*scalars, *scalars], op, lambda *operands: ctx.emit(program, operands))
-        return list(op.results)
+        return [whole(ctx, y, dims) if dims else y for y in op.results]
 
     def jvp(self, primals, tangents, *, program, **window):
         num = len(primals) // 2
