@@ -168,6 +168,13 @@ def test_gradients_of_kernels_are_wanted_split_in_space(of_x, of_g):
     check(both_gradients(convolve), (2, 3), [of_x, (), of_g], *args, outs=[("x", "y"), ("y", None, "x")])
 
 
+def test_stretches_of_dilated_elements_end_elsewhere_than_those_of_the_result():
+    convolve = lambda x, w: lax.conv_transpose(x, w, (2,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"))
+    value_and_gradients = lambda x, w, g: (convolve(x, w), both_gradients(convolve)(x, w, g))
+    args = numbers(1, 4, 4), numbers(4, 4, 1, seed=1), numbers(1, 10, 1, seed=2)
+    check(value_and_gradients, (2, 2, 2), [(None, ("y", "x")), ("x",), (None, "z")], *args)
+
+
 def test_gradients_of_mapped_kernels_that_are_split():
     convolve = lambda x, w: lax.conv_transpose(x, w, (2,), "SAME", dimension_numbers=("NHC", "HIO", "NHC"))
     grads = both_gradients(phalanx.vmap(convolve, (3, 3)))

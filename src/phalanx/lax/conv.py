@@ -228,11 +228,14 @@ def _is_left_in_space(ctx: Any, x: Any, w: Any, c: _Convolution, is_of_kernel: b
 
     Where both operands are split it sums over all devices, and those that have the same stretch count again.
     """
-    (lhs, rhs, _), (_, w_aval) = c.dimension_numbers, ctx.avals_in
+    (lhs, rhs, out), (_, w_aval), y = c.dimension_numbers, ctx.avals_in, ctx.aval_out
     places = [(v, d) for v, spec in ((x, lhs), (w, rhs))[: 1 + is_of_kernel] for d in spec[2:]]
     held = next((cut for v, d in places if (cut := cut_of(ctx.module, v, d)) is not None), None)
     if held is None or not is_of_kernel:
-        return held is not None
+        # Where dilated stretches do not end where those of the result do, XLA may take more than there is.
+        dims = zip(lhs[2:], out[2:], c.lhs_dilation, strict=True)
+        uneven = [p for p, q, base in dims if base > 1 and (cut := cut_of(ctx.module, x, p)) and y.shape[q] % cut.parts]
+        return held is not None and not uneven
     return not (held.has_replicas or leaves_some_empty(w_aval.shape[rhs[2]], held.sharding.mesh.size))
 
 
