@@ -76,7 +76,7 @@ def whole(ctx: Any, x: Any, dims: Sequence[int]) -> Any:
     if not ctx.module.is_split or ctx.module.is_portable:
         return x
     ndim = len(_shape(x))
-    return sdy.ShardingConstraintOp(x, sdy_whole(ndim, [d for d in range(ndim) if d not in dims])).result
+    return sdy.ShardingConstraintOp(x, sdy_whole(ndim, tuple([d for d in range(ndim) if d not in dims]))).result
 
 
 def _shape(x: Any) -> list:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.errors import ShardingError
-from phalanx.engine.mlir import ir, sdy
+from phalanx.engine.mlir import ir, per_context, sdy
 from phalanx.sharding.mesh import AbstractMesh, Device, Mesh
 from phalanx.sharding.shardings import GSPMDSharding, NamedSharding, Sharding
 from phalanx.sharding.spec import UNCONSTRAINED, AxisName, check_rank
@@ -93,10 +93,11 @@ def to_sdy(
         return sdy.TensorShardingAttr.get(mesh_name, dims, [sdy.AxisRefAttr.get(str(axis)) for axis in whole])
     if isinstance(sharding, GSPMDSharding) and not sharding.is_fully_replicated:
         return _tiled(sharding, ndim)
-    return sdy_whole(ndim, open_dims)
+    return sdy_whole(ndim, tuple(open_dims))
 
 
-def sdy_whole(ndim: int, open_dims: Sequence[int] = ()) -> ir.Attribute:
+@per_context
+def sdy_whole(ndim: int, open_dims: tuple[int, ...] = ()) -> ir.Attribute:
     """What is whole but for the dimensions that the compiler may cut, as Shardy has it."""
     dims = [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]
     # Nothing names an axis, so any mesh will do: one without axes, written in place.
