@@ -1,23 +1,24 @@
-# `make demo` and `make test` are all a newcomer needs: Python 3.11 or newer, and make. Each target sets up .venv itself.
+# Needs Python 3.11 or newer, and make. Each target sets up .venv itself; start with `make demo` and `make test`.
 
-# Names that exist but do not run (shims of a version manager) are passed over. Override with: make PYTHON=/path/to/python
+# Skips names on the PATH that do not run, such as the shims of a version manager. Override: make PYTHON=/path/to/python
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	  if $$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-# Whole files to each process, in the order of conftest.py.
+# Each process takes whole files, in the order that conftest.py gives them.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint bench docs format clean fuzz
+.PHONY: help demo test check lint metrics bench docs format clean fuzz
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train a byte-level language model over a 4x2 mesh of 8 virtual devices"
-	@echo "make test    run every test (set JOBS to the number of processes, ARGS to pass words to pytest)"
-	@echo "make check   lint, formatting, import floors, types and the quick tests (make lint: without the tests)"
+	@echo "make test    run every test (JOBS: number of processes, ARGS: arguments for pytest)"
+	@echo "make check   lint, formatting, import layers, types and the quick tests (make lint: without the tests)"
+	@echo "make metrics figures of the library's language and order, beside their targets"
 	@echo "make bench   measure Phalanx beside JAX in one run"
-	@echo "make fuzz    look for bytes and texts that the reader of exported programs takes badly (SECONDS_OF_FUZZING=600, of CPU)"
+	@echo "make fuzz    fuzz the reader of exported programs with malformed bytes and texts (SECONDS_OF_FUZZING=600, of CPU)"
 	@echo "make docs    build the documentation into site/"
 
 $(BIN)/python:
@@ -25,7 +26,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
 
-# One stamp for each set of extras, so that what is installed already is not looked up again.
+# One stamp file per set of extras, so that pip does not resolve an installed set again.
 $(VENV)/installed-%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(subst +,$(,),$*)]"
 	@touch $@
@@ -46,6 +47,9 @@ lint: $(VENV)/installed-dev+peer
 	$(BIN)/ruff format --check .
 	PYTHONPATH=src $(BIN)/lint-imports
 	$(BIN)/mypy
+
+metrics: $(VENV)/installed-dev+peer
+	@PYTHONPATH=src $(BIN)/python tools/metrics.py
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,6 +1,8 @@
-"""Settings that must stand before phalanx is first imported, for the tests and for the doctests of the sources."""
+"""Settings for tests and doctests that must be made before phalanx is first imported."""
 
 import ctypes
+import doctest
+import functools
 import gc
 import importlib
 import os
@@ -8,20 +10,21 @@ import sys
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("PHALANX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-# Threads of BLAS that wait for work take it from the threads of XLA and of the other processes.
+# Idle BLAS threads spin, which slows the threads of XLA and of other test processes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# A peer that finds an accelerator would compare another machine's arithmetic.
+# On an accelerator, the peer would compute with other rounding.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", os.environ["PHALANX_NUM_CPU_DEVICES"])
-# Tests mostly wait for XLA, which compiles for long to make fast what runs once: without its passes, its emitters
-# of fused loops (without which the newest jaxlib no longer can do) and in one piece it takes a third of the
-# time. With XLA_FLAGS set to nothing, as CI has it on its second Python, programs are compiled as users have them.
+# Most test time is XLA optimizing programs that run once. Without LLVM's expensive passes, without fusion emitters
+# (which the newest jaxlib requires) and without splitting modules, compiling takes a third of the time. CI sets
+# XLA_FLAGS to the empty string on its second Python, where programs are compiled as users have them.
 QUICKLY_COMPILED = [
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
@@ -31,15 +34,15 @@ if version("jaxlib").startswith("0.10."):
     QUICKLY_COMPILED.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICKLY_COMPILED))
 
-# An example may be the one that compiles, so nothing depends on time; CI draws the same examples at each run.
+# Any example may be the one that compiles, so there is no deadline. CI draws the same examples in each run.
 REPEATS = "CI" in os.environ
 settings.register_profile(
     "phalanx", deadline=None, derandomize=REPEATS, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("phalanx")
 if REPEATS and (draws := sys.modules.get("hypothesis.internal.conjecture.providers")):
-    # Left to itself, Hypothesis also draws numbers that stand in the modules imported so far, which are those of the
-    # files of tests that the process happened to run before.
+    # By default, Hypothesis also draws constants of all imported modules, which depend on the test files that the
+    # process happened to run before.
     draws._get_local_constants = lambda: draws._local_constants
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -49,19 +52,31 @@ SOURCE = Path(__file__).parent / "src"
 def pytest_collect_file(file_path: Path) -> None:
     """Import a source file the ordinary way before pytest does.
 
-    Left to itself, pytest runs a module again that its package has imported, so that primitives would be declared
-    twice, and puts the module in the place of a function of its name (`phalanx.spmd.jit`).
+    Otherwise pytest would execute a module that its package has already imported, which declares primitives twice,
+    and would replace a function by the module of its name (`phalanx.spmd.jit`).
     """
     if file_path.suffix == ".py" and file_path.stem not in ("__init__", "__main__") and SOURCE in file_path.parents:
         importlib.import_module(".".join(file_path.relative_to(SOURCE).with_suffix("").parts))
 
 
+def find_examples_where_defined(module: ModuleType, thing: object) -> bool:
+    """Whether doctest reads the examples of `thing` in `module`: in the file that defines it, not in its namespace."""
+    from phalanx.engine.public_namespace import defining_module
+
+    defined = defining_module(thing)
+    return belongs_to_module(module, thing) if defined is None else defined == module.__name__
+
+
+belongs_to_module = functools.partial(doctest.DocTestFinder()._from_module)
+doctest.DocTestFinder._from_module = lambda self, module, thing: find_examples_where_defined(module, thing)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count as slow what `one_is_quick` says, before anything is chosen by that mark; start with what takes longest.
+    """Mark cases as slow by `one_is_quick`, before tests are selected by mark, and sort files by expected duration.
 
-    Processes take whole files in this order, so that none is left alone with a long one: files with few tests that take
-    long, then those with most tests.
+    Processes take whole files in this order, so that none is left with a long file at the end: files marked `lengthy`,
+    then files with the most tests.
     """
     seen = set()
     for item in items:
@@ -76,20 +91,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def names_of_examples(doctest_namespace: dict) -> None:
-    """The one name that examples in `phalanx.numpy` use without importing it."""
+    """Examples in `phalanx.numpy` use `jnp` without importing it."""
     import phalanx.numpy
 
     doctest_namespace["jnp"] = phalanx.numpy
 
 
 def pytest_collection_finish() -> None:
-    """Take what was collected, which lasts as long as the process, out of the collector's sight."""
+    """Exclude the collected tests, which live as long as the process, from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_logfinish() -> None:
-    """Let compiled programs go, 0.6 MB each, before they come to take gigabytes."""
+    """Free compiled programs, 0.6 MB each, before they take gigabytes."""
     if sys.platform == "linux" and int(Path("/proc/self/statm").read_text().split()[1]) * PAGE > 3 * 2**29:
         import phalanx
 

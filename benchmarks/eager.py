@@ -11,7 +11,7 @@ TRANSFORMED = Row("eager grad and vmap of small functions", at_most=0.4)
 
 
 def operands(xp):
-    """Small arrays: what is measured is the way to the engine and back."""
+    """Small arrays, so that the overhead around the engine dominates."""
     jnp = xp.numpy
     return jnp.arange(12.0).reshape(4, 3), jnp.array([2, 0, 1, 2]), jnp.array([True, False, True, False])[:, None]
 

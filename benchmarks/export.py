@@ -82,7 +82,7 @@ def compare_with_constraints(xp):
 
 @bench(unit="us/op", row=DIMENSIONS)
 def compare_once(xp):
-    """The same, each in a scope that was never asked before."""
+    """The same, each in a fresh scope, so that nothing is cached."""
 
     def run(dims):
         for a, b in dims:

@@ -1,11 +1,11 @@
 """The `@bench` decorator, and the clock that runs both systems in alternation.
 
-A workload is a function of the module under test and, where it has sizes, of a size. It prepares what it needs and
-returns what is to be measured: a callable or a `Timed` (a time), a `Script` (a process of its own), or a `Value`.
-Each round measures both systems, the first one changing from round to round; a ratio is the median of the rounds'
-ratios, so that a machine that grows slower or faster during the run moves both sides. What a process decides by chance
-(how its heap lies, which thread runs where) is measured in several, each a round. Where the rounds leave open whether a
-bound holds, more are measured. Used by every room here.
+A workload is a function of the module under test and, if it has sizes, of a size. It does its preparation and returns
+the object to measure: a callable or a `Timed` (a time), a `Script` (a fresh process), or a `Value`. Each round
+measures both systems in alternating order. A ratio is the median of the rounds' ratios, so that a machine that
+becomes slower or faster during the run affects both sides. Properties that a process settles by chance (heap layout,
+placement of threads) are measured in several processes, one per round. While the rounds do not decide whether a bound
+holds, more are measured.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Workload:
 
 @dataclass
 class Result:
-    """What one workload gave at one size: the samples of both systems in its unit, or why there are none."""
+    """The samples of both systems for one workload and size, in its unit, or the reason why there are none."""
 
     name: str
     unit: str
@@ -99,24 +99,24 @@ class Result:
 
     @property
     def bounds(self) -> list[float]:
-        """What its ratio has to stay below."""
+        """The upper bound of its ratio."""
         return [bound for bound in (self.at_most, self.row.none_above) if bound is not None]
 
     @property
     def holds(self) -> bool:
-        """Whether it ran and, where it has bounds of its own, stays below them."""
+        """Whether it ran and is within its own bounds, if it has any."""
         return self.error is None and all(self.ratio <= bound for bound in self.bounds)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the median ratio lies with 95 % confidence, by order statistics."""
+        """A 95 % confidence interval of the median ratio, by order statistics."""
         ratios = sorted(a / b for a, b in zip(self.ours, self.peer, strict=False))
-        out = max(0, math.floor(len(ratios) / 2 - 0.98 * math.sqrt(len(ratios))))  # how many at each end lie outside
+        out = max(0, math.floor(len(ratios) / 2 - 0.98 * math.sqrt(len(ratios))))  # samples outside at each end
         return ratios[out], ratios[-1 - out]
 
     @property
     def is_open(self) -> bool:
-        """Whether the rounds so far do not tell if a bound holds."""
+        """Whether the rounds so far leave undecided if a bound holds."""
         if not (self.ours and self.peer):
             return False
         low, high = self.interval
@@ -201,7 +201,7 @@ class Sampler:
         """Warm up, then choose how many calls make one sample."""
         self._time()
         self.seconds = self._time()
-        if self.seconds < 0.1:  # A second call may still find out something for all later ones.
+        if self.seconds < 0.1:  # A second call may still fill caches.
             self._time()
             self.seconds = min(self.seconds, self._time())
         self.loops = max(1, round(effort.sample / self.seconds))
@@ -282,7 +282,7 @@ def measure(workload: Workload, systems: tuple[str, str], effort: Effort) -> Ite
 
 @contextlib.contextmanager
 def _reporting(results: list[Result]) -> Iterator[None]:
-    """Make an exception what these results report: other workloads still run where one is broken."""
+    """Record an exception in these results, so that the other workloads still run."""
     try:
         yield
     except Exception as error:
@@ -302,7 +302,7 @@ def _measure_case(
         subject = workload.build(xp, *arguments)
         samplers.append(Sampler(system, subject, workload.unit, effort))
     gc.collect()
-    gc.freeze()  # What exists already is no work for the collector while the clock runs.
+    gc.freeze()  # Existing objects must not cost the collector time during a measurement.
     try:
         slowest = max(sampler.seconds * sampler.loops for sampler in samplers)
         low, high = effort.rounds
@@ -322,7 +322,7 @@ def _measure_case(
 
 
 def _measure_apart(workload: Workload, results: list[Result], systems: tuple[str, str], effort: Effort) -> None:
-    """Fill in what several processes give, for each one sample of both systems: our median, and that ÷ the ratio."""
+    """Fill in the samples of several processes: for each our median, and our median divided by the ratio."""
     this = [sys.executable, "-m", "benchmarks", "--here", "--subject", systems[0]]
     turn, deadline = 0, math.inf
     while turn < workload.processes or (any(r.is_open for r in results) and time.monotonic() < deadline):

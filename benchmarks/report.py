@@ -16,7 +16,7 @@ from benchmarks.harness import Result, Row
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one row of the table stands."""
+    """The verdict on one row of the table."""
 
     row: Row
     mean: float

@@ -1,4 +1,4 @@
-"""What the examples on handwritten digits share: the data, the training loop, a progress bar, the picture at the end.
+"""Shared code of the examples on handwritten digits: the data, the training loop, a progress bar, the final picture.
 
 The 1,797 images of 8 by 8 pixels come with scikit-learn (`pip install scikit-learn`); a fifth of them is kept for the
 test. `train` knows nothing of devices: where batches go is said by the sharding that it is given, where parameters lie
@@ -25,7 +25,7 @@ from phalanx import nnx, optim
 
 
 class Digits(NamedTuple):
-    """Images f32[n, 8, 8, 1] between 0 and 1, and what they show: int[n]; for training and for the test."""
+    """Images f32[n, 8, 8, 1] in [0, 1] and their labels int[n], for training and for the test."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -34,7 +34,7 @@ class Digits(NamedTuple):
 
 
 def load(seed: int = 0) -> Digits:
-    """Read the digits of scikit-learn, and part them at random."""
+    """Load the digits of scikit-learn, split at random into training and test."""
     if find_spec("sklearn") is None:
         sys.exit("The digits come with scikit-learn, which is not installed: pip install scikit-learn")
     from sklearn.datasets import load_digits
@@ -46,7 +46,7 @@ def load(seed: int = 0) -> Digits:
 
 
 def batches(data: Digits, size: int, epochs: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All training images in a new order in each epoch, each moved by a pixel or none, as hands do."""
+    """Batches of all training images, shuffled in each epoch, each image shifted by up to one pixel."""
     rng = np.random.default_rng(seed)
     padded = np.pad(data.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows = np.arange(8)
@@ -102,7 +102,7 @@ def train(
 
 
 def evaluate(model, data: Digits) -> np.ndarray:
-    """How often each digit (rows) of the test was taken for each (columns)."""
+    """The confusion matrix of the test: true digits in rows, predictions in columns."""
     predicted = np.asarray(predict(nnx.view(model, deterministic=True, use_running_average=True,
                                             raise_if_not_found=False), data.test_images))  # fmt: skip
     confusion = np.zeros((10, 10), int)
@@ -171,7 +171,7 @@ def draw(path: Path, title: str, losses: list[float], confusion: np.ndarray) -> 
 
 
 def arguments(doc: str, argv: list[str] | None, *, epochs: int, rate: float) -> argparse.Namespace:
-    """Read the command line that all examples have."""
+    """Parse the command line, which all examples share."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=epochs, help=f"rounds over all images (default: {epochs})")
     parser.add_argument("--rate", type=float, default=rate, help=f"the largest learning rate (default: {rate})")
@@ -184,7 +184,7 @@ def arguments(doc: str, argv: list[str] | None, *, epochs: int, rate: float) -> 
 
 
 def run(title: str, make_model: Callable, args: argparse.Namespace, *, sharding, data: Digits | None = None) -> float:
-    """Train, test, draw; the accuracy in the test."""
+    """Train, test and draw; return the accuracy on the test images."""
     data = load() if data is None else data
     model = make_model(nnx.Rngs(args.seed))
     sample = phalanx.ShapeDtypeStruct((64, 8, 8, 1), np.float32)

@@ -13,8 +13,7 @@ import digits
 
 import phalanx
 from phalanx import nnx
-from phalanx.sharding import NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import NamedSharding, PartitionSpec as P
 
 
 class CNN(nnx.Module):

@@ -15,12 +15,11 @@ import digits
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.sharding import NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import NamedSharding, PartitionSpec as P
 
 
 class LSTM(nnx.Module):
-    """Two LSTMs over the rows, one in each direction, and a linear layer on the mean and the ends of what they say."""
+    """Two LSTMs over the rows, one in each direction, and a linear layer on the mean and the last of their outputs."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.rows = nnx.Linear(8, 32, rngs=rngs)

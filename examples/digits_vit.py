@@ -15,8 +15,7 @@ import digits
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.sharding import NamedSharding, set_mesh
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import NamedSharding, PartitionSpec as P, set_mesh
 
 WIDTH, HEADS, HIDDEN, LAYERS = 64, 4, 128, 3
 
@@ -27,7 +26,7 @@ def over(*names):
 
 
 class Block(nnx.Module):
-    """Attention, then an MLP, each on normalised features and added to what came in."""
+    """Attention, then an MLP, each on normalised features and added to the input."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.norm1 = nnx.LayerNorm(WIDTH, rngs=rngs)

@@ -28,8 +28,7 @@ import numpy as np
 import phalanx as jax
 import phalanx.numpy as jnp
 from phalanx import export, lax, nn, random
-from phalanx.sharding import Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 # ---- Data: the bytes of the standard library, split into training and validation by files ----------------------------
 
@@ -109,7 +108,7 @@ def rotate(x):
 
 
 def layer(x, p):
-    """One transformer block: attention over the past, then an MLP, each added to what came in."""
+    """One transformer block: attention over the past, then an MLP, each added to its input."""
     q, k, v = jnp.moveaxis(jnp.einsum("btd,dchk->btchk", rms_norm(x, p["norm1"]), p["qkv"]), 2, 0)
     scores = jnp.einsum("bqhk,bthk->bhqt", rotate(q), rotate(k)) * q.shape[-1] ** -0.5
     past = jnp.tri(x.shape[1], dtype=bool)
@@ -169,7 +168,7 @@ def train_step(state, batch, *, total, dtype):
     return adamw(state, grads, learning_rate(state["step"] + 1, total)), value
 
 
-# ---- Placement: all that the program says about devices --------------------------------------------------------------
+# ---- Placement: the only part of the program that mentions devices ---------------------------------------------------
 
 SPECS = {
     "embed": P(None, "model"),
@@ -187,7 +186,7 @@ SPECS = {
 
 
 class Trainer:
-    """The compiled functions of one mesh, with the shardings of what goes in and out of them."""
+    """The compiled functions of one mesh, with the shardings of their arguments and results."""
 
     def __init__(self, mesh: Mesh, config: Config, total: int):
         """Only wrap the functions: each compiles at its first call."""
@@ -235,7 +234,7 @@ def sample(params, window, key, *, length, dtype, temperature=0.7):
 
 
 def save(directory: Path, state) -> None:
-    """Write a checkpoint beside the old one and rename it over: whenever a crash comes, one of them is whole."""
+    """Write a checkpoint to a temporary file and rename it, so that a crash leaves a complete one."""
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / f".checkpoint.{os.getpid()}.partial"
     leaves = {jax.tree_util.keystr(k): np.asarray(x) for k, x in jax.tree_util.tree_leaves_with_path(state)}
@@ -314,7 +313,7 @@ def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: in
         for step in range(first, until):
             state, value = trainer.step(state, trainer.put(training_batch(data, config, seed, step)))
             losses.append(float(value))
-            began = began or time.perf_counter()  # Not counted: the first step, which compiles.
+            began = began or time.perf_counter()  # Excludes the first step, which compiles.
             seconds = max(time.perf_counter() - began, 1e-9)
             report(step + 1, losses[-1], (step - first) * config.batch * config.window / seconds)
             if out and ((step + 1) % 200 == 0 or step + 1 == until):
@@ -349,7 +348,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def show_placement(state, batch) -> None:
-    """Draw how a batch and the largest matrices lie on the devices."""
+    """Draw the shardings of a batch and of the largest matrices."""
     up, down = state["params"]["layers"]["up"][0], state["params"]["layers"]["down"][0]
     for name, array in {"a batch": batch, "up, layer 0": up, "down, layer 0": down}.items():
         print(f"\n{name}: {array.dtype}{list(array.shape)}")

@@ -1,196 +1,159 @@
-"""SPMD array programming for Python: the public face, which loads each name on first use.
+"""SPMD array programming for Python.
 
-`import phalanx` reads this page and nothing else. The names are those of the field; where each is written stands in
-the table below, and once more for type checkers, which cannot read the table. A test holds the two together.
+`import phalanx` loads this file only: each public name is imported from its module on first use (PEP 562), so that the
+import costs next to nothing. `_NAMES` maps every name to its module. Type checkers cannot read the table, so the block
+under `TYPE_CHECKING` repeats it; a test compares the two.
 """
 
 import importlib
+import sys
 
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # As type checkers know it; importing typing would take most of this page's time.
 
 if TYPE_CHECKING:
-    from phalanx import ad_checkpoint as ad_checkpoint
-    from phalanx import core as core
-    from phalanx import custom_batching as custom_batching
-    from phalanx import custom_derivatives as custom_derivatives
-    from phalanx import debug as debug
-    from phalanx import dlpack as dlpack
-    from phalanx import dtypes as dtypes
-    from phalanx import engine as engine
-    from phalanx import errors as errors
-    from phalanx import experimental as experimental
-    from phalanx import export as export
-    from phalanx import extend as extend
-    from phalanx import ffi as ffi
-    from phalanx import flatten_util as flatten_util
-    from phalanx import image as image
-    from phalanx import interpreters as interpreters
-    from phalanx import lax as lax
-    from phalanx import memory as memory
-    from phalanx import nn as nn
-    from phalanx import nnx as nnx
-    from phalanx import numpy as numpy
-    from phalanx import ops as ops
-    from phalanx import optim as optim
-    from phalanx import profiler as profiler
-    from phalanx import random as random
-    from phalanx import scipy as scipy
-    from phalanx import sharding as sharding
-    from phalanx import spmd as spmd
-    from phalanx import stages as stages
-    from phalanx import test_util as test_util
-    from phalanx import testing as testing
-    from phalanx import transforms as transforms
-    from phalanx import tree as tree
-    from phalanx import tree_util as tree_util
-    from phalanx import typing as typing
-    from phalanx.ad_checkpoint import checkpoint_policies as checkpoint_policies
+    from phalanx import (
+        core as core,
+        debug as debug,
+        engine as engine,
+        errors as errors,
+        export as export,
+        extend as extend,
+        image as image,
+        lax as lax,
+        nn as nn,
+        nnx as nnx,
+        numpy as numpy,
+        ops as ops,
+        optim as optim,
+        random as random,
+        scipy as scipy,
+        sharding as sharding,
+        spmd as spmd,
+        testing as testing,
+        transforms as transforms,
+        tree as tree,
+        typing as typing,
+    )
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
-    from phalanx.core.config import check_tracer_leaks as check_tracer_leaks
-    from phalanx.core.config import checking_leaks as checking_leaks
-    from phalanx.core.config import debug_infs as debug_infs
-    from phalanx.core.config import debug_key_reuse as debug_key_reuse
-    from phalanx.core.config import debug_nans as debug_nans
-    from phalanx.core.config import default_device as default_device
-    from phalanx.core.config import default_matmul_precision as default_matmul_precision
-    from phalanx.core.config import default_prng_impl as default_prng_impl
-    from phalanx.core.config import disable_jit as disable_jit
-    from phalanx.core.config import enable_x64 as enable_x64
-    from phalanx.core.config import explain_cache_misses as explain_cache_misses
-    from phalanx.core.config import log_compiles as log_compiles
-    from phalanx.core.config import numpy_dtype_promotion as numpy_dtype_promotion
-    from phalanx.core.config import numpy_rank_promotion as numpy_rank_promotion
+    from phalanx.core.config import (
+        check_tracer_leaks as check_tracer_leaks,
+        checking_leaks as checking_leaks,
+        debug_infs as debug_infs,
+        debug_key_reuse as debug_key_reuse,
+        debug_nans as debug_nans,
+        default_device as default_device,
+        default_matmul_precision as default_matmul_precision,
+        default_prng_impl as default_prng_impl,
+        disable_jit as disable_jit,
+        enable_x64 as enable_x64,
+        explain_cache_misses as explain_cache_misses,
+        log_compiles as log_compiles,
+        numpy_dtype_promotion as numpy_dtype_promotion,
+        numpy_rank_promotion as numpy_rank_promotion,
+    )
     from phalanx.core.dtypes import float0 as float0
-    from phalanx.core.source import named_call as named_call
-    from phalanx.core.source import named_scope as named_scope
+    from phalanx.core.source_info import named_call as named_call, named_scope as named_scope
     from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
-    from phalanx.custom_derivatives import closure_convert as closure_convert
-    from phalanx.custom_derivatives import custom_gradient as custom_gradient
-    from phalanx.custom_derivatives import custom_jvp as custom_jvp
-    from phalanx.custom_derivatives import custom_vjp as custom_vjp
-    from phalanx.engine.client import Device as Device
-    from phalanx.engine.client import default_backend as default_backend
-    from phalanx.engine.client import device_count as device_count
-    from phalanx.engine.client import devices as devices
-    from phalanx.engine.client import host_count as host_count
-    from phalanx.engine.client import host_id as host_id
-    from phalanx.engine.client import host_ids as host_ids
-    from phalanx.engine.client import local_device_count as local_device_count
-    from phalanx.engine.client import local_devices as local_devices
-    from phalanx.engine.client import process_count as process_count
-    from phalanx.engine.client import process_index as process_index
-    from phalanx.engine.client import process_indices as process_indices
-    from phalanx.environment import print_environment_info as print_environment_info
+    from phalanx.custom_rules import (
+        closure_convert as closure_convert,
+        custom_gradient as custom_gradient,
+        custom_jvp as custom_jvp,
+        custom_vjp as custom_vjp,
+    )
+    from phalanx.engine.client import (
+        Device as Device,
+        default_backend as default_backend,
+        device_count as device_count,
+        devices as devices,
+        host_count as host_count,
+        host_id as host_id,
+        host_ids as host_ids,
+        local_device_count as local_device_count,
+        local_devices as local_devices,
+        process_count as process_count,
+        process_index as process_index,
+        process_indices as process_indices,
+    )
     from phalanx.lax.callback import pure_callback as pure_callback
-    from phalanx.lax.explicit_axes import reshard as reshard
-    from phalanx.lax.explicit_axes import typeof as typeof
-    from phalanx.runtime.array import Array as Array
-    from phalanx.runtime.array import Shard as Shard
-    from phalanx.runtime.array import block_until_ready as block_until_ready
-    from phalanx.runtime.runs import effects_barrier as effects_barrier
-    from phalanx.runtime.settings import config as config
-    from phalanx.runtime.settings import transfer_guard as transfer_guard
-    from phalanx.runtime.settings import transfer_guard_device_to_device as transfer_guard_device_to_device
-    from phalanx.runtime.settings import transfer_guard_device_to_host as transfer_guard_device_to_host
-    from phalanx.runtime.settings import transfer_guard_host_to_device as transfer_guard_host_to_device
-    from phalanx.sharding import NamedSharding as NamedSharding
-    from phalanx.sharding import P as P
-    from phalanx.sharding import get_abstract_mesh as get_abstract_mesh
-    from phalanx.sharding import get_mesh as get_mesh
-    from phalanx.sharding import make_mesh as make_mesh
-    from phalanx.sharding import set_mesh as set_mesh
-    from phalanx.sharding import use_abstract_mesh as use_abstract_mesh
-    from phalanx.spmd import clear_caches as clear_caches
-    from phalanx.spmd import copy_to_host_async as copy_to_host_async
-    from phalanx.spmd import device_get as device_get
-    from phalanx.spmd import device_put as device_put
-    from phalanx.spmd import device_put_replicated as device_put_replicated
-    from phalanx.spmd import device_put_sharded as device_put_sharded
-    from phalanx.spmd import eval_shape as eval_shape
-    from phalanx.spmd import fwd_and_bwd as fwd_and_bwd
-    from phalanx.spmd import jit as jit
-    from phalanx.spmd import live_arrays as live_arrays
-    from phalanx.spmd import make_array_from_callback as make_array_from_callback
-    from phalanx.spmd import make_array_from_process_local_data as make_array_from_process_local_data
-    from phalanx.spmd import make_array_from_single_device_arrays as make_array_from_single_device_arrays
-    from phalanx.spmd import make_jaxpr as make_jaxpr
-    from phalanx.spmd import pjit as pjit
-    from phalanx.spmd import pmap as pmap
-    from phalanx.spmd import shard_map as shard_map
-    from phalanx.spmd import smap as smap
-    from phalanx.spmd import soft_pmap as soft_pmap
-    from phalanx.transforms import checkpoint as checkpoint
-    from phalanx.transforms import grad as grad
-    from phalanx.transforms import hessian as hessian
-    from phalanx.transforms import jacfwd as jacfwd
-    from phalanx.transforms import jacobian as jacobian
-    from phalanx.transforms import jacrev as jacrev
-    from phalanx.transforms import jvp as jvp
-    from phalanx.transforms import linear_transpose as linear_transpose
-    from phalanx.transforms import linearize as linearize
-    from phalanx.transforms import remat as remat
-    from phalanx.transforms import value_and_grad as value_and_grad
-    from phalanx.transforms import vjp as vjp
-    from phalanx.transforms import vmap as vmap
-    from phalanx.tree_util import tree_all as tree_all
-    from phalanx.tree_util import tree_flatten as tree_flatten
-    from phalanx.tree_util import tree_leaves as tree_leaves
-    from phalanx.tree_util import tree_map as tree_map
-    from phalanx.tree_util import tree_multimap as tree_multimap
-    from phalanx.tree_util import tree_reduce as tree_reduce
-    from phalanx.tree_util import tree_structure as tree_structure
-    from phalanx.tree_util import tree_transpose as tree_transpose
-    from phalanx.tree_util import tree_unflatten as tree_unflatten
+    from phalanx.lax.sharding.explicit_axes import reshard as reshard, typeof as typeof
+    from phalanx.runtime.array import Array as Array, Shard as Shard, block_until_ready as block_until_ready
+    from phalanx.runtime.engine_options import (
+        config as config,
+        transfer_guard as transfer_guard,
+        transfer_guard_device_to_device as transfer_guard_device_to_device,
+        transfer_guard_device_to_host as transfer_guard_device_to_host,
+        transfer_guard_host_to_device as transfer_guard_host_to_device,
+    )
+    from phalanx.runtime.environment_info import print_environment_info as print_environment_info
+    from phalanx.runtime.in_flight import effects_barrier as effects_barrier
+    from phalanx.sharding import (
+        NamedSharding as NamedSharding,
+        P as P,
+        get_abstract_mesh as get_abstract_mesh,
+        get_mesh as get_mesh,
+        make_mesh as make_mesh,
+        set_mesh as set_mesh,
+        use_abstract_mesh as use_abstract_mesh,
+    )
+    from phalanx.spmd import (
+        fwd_and_bwd as fwd_and_bwd,
+        make_array_from_callback as make_array_from_callback,
+        make_array_from_process_local_data as make_array_from_process_local_data,
+        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+    )
+    from phalanx.spmd.device_get import (
+        copy_to_host_async as copy_to_host_async,
+        device_get as device_get,
+        live_arrays as live_arrays,
+    )
+    from phalanx.spmd.device_put import (
+        device_put as device_put,
+        device_put_replicated as device_put_replicated,
+        device_put_sharded as device_put_sharded,
+    )
+    from phalanx.spmd.jit import clear_caches as clear_caches, jit as jit, pjit as pjit
+    from phalanx.spmd.make_jaxpr import eval_shape as eval_shape, make_jaxpr as make_jaxpr
+    from phalanx.spmd.pmap import pmap as pmap, soft_pmap as soft_pmap
+    from phalanx.spmd.shard_map import shard_map as shard_map, smap as smap
+    from phalanx.transforms import (
+        checkpoint as checkpoint,
+        grad as grad,
+        hessian as hessian,
+        jacfwd as jacfwd,
+        jacobian as jacobian,
+        jacrev as jacrev,
+        jvp as jvp,
+        linear_transpose as linear_transpose,
+        linearize as linearize,
+        remat as remat,
+        value_and_grad as value_and_grad,
+        vjp as vjp,
+        vmap as vmap,
+    )
+    from phalanx.transforms.checkpoint_policies import checkpoint_policies as checkpoint_policies
+    from phalanx.tree import (
+        tree_all as tree_all,
+        tree_flatten as tree_flatten,
+        tree_leaves as tree_leaves,
+        tree_map as tree_map,
+        tree_reduce as tree_reduce,
+        tree_structure as tree_structure,
+        tree_transpose as tree_transpose,
+        tree_unflatten as tree_unflatten,
+    )
 
-_MODULES = {
-    **{
-        room: f"phalanx.{room}"
-        for room in (
-            "core",
-            "ad_checkpoint",
-            "custom_batching",
-            "custom_derivatives",
-            "debug",
-            "dlpack",
-            "dtypes",
-            "errors",
-            "experimental",
-            "export",
-            "extend",
-            "ffi",
-            "flatten_util",
-            "engine",
-            "image",
-            "interpreters",
-            "lax",
-            "memory",
-            "nn",
-            "nnx",
-            "numpy",
-            "ops",
-            "optim",
-            "profiler",
-            "random",
-            "scipy",
-            "sharding",
-            "spmd",
-            "stages",
-            "test_util",
-            "testing",
-            "transforms",
-            "tree",
-            "tree_util",
-            "typing",
-        )
-    }
-}
+# Packages that are public under the name of their folder.
+_PACKAGES = (
+    "core debug engine errors export extend image lax nn nnx numpy ops optim random scipy sharding spmd testing "
+    "transforms tree typing"
+).split()
 
 _NAMES = {
     name: f"phalanx.{module}"
     for module, names in {
-        "ad_checkpoint": "checkpoint_policies",
+        "transforms.checkpoint_policies": "checkpoint_policies",
         "runtime.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct",
         "core.config": (
@@ -199,52 +162,70 @@ _NAMES = {
             "numpy_dtype_promotion numpy_rank_promotion"
         ),
         "core.dtypes": "float0",
-        "runtime.runs": "effects_barrier",
-        "runtime.settings": (
+        "runtime.in_flight": "effects_barrier",
+        "runtime.engine_options": (
             "config transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host "
             "transfer_guard_host_to_device"
         ),
-        "core.source": "named_call named_scope",
+        "core.source_info": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
-        "custom_derivatives": "closure_convert custom_gradient custom_jvp custom_vjp",
+        "custom_rules": "closure_convert custom_gradient custom_jvp custom_vjp",
         "engine.client": (
             "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
             "process_count process_index process_indices"
         ),
-        "environment": "print_environment_info",
+        "runtime.environment_info": "print_environment_info",
         "lax.callback": "pure_callback",
-        "lax.explicit_axes": "reshard typeof",
+        "lax.sharding.explicit_axes": "reshard typeof",
         "sharding": "NamedSharding P get_abstract_mesh get_mesh make_mesh set_mesh use_abstract_mesh",
         "spmd": (
-            "clear_caches copy_to_host_async device_get device_put device_put_replicated device_put_sharded "
-            "eval_shape fwd_and_bwd jit live_arrays make_array_from_callback make_array_from_process_local_data "
-            "make_array_from_single_device_arrays make_jaxpr pjit pmap shard_map smap soft_pmap"
+            "fwd_and_bwd make_array_from_callback make_array_from_process_local_data "
+            "make_array_from_single_device_arrays"
         ),
+        "spmd.jit": "clear_caches jit pjit",
+        "spmd.make_jaxpr": "eval_shape make_jaxpr",
+        "spmd.shard_map": "shard_map smap",
+        "spmd.pmap": "pmap soft_pmap",
+        "spmd.device_put": "device_put device_put_replicated device_put_sharded",
+        "spmd.device_get": "copy_to_host_async device_get live_arrays",
         "transforms": (
             "checkpoint grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp "
             "vmap"
         ),
-        "tree_util": (
-            "tree_all tree_flatten tree_leaves tree_map tree_multimap tree_reduce tree_structure tree_transpose "
-            "tree_unflatten"
-        ),
+        "tree_util": "tree_multimap",
+        "tree": ("tree_all tree_flatten tree_leaves tree_map tree_reduce tree_structure tree_transpose tree_unflatten"),
     }.items()
     for name in names.split()
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        found: object = importlib.import_module(_MODULES[name])
-    elif name in _NAMES:
-        found = getattr(importlib.import_module(_NAMES[name]), name)
-    else:
+class _AliasFinder:
+    """Finder of alias modules, asked after all others; it reads their table only when one is imported."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: object = None, target: object = None) -> object:
+        if not fullname.startswith("phalanx."):
+            return None
+        return importlib.import_module("phalanx.alias_modules").find_alias(fullname)
+
+
+sys.meta_path.append(_AliasFinder)  # type: ignore[arg-type]
+
+
+def _find_alias_modules() -> list[str]:
+    """The alias modules directly below `phalanx`; reads their table, so it is asked last."""
+    return importlib.import_module("phalanx.alias_modules").find_submodules("")
+
+
+def __getattr__(name: str):  # type: ignore[no-untyped-def]  # so that type checkers accept any alias module
+    if name in _PACKAGES or (name not in _NAMES and name in _find_alias_modules()):
+        return importlib.import_module(f"phalanx.{name}")  # which binds it here
+    if name not in _NAMES:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    globals()[name] = found  # The next look-up does not come here.
-    if name in _NAMES:
-        importlib.import_module("phalanx.engine.frames").guard(globals())
+    globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # The next look-up does not come here.
+    importlib.import_module("phalanx.engine.public_namespace").publish_names(globals(), (name,))
     return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", *_MODULES, *_NAMES})
+    return sorted({"__version__", *_PACKAGES, *_find_alias_modules(), *_NAMES})

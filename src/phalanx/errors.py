@@ -1,23 +1,31 @@
-"""The exceptions that users meet, under their module name."""
+"""The exceptions that Phalanx raises, for programs that catch them."""
 
 import importlib
 from typing import Any
 
-from phalanx.core.errors import *  # noqa: F403  # the module is a list of names and nothing else
-from phalanx.engine.failures import XlaRuntimeError as JaxRuntimeError  # noqa: F401  # as programs of the field catch it
+from phalanx.core import error_classes as _error_classes
+from phalanx.core.error_classes import *  # noqa: F403
+from phalanx.engine.runtime_errors import XlaRuntimeError as JaxRuntimeError  # noqa: F401
 
-_ELSEWHERE = {
+# Defined where they are raised, in packages that are not loaded for the sake of an `except` clause.
+_LAZY = {
     "KeyReuseError": "phalanx.random.key_reuse",
-    "NonConcreteBooleanIndexError": "phalanx.numpy.index_expression",
-    "TraceContextError": "phalanx.nnx.levels",
+    "NonConcreteBooleanIndexError": "phalanx.numpy.indexing.index_expression",
+    "TraceContextError": "phalanx.nnx.trace_level",
 }
+
+__all__ = sorted([
+    *(n for n, x in vars(_error_classes).items() if isinstance(x, type) and issubclass(x, Exception)),
+    "JaxRuntimeError",
+    *_LAZY,
+])  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ELSEWHERE:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ELSEWHERE])
+    return list(__all__)

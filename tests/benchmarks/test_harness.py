@@ -33,7 +33,7 @@ def run(build, systems, unit="us", **fields):
     return list(harness.measure(workload, systems, EFFORT))
 
 
-def test_a_value_is_compared_as_it_is(systems):
+def test_a_value_is_compared_without_timing(systems):
     (result,) = run(lambda xp: Value(xp.cost), systems, unit="ops")
     assert (result.ours, result.peer, result.ratio) == ([1.0], [4.0], 0.25)
 
@@ -43,7 +43,7 @@ def test_a_ratio_is_the_median_of_the_rounds():
     assert result.ratio == 1.0
 
 
-def test_the_median_lies_between_the_rounds_that_the_binomial_law_names():
+def test_the_confidence_interval_of_the_median_follows_the_binomial_law():
     result = Result("name", "us", Row("row"), 1.0, ours=[float(i) for i in range(1, 101)], peer=[50.0] * 100)
     assert result.interval == (41 / 50, 60 / 50)
     assert result.is_open and "(not decided: 0.820 to 1.200)" in report.line(result)
@@ -51,7 +51,7 @@ def test_the_median_lies_between_the_rounds_that_the_binomial_law_names():
     assert not Result("name", "us", Row("row"), 1.0).is_open
 
 
-def test_rounds_go_on_while_it_is_open_whether_a_bound_holds(systems, monkeypatch):
+def test_rounds_continue_until_a_bound_is_decided(systems, monkeypatch):
     costs = {"ours_stub": [1.0, 3.0], "peer_stub": [2.0]}
 
     def sample(self):
@@ -65,7 +65,7 @@ def test_rounds_go_on_while_it_is_open_whether_a_bound_holds(systems, monkeypatc
     assert len(unclear.ours) > 3 and unclear.is_open
 
 
-def test_what_a_process_decides_by_chance_is_measured_in_several(systems, monkeypatch):
+def test_noise_between_processes_is_measured_in_several_processes(systems, monkeypatch):
     commands = []
 
     def process(command, **options):
@@ -89,7 +89,7 @@ def test_a_process_that_dies_is_a_result_that_misses(systems, monkeypatch):
     assert all("CalledProcessError" in report.line(result) for result in results)
 
 
-def test_what_prepares_a_call_is_off_the_clock(systems):
+def test_preparation_of_a_call_is_not_timed(systems):
     made = []
     (result,) = run(lambda xp: Timed(lambda x: x, lambda: made.append(1) or 1, ops=10), systems)
     assert result.error is None
@@ -148,7 +148,7 @@ def test_everything_is_written_as_json(tmp_path):
     assert "| row | 0.250 | 0.5 | fast 0.25 | ok |" in report.table(report.judge([result]))
 
 
-def test_operations_are_counted_where_they_stand():
+def test_operations_are_counted_in_nested_jaxprs():
     from benchmarks.training import count_operations
 
     text = """

@@ -43,23 +43,24 @@ def test_inspect_shows_the_signature(artifact, capsys):
     assert "func.func public @main" in capsys.readouterr().out
 
 
-def test_verify_tells_whole_files_from_others(artifact, tmp_path, capsys):
+def test_verify_reports_valid_and_broken_files(artifact, tmp_path, capsys):
     assert cli.main(["export", "verify", str(artifact)]) == 0
-    window = f"(this reader takes {stablehlo.minimum_version()} to {stablehlo.current_version()})"
+    window = f"(supported: {stablehlo.minimum_version()} to {stablehlo.current_version()})"
     assert capsys.readouterr().out.rstrip().endswith(window)
     broken = tmp_path / "broken"
     broken.write_bytes(artifact.read_bytes()[:-1] + b"\0")
     assert cli.main(["export", "verify", str(artifact), str(broken), str(tmp_path / "none")]) == 1
     said = capsys.readouterr()
-    assert f"{artifact}: whole" in said.out
+    assert f"{artifact}: valid" in said.out
     assert (
-        f"{broken}: deserialize: expected bytes that agree with their digest, got bytes that were altered" in said.err
+        f"{broken}: deserialize: expected bytes that match their SHA-256 digest, got bytes that were altered"
+        in said.err
     )
     assert "No such file" in said.err
 
 
-def test_verify_refuses_kernels_without_a_promise(tmp_path, capsys):
-    from phalanx.export.checks import STABLE_TARGETS
+def test_verify_refuses_unstable_kernels(tmp_path, capsys):
+    from phalanx.export.safety_checks import STABLE_TARGETS
 
     name = "lapack_spotrf_ffi"
     exported = export.export(phalanx.jit(jnp.linalg.cholesky))(np.eye(2, dtype="f4"))
@@ -85,7 +86,7 @@ def test_run_takes_and_writes_numpy_files(artifact, tmp_path, capsys):
     assert "['total']: float32[]\n42.0" in capsys.readouterr().out
 
 
-def test_run_says_what_is_wrong_with_its_inputs(artifact, tmp_path, capsys):
+def test_run_explains_errors_in_its_inputs(artifact, tmp_path, capsys):
     def refused(*words):
         assert cli.main(["export", "run", str(artifact), *map(str, words)]) == 1
         return capsys.readouterr().err
@@ -95,9 +96,7 @@ def test_run_says_what_is_wrong_with_its_inputs(artifact, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.ones(3))
     assert "expected 3 .npy files (params['w'], tokens, scale) or one .npz, got 1 file." in refused(tmp_path / "x.npy")
     (tmp_path / "bad.npy").write_bytes(b"nothing")
-    assert f"input {tmp_path / 'bad.npy'}: expected an array saved by numpy.save" in refused(
-        *[tmp_path / "bad.npy"] * 3
-    )
+    assert f"input {tmp_path / 'bad.npy'}: expected a file saved by numpy.save" in refused(*[tmp_path / "bad.npy"] * 3)
     np.savez(
         tmp_path / "in.npz",
         **{"params['w']": np.ones(7, "f4"), "tokens": np.ones((1, 3), "i4"), "scale": np.float32(1)},
@@ -114,7 +113,7 @@ def test_results_of_narrow_floats_and_single_results(tmp_path):
     assert np.load(tmp_path / "y.npy").view(phalanx.numpy.bfloat16.dtype).tolist() == [2.0] * 3
 
 
-def test_run_spreads_arguments_over_the_devices_of_the_export(tmp_path, capsys):
+def test_run_shards_arguments_over_the_devices_of_the_export(tmp_path, capsys):
     def exported_for(count):
         rows = NamedSharding(AbstractMesh((count,), ("data",)), PartitionSpec("data"))
         return export.export(phalanx.jit(lambda x, y: x * y, in_shardings=(rows, None)))(
@@ -131,11 +130,11 @@ def test_run_spreads_arguments_over_the_devices_of_the_export(tmp_path, capsys):
     assert cli.main(["export", "run", str(tmp_path / "16"), *words]) == 1
     assert capsys.readouterr().err == (
         "phalanx export run: run of <lambda>: expected 16 devices, as it was exported for, got 8.\n"
-        "  To mend: set PHALANX_NUM_CPU_DEVICES=16 to run it on virtual devices of the CPU.\n"
+        "  Fix: set PHALANX_NUM_CPU_DEVICES=16 to run it on virtual devices of the CPU.\n"
     )
 
 
-def test_random_keys_are_their_numbers_in_files(tmp_path):
+def test_random_keys_are_stored_as_raw_data(tmp_path):
     fold = phalanx.jit(lambda key, i: random.fold_in(key, i))
     (tmp_path / "fold").write_bytes(export.export(fold)(random.key(0), np.int32(1)).serialize())
     np.savez(tmp_path / "in.npz", key=random.key_data(random.key(7)), i=np.int32(5))
@@ -148,4 +147,4 @@ def test_a_broken_archive_of_inputs_is_an_error(artifact, tmp_path, capsys):
     np.savez(tmp_path / "in.npz", x=np.ones(3))
     (tmp_path / "in.npz").write_bytes((tmp_path / "in.npz").read_bytes()[:100])
     assert cli.main(["export", "run", str(artifact), str(tmp_path / "in.npz")]) == 1
-    assert f"input {tmp_path / 'in.npz'}: expected arrays saved by numpy.savez, got" in capsys.readouterr().err
+    assert f"input {tmp_path / 'in.npz'}: expected a file saved by numpy.savez, got" in capsys.readouterr().err

@@ -9,8 +9,8 @@ import pytest
 
 from phalanx.core import config as options
 from phalanx.core.config import config, state, state_extra
-from phalanx.core.errors import ArgumentError
-from phalanx.runtime import settings
+from phalanx.core.error_classes import ArgumentError
+from phalanx.runtime import engine_options
 
 
 def test_update_takes_both_spellings_and_reads_back():
@@ -115,9 +115,9 @@ def test_the_environment_sets_options():
 
 def test_an_observer_may_refuse(monkeypatch):
     def refuse(value):
-        raise ArgumentError("option num_cpu_devices", expected="a start", got="a running client", mend="restart")
+        raise ArgumentError("option num_cpu_devices", expected="a start", got="a running client", fix="restart")
 
-    option = settings.num_cpu_devices
+    option = engine_options.num_cpu_devices
     before = config.num_cpu_devices
     monkeypatch.setattr(option, "on_update", refuse)
     with pytest.raises(ArgumentError, match="a running client"):
@@ -131,32 +131,40 @@ def test_an_observer_may_refuse(monkeypatch):
         (
             "enable_x46",
             True,
-            "config.update: expected the name of an option, got 'enable_x46'.\n  To mend: write enable_x64.",
+            "config.update: expected the name of an option, got 'enable_x46'.\n  Fix: write enable_x64.",
         ),
-        ("enable_x64", "maybe", "option enable_x64: expected True or False, got 'maybe'.\n  To mend: pass a bool."),
+        (
+            "enable_x64",
+            "maybe",
+            "option enable_x64: expected True or False, got 'maybe'.\n  Fix: call config.update('enable_x64', True).",
+        ),
         (
             "numpy_rank_promotion",
             "never",
             "option numpy_rank_promotion: expected one of 'allow', 'warn', 'raise', got 'never'.\n"
-            "  To mend: pass one of these.",
+            "  Fix: for example, config.update('numpy_rank_promotion', 'raise').",
         ),
         (
             "num_cpu_devices",
             0,
-            "option num_cpu_devices: expected int of at least 1, got 0.\n  To mend: pass such a number.",
+            "option num_cpu_devices: expected int of at least 1, got 0.\n  Fix: call config.update('num_cpu_devices', 1), or more.",
         ),
-        ("platforms", 3, "option platforms: expected a string or None, got 3.\n  To mend: pass a string."),
+        (
+            "platforms",
+            3,
+            "option platforms: expected a string or None, got 3.\n  Fix: call config.update('platforms', '3').",
+        ),
         (
             "default_device",
             3,
             "option default_device: expected a device, the name of a platform or None, got 3.\n"
-            "  To mend: pass one of phalanx.devices().",
+            "  Fix: pass one of phalanx.devices(), or 'cpu'.",
         ),
         (
             "threefry_partitionable",
             False,
             "option threefry_partitionable: expected True, got False.\n"
-            "  To mend: leave it on: the other numbering depends on how arrays are split.",
+            "  Fix: leave it on: the other numbering depends on how arrays are split.",
         ),
     ],
 )
@@ -175,7 +183,9 @@ def test_an_unknown_attribute_is_an_attribute_error():
 
 @pytest.mark.parametrize("name", sorted(config.values))
 def test_the_docstring_of_an_option_tells_what_it_takes_and_its_example_runs(name):
-    option = getattr(options, name, None) or getattr(settings, name)
+    option = getattr(options, name, None) or getattr(engine_options, name)
     assert all(f"{section}:\n" in option.__doc__ for section in ("Args", "Returns", "Raises", "Examples"))
-    example = doctest.DocTestParser().get_doctest(option.__doc__, vars(settings) | vars(options), name, None, None)
+    example = doctest.DocTestParser().get_doctest(
+        option.__doc__, vars(engine_options) | vars(options), name, None, None
+    )
     assert doctest.DocTestRunner().run(example) == (0, 1)

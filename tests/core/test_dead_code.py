@@ -6,7 +6,7 @@ import weakref
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.jaxpr import eliminate_dead_code, without_dead_code
+from phalanx.core.jaxpr import dce_jaxpr, remove_dead_code
 
 
 def operations(program):
@@ -15,8 +15,8 @@ def operations(program):
 
 def test_a_program_without_dead_code_stays_itself():
     program = phalanx.make_jaxpr(lambda x: lax.sin(x) * x)(1.0)
-    assert without_dead_code(program) is program
-    assert eliminate_dead_code(program, [True]) == (program, [True])
+    assert remove_dead_code(program) is program
+    assert dce_jaxpr(program, [True]) == (program, [True])
 
 
 def test_what_the_results_do_not_need_goes_and_unread_inputs_stay():
@@ -25,10 +25,10 @@ def test_what_the_results_do_not_need_goes_and_unread_inputs_stay():
         return lax.sin(x)
 
     program = phalanx.make_jaxpr(f)(1.0, 2.0)
-    smaller = without_dead_code(program)
+    smaller = remove_dead_code(program)
     assert operations(program) == ["cos", "sin"] and operations(smaller) == ["sin"]
-    assert smaller.invars == program.invars and without_dead_code(smaller) is smaller
-    assert eliminate_dead_code(program, [True])[1] == [True, False]
+    assert smaller.invars == program.invars and remove_dead_code(smaller) is smaller
+    assert dce_jaxpr(program, [True])[1] == [True, False]
 
 
 def test_programs_that_equations_hold_lose_theirs_when_they_are_lowered():
@@ -39,7 +39,7 @@ def test_programs_that_equations_hold_lose_theirs_when_they_are_lowered():
 
 def test_a_program_without_dead_code_goes_with_its_last_reference():
     program = phalanx.make_jaxpr(lambda x: x + jnp.arange(3.0))(1.0)
-    without_dead_code(program), eliminate_dead_code(program, [True])
+    remove_dead_code(program), dce_jaxpr(program, [True])
     gone = weakref.ref(program)
     gc.disable()
     try:

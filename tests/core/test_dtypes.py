@@ -9,7 +9,7 @@ import pytest
 
 from phalanx.core import dtypes, promotion
 from phalanx.core.config import enable_x64, numpy_dtype_promotion
-from phalanx.core.errors import ArgumentTypeError, DTypeError, TypePromotionError
+from phalanx.core.error_classes import ArgumentTypeError, DTypeError, TypePromotionError
 
 ALL = sorted(dtypes.supported, key=str)
 NUMPY = [d for d in ALL if d.type.__module__ == "numpy"]
@@ -108,31 +108,31 @@ def test_errors_of_promotion():
         promotion.promote_types("int4", "int8")
     assert str(error.value) == (
         "promotion of dtypes: expected dtypes with a common one; floats of 8 bits or fewer and integers of fewer than 8 "
-        "have none, got int4 and int8.\n  To mend: convert one with astype, as in x.astype('float32')."
+        "have none, got int4 and int8.\n  Fix: convert one with astype, as in x.astype('float32')."
     )
     with numpy_dtype_promotion("strict"), pytest.raises(TypePromotionError) as error:
         promotion.promote_types("int32", "float32")
     assert str(error.value) == (
         "promotion of dtypes: expected equal dtypes, since numpy_dtype_promotion is 'strict', got int32 and float32.\n"
-        "  To mend: convert one with astype, or set numpy_dtype_promotion to 'standard'."
+        "  Fix: convert one with astype, or set numpy_dtype_promotion to 'standard'."
     )
     with pytest.raises(TypePromotionError) as error:
         promotion.promote_types(dtypes.KeyDtype(Generator), "float32")
     assert str(error.value) == (
         "promotion of dtypes: expected numbers, or keys of one generator, got key<fry> and float32.\n"
-        "  To mend: take the numbers with phalanx.random.key_data."
+        "  Fix: take the numbers with phalanx.random.key_data."
     )
     with pytest.raises(ArgumentTypeError) as error:
         promotion.result_type([1])
     assert str(error.value) == (
         "result_type: expected an array, a number or a dtype, got [1] of type list.\n"
-        "  To mend: convert it with phalanx.numpy.asarray."
+        "  Fix: convert it with phalanx.numpy.asarray."
     )
 
 
 @pytest.mark.parametrize("spec", ["object", "U3", "datetime64[s]", None, "nonsense", ml_dtypes.int1])
 def test_types_that_xla_does_not_have_are_refused(spec):
-    with pytest.raises(DTypeError, match="expected a numeric or boolean element type that XLA has, got"):
+    with pytest.raises(DTypeError, match="expected a numeric or boolean element type that XLA supports, got"):
         dtypes.canonicalize_dtype(spec)
     with pytest.raises(DTypeError, match="^zeros, dtype: expected"):
         dtypes.requested_dtype(spec, "zeros")

@@ -9,9 +9,9 @@ from phalanx import errors
 
 
 def test_the_text_shows_the_four_fields():
-    error = errors.ShapeError("lax.add operand y", expected="f32[3]", got="f32[4]", mend="pass equal shapes")
-    assert str(error) == "lax.add operand y: expected f32[3], got f32[4].\n  To mend: pass equal shapes."
-    assert (error.where, error.expected, error.got, error.mend) == (
+    error = errors.ShapeError("lax.add operand y", expected="f32[3]", got="f32[4]", fix="pass equal shapes")
+    assert str(error) == "lax.add operand y: expected f32[3], got f32[4].\n  Fix: pass equal shapes."
+    assert (error.where, error.expected, error.got, error.fix) == (
         "lax.add operand y",
         "f32[3]",
         "f32[4]",
@@ -20,8 +20,8 @@ def test_the_text_shows_the_four_fields():
 
 
 def test_a_value_is_shown_as_the_user_would_write_it():
-    error = errors.ArgumentError("f", expected="a positive size", got=(1, "a"), mend="pass one.")
-    assert str(error) == "f: expected a positive size, got (1, 'a').\n  To mend: pass one."
+    error = errors.ArgumentError("f", expected="a positive size", got=(1, "a"), fix="pass one.")
+    assert str(error) == "f: expected a positive size, got (1, 'a').\n  Fix: pass one."
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_value_is_shown_as_the_user_would_write_it():
     ],
 )
 def test_each_class_is_a_record_and_a_builtin(cls, builtins):
-    error = cls("f", expected="a", got="b", mend="c")
+    error = cls("f", expected="a", got="b", fix="c")
     assert isinstance(error, errors.PhalanxError)
     assert all(isinstance(error, builtin) for builtin in builtins)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -61,33 +61,33 @@ def test_the_texts_about_traced_values():
     assert str(errors.TracerBoolConversionError.of(tracer, origin)) == (
         "conversion of a traced value to bool, by if, while, and, or, not, or bool(): "
         f"expected a value that is known while tracing, {got}"
-        "  To mend: choose with phalanx.numpy.where, lax.cond or lax.while_loop, "
+        "  Fix: choose with phalanx.numpy.where, lax.cond or lax.while_loop, "
         "or mark the argument it comes from as static (static_argnums or static_argnames)."
     )
     assert str(errors.ConcretizationTypeError.of(tracer, origin, use="float")) == (
         f"conversion of a traced value to float: expected a value that is known while tracing, {got}"
-        "  To mend: keep the computation in phalanx.numpy, or mark the argument it comes from as static "
+        "  Fix: keep the computation in phalanx.numpy, or mark the argument it comes from as static "
         "(static_argnums or static_argnames)."
     )
     assert str(errors.TracerArrayConversionError.of(tracer, origin)) == (
         f"conversion of a traced value to a NumPy array: expected a value that is known while tracing, {got}"
-        "  To mend: call the phalanx.numpy function instead of the numpy one, index a phalanx array instead of a numpy "
+        "  Fix: call the phalanx.numpy function instead of the numpy one, index a phalanx array instead of a numpy "
         "one, or go to the host with pure_callback."
     )
     assert str(errors.TracerIntegerConversionError.of(tracer, origin)) == (
         "conversion of a traced value to an integer, by a size, a range or an index into a Python sequence: "
         f"expected a value that is known while tracing, {got}"
-        "  To mend: mark the argument it comes from as static (static_argnums or static_argnames), "
+        "  Fix: mark the argument it comes from as static (static_argnums or static_argnames), "
         "turn the sequence into an array, or loop with lax.fori_loop."
     )
     assert str(errors.NonConcreteBooleanIndexError.of(tracer, origin)) == (
         "indexing with a boolean mask: expected a mask that is known while tracing, "
         f"since the result's shape depends on its values, {got}"
-        "  To mend: use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)."
+        "  Fix: use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)."
     )
     assert str(errors.UnexpectedTracerError.of("f32[] traced by jit", origin, function="f")) == (
-        "use of a leaked tracer: expected a value of the computation at hand, since the tracing of f has ended, "
+        "use of a leaked tracer: expected a value of the current computation, since the tracing of f has ended, "
         "got f32[] traced by jit, made at model.py:12 in f.\n"
-        "  To mend: return the value from the transformed function instead of storing it in a global, an attribute or a "
+        "  Fix: return the value from the transformed function instead of storing it in a global, an attribute or a "
         "closure; phalanx.checking_leaks() finds the line that stores it."
     )

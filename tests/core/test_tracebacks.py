@@ -5,16 +5,16 @@ import traceback
 
 import numpy as np
 import pytest
+from phalanx.experimental.maps import xmap
+from phalanx.experimental.shard_map import shard_map
+from phalanx.interpreters import pxla
+from phalanx.interpreters.sharded_jit import sharded_jit
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, nnx, optim
 from phalanx.core.config import traceback_filtering
-from phalanx.engine.frames import PACKAGE, UnfilteredTraceback
-from phalanx.experimental.maps import xmap
-from phalanx.experimental.shard_map import shard_map
-from phalanx.interpreters import pxla
-from phalanx.interpreters.sharded_jit import sharded_jit
+from phalanx.engine.traceback_filtering import PACKAGE, UnfilteredTraceback
 
 X, Y = jnp.ones(2), jnp.ones(3)
 

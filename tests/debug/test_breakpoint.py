@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError
+from phalanx.core.error_classes import ArgumentError
 
 
 def stopped(x, ordered):
@@ -40,5 +40,5 @@ def test_other_debuggers_are_refused():
     with pytest.raises(ArgumentError) as e:
         phalanx.debug.breakpoint(backend="web")
     assert str(e.value) == (
-        "debug.breakpoint, argument backend: expected None or 'cli', got 'web'.\n  To mend: leave it out."
+        "debug.breakpoint, argument backend: expected None or 'cli', got 'web'.\n  Fix: leave backend out, or pass backend='cli'."
     )

@@ -8,7 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import profiler
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
 
 
 def names(folder):
@@ -44,15 +44,18 @@ def test_a_trace_takes_options(tmp_path):
 def test_there_is_one_recording_at_a_time(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         profiler.stop_trace()
-    assert str(caught.value) == ("stop_trace: expected a recording, got none.\n  To mend: call start_trace first.")
+    assert str(caught.value) == (
+        "stop_trace: expected a trace being recorded, got none.\n  Fix: call start_trace(log_dir) first."
+    )
     with profiler.trace(tmp_path):
         with pytest.raises(
-            ArgumentError, match="expected no recording under way, since there can be one, got one that"
+            ArgumentError,
+            match="expected no other trace being recorded, since a process can record one at a time, got a trace",
         ):
             profiler.start_trace(tmp_path)
-    with pytest.raises(ArgumentError, match="To mend: pass create_perfetto_trace=True and open the file at"):
+    with pytest.raises(ArgumentError, match="Fix: pass create_perfetto_trace=True and open the file at"):
         profiler.start_trace(tmp_path, create_perfetto_link=True)
-    with pytest.raises(ArgumentError, match="stop_server: expected a server, got none"):
+    with pytest.raises(ArgumentError, match="stop_server: expected a running server, got none"):
         profiler.stop_server()
 
 

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.debug import draw_sharding, visualize_array_sharding, visualize_sharding
-from phalanx.debug.visualize import MissingExtraError
+from phalanx.debug.visualize_sharding import MissingExtraError
 from phalanx.sharding import AbstractMesh, NamedSharding, P, make_mesh
 
 
@@ -139,8 +139,10 @@ def elements(text: str, tag: str) -> list[ET.Element]:
 def test_svg_has_a_named_coloured_box_for_each_part(mesh):
     text = draw_sharding((8, 9), NamedSharding(mesh, P("x", "y"))).svg()
     assert [e.text for e in elements(text, "title")][:3] == [
-        "[0:2, 0:5] on CPU 0", "[0:2, 5:9] on CPU 1", "[2:4, 0:5] on CPU 2"
-    ]  # fmt: skip
+        "[0:2, 0:5] on CPU 0",
+        "[0:2, 5:9] on CPU 1",
+        "[2:4, 0:5] on CPU 2",
+    ]
     boxes = elements(text, "rect")
     assert len({box.get("fill") for box in boxes}) == 8
     assert int(boxes[0].get("width")) > int(boxes[1].get("width"))  # 5 columns and 4
@@ -170,8 +172,8 @@ def test_a_drawing_needs_a_sharding():
     with pytest.raises(ArgumentTypeError) as error:
         draw_sharding((8,))
     assert str(error.value) == (
-        "draw_sharding: expected an array that lies on devices, or a shape and a sharding, got tuple and None.\n"
-        "  To mend: draw a concrete array; debug.visualize_array_sharding draws one inside jit."
+        "draw_sharding: expected an array with a sharding, or a shape and a sharding, got tuple and None.\n"
+        "  Fix: pass a concrete array, or use debug.visualize_array_sharding inside jit."
     )
 
 
@@ -187,6 +189,6 @@ def test_without_rich_the_error_says_what_to_install(mesh, monkeypatch):
     with pytest.raises(MissingExtraError) as error:
         visualize_sharding((8,), NamedSharding(mesh, P("x")))
     assert str(error.value) == (
-        "visualize_sharding: expected the package rich, which draws in colour, got an environment without it.\n"
-        "  To mend: pip install rich, or pass plain=True."
+        "visualize_sharding: expected the package rich, for drawings in colour, got an environment without it.\n"
+        "  Fix: run pip install rich, or pass plain=True."
     )

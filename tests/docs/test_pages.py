@@ -35,7 +35,7 @@ def test_the_code_of_a_page_runs(page, capsys):
 WALK = """
 import textwrap
 import phalanx
-import phalanx.lax.elementwise as elementwise
+import phalanx.lax.elementwise.elementwise_primitives as elementwise
 
 exec(textwrap.dedent(line), vars(elementwise))
 cube = elementwise.cube_p

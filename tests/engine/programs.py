@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from phalanx.engine import buffers, client, compiler, mlir, partitioner
+from phalanx.engine import buffers, client, compiler, custom_call_partitioner, mlir
 
 
 class Aval:
@@ -34,8 +34,8 @@ class Along(buffers.ShardingBase):
 
     def _to_xla_hlo_sharding(self, ndim):
         if len(self.devices) == 1:
-            return partitioner.HloSharding.replicate()
-        return partitioner.HloSharding.iota_tile([len(self.devices)] + [1] * (ndim - 1))
+            return custom_call_partitioner.HloSharding.replicate()
+        return custom_call_partitioner.HloSharding.iota_tile([len(self.devices)] + [1] * (ndim - 1))
 
 
 class Whole(Along):
@@ -44,7 +44,7 @@ class Whole(Along):
     is_fully_replicated = True
 
     def _to_xla_hlo_sharding(self, ndim):
-        return partitioner.HloSharding.replicate()
+        return custom_call_partitioner.HloSharding.replicate()
 
 
 def put(value, device=None):

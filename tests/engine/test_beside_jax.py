@@ -8,9 +8,9 @@ import pytest
 
 PHALANX = """
 import numpy as np, ml_dtypes
-from phalanx.engine import buffers, client, targets
+from phalanx.engine import buffers, client, custom_call_targets
 from tests.engine.programs import *
-from tests.engine.test_targets import CHOLESKY
+from tests.engine.test_custom_call_targets import CHOLESKY
 for dtype in ("f4", "i4", "bool", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
     value = np.arange(8).astype(dtype)
     buffer = put(value)
@@ -23,7 +23,7 @@ device = client.devices("cpu")[0]
 buffers.from_dlpack(np.ones(3), Aval((3,), "f8"), Along([device]), device)
 buffers.to_dlpack(result)
 buffers.delete(result)
-targets.require("lapack_dpotrf_ffi", "cpu")
+custom_call_targets.require("lapack_dpotrf_ffi", "cpu")
 run(compiled(CHOLESKY), [put(np.eye(2))], [Aval((2, 2), "f8")])
 """
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from tests.engine.programs import ADD_ONE, Aval, Whole, compiled, put, run
 
-from phalanx.engine import buffers, callbacks, client, compiler, failures, mlir
+from phalanx.engine import buffers, callbacks, client, compiler, mlir, runtime_errors
 from phalanx.engine.mlir import func, ir
 
 
@@ -31,8 +31,8 @@ def outcome(executable, argument, aval):
     """Read the result; what goes wrong comes up at the call or when the value is read."""
     try:
         (result,) = run(executable, [put(argument)], [aval])
-    except failures.XlaRuntimeError as error:
-        raise failures.user_error(error) from None
+    except runtime_errors.XlaRuntimeError as error:
+        raise runtime_errors.unwrap_callback_error(error) from None
     return buffers.to_host(result)
 
 
@@ -95,29 +95,35 @@ def test_waiting_raises_it_too():
     with pytest.raises(OurError, match="^while waiting$"):
         try:
             buffers.block_until_ready(run(executable, [put(np.ones(1 << 16, "f4"))], [aval]))
-        except failures.XlaRuntimeError as error:
-            raise failures.user_error(error) from None
+        except runtime_errors.XlaRuntimeError as error:
+            raise runtime_errors.unwrap_callback_error(error) from None
 
 
 def test_another_error_of_xla_is_given_back_as_it_is():
-    error = failures.XlaRuntimeError("INTERNAL: something else")
-    assert failures.user_error(error) is error
+    error = runtime_errors.XlaRuntimeError("INTERNAL: something else")
+    assert runtime_errors.unwrap_callback_error(error) is error
 
 
 @pytest.mark.parametrize(
     "given, text",
     [
-        (lambda x: (x[:2],), "results of f, result 0: expected float32[8], got float32[2]"),
-        (lambda x: (x.astype("f8"),), "results of f, result 0: expected float32[8], got float64[8]"),
-        (lambda x: (x, x), "results of f: expected 1 arrays, got 2"),
-        (lambda x: None, "results of f: expected 1 arrays, got 0"),
+        (
+            lambda x: (x[:2],),
+            "results of f, result 0: expected float32[8], got float32[2].\n  Fix: convert it to float32[8]",
+        ),
+        (
+            lambda x: (x.astype("f8"),),
+            "results of f, result 0: expected float32[8], got float64[8].\n  Fix: convert it to float32[8]",
+        ),
+        (lambda x: (x, x), "results of f: expected 1 arrays, got 2.\n  Fix: return 1 arrays"),
+        (lambda x: None, "results of f: expected 1 arrays, got 0.\n  Fix: return 1 arrays"),
     ],
 )
 def test_results_of_another_kind_are_errors_and_never_read(given, text):
     aval = Aval((8,), "f4")
     with pytest.raises(callbacks.CallbackResultError) as error:
         outcome(calling(given, aval), np.ones(8, "f4"), aval)
-    assert str(error.value) == text + ".\n  To mend: return what the declared result shapes say."
+    assert str(error.value) == text + ", or change result_shape_dtypes."
 
 
 def test_on_several_devices_one_makes_the_call_for_all():

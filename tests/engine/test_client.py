@@ -21,7 +21,7 @@ def test_a_change_after_the_start_says_so():
     assert str(error.value) == (
         "config.num_cpu_devices: expected to be set before the first array, device look-up or compilation, "
         "got 3 after the devices were started.\n"
-        "  To mend: set it at the top of the program, or in the environment as PHALANX_NUM_CPU_DEVICES."
+        "  Fix: set it at the top of the program, or in the environment as PHALANX_NUM_CPU_DEVICES."
     )
 
 
@@ -40,14 +40,12 @@ def test_the_platforms_in_force_may_be_set_again_after_a_look_at_the_devices():
 def test_unknown_platforms_and_processes_are_errors():
     with pytest.raises(client.BackendError) as error:
         client.devices("abacus")
-    assert str(error.value) == (
-        "platform: expected one of ['cpu', 'cuda'], got 'abacus'.\n  To mend: name one of these."
-    )
+    assert str(error.value) == ("platform: expected one of ['cpu', 'cuda'], got 'abacus'.\n  Fix: name one of these.")
     with pytest.raises(client.BackendError) as error:
         client.local_devices(process_index=7, backend="cpu")
     assert str(error.value) == (
         "local_devices, process_index: expected one of [0], got 7.\n"
-        "  To mend: leave it out for the devices of this process."
+        "  Fix: leave process_index out to list the devices of this process."
     )
 
 
@@ -77,7 +75,7 @@ def test_a_platform_that_is_not_there_says_what_is_missing():
     else:
         pytest.skip("there is a GPU")
     assert text.startswith("the platform cuda: expected XLA's CUDA plugin and a GPU that it can use, got ")
-    assert text.endswith("To mend: install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu.")
+    assert text.endswith("Fix: install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu.")
 
 
 def test_a_plugin_without_a_gpu_is_a_warning_unless_it_was_asked_for(tmp_path):

@@ -114,7 +114,7 @@ def test_a_damaged_entry_is_ignored_with_one_warning_and_rewritten(cache, damage
     assert [str(w.message) for w in warned] == [
         f"compilation cache, entry {path}: expected the executable as it was written, "
         "got a file that was cut short or altered.\n"
-        "  To mend: nothing needs to be done if this stays a single case; else look at the folder's disk and its rights."
+        "  Fix: ignore a single warning, since the entry is rewritten; if it recurs, check the disk and its permissions."
     ]
     assert counted(lambda: works(compiled(ADD_ONE))) == {"hits": 1, "misses": 0, "writes": 0}
 

@@ -75,7 +75,7 @@ def test_bad_options_are_named(options, got):
     (name,) = options
     assert str(error.value) == (
         f"compiler_options['{name}']: expected an option that XLA knows, with a value of its type, got {got}.\n"
-        "  To mend: look the name up among XLA's flags, or leave the option out."
+        f"  Fix: check the spelling of '{name}' among XLA's flags, or leave the option out."
     )
 
 
@@ -83,7 +83,7 @@ def test_an_option_of_another_kind_is_refused():
     with pytest.raises(compiler.CompilerOptionError) as error:
         compiled(ADD_ONE, options={"xla_dump_to": ["a"]})
     assert str(error.value) == (
-        "compiler_options['xla_dump_to']: expected a str, bool, int or float, got ['a'].\n  To mend: convert the value."
+        "compiler_options['xla_dump_to']: expected a str, bool, int or float, got ['a'].\n  Fix: convert it, for example with str(['a'])."
     )
 
 

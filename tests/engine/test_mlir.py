@@ -76,7 +76,7 @@ def test_contexts_are_independent():
 
 
 def test_what_is_remembered_belongs_to_one_context():
-    @mlir.per_context
+    @mlir.cached_per_context
     def attribute(value):
         return mlir.ir.IntegerAttr.get(mlir.ir.IntegerType.get_signless(32), value)
 
@@ -85,6 +85,6 @@ def test_what_is_remembered_belongs_to_one_context():
         assert attribute(3) is kept and kept.context is first
     with mlir.make_context() as second:
         assert attribute(3) is not kept and attribute(3).context is second
-    mlir.forget_attributes()
+    mlir.clear_context_caches()
     with second:
         assert attribute(3).context is second

@@ -10,8 +10,7 @@ import pytest
 
 import phalanx
 from phalanx import nnx
-from phalanx.sharding import NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.lengthy
 
@@ -54,7 +53,7 @@ def test_an_example_trains_and_draws(example, data, name, tmp_path, capsys, monk
     assert f"{accuracy:.1%} of the test" in texts[0] and "loss over 6 steps" in texts and sum(counts) >= 50
 
 
-def test_a_network_learns_alike_on_one_device_and_on_many(example, data):
+def test_training_on_many_devices_equals_training_on_one(example, data):
     digits, losses = example("digits"), []
     for devices in (phalanx.devices()[:1], phalanx.devices()):
         sharding = NamedSharding(phalanx.sharding.Mesh(np.array(devices), ("data",)), P("data"))
@@ -80,7 +79,7 @@ def test_batches_hold_every_image_once_moved_by_a_pixel_at_most(example, data):
     assert all(any((m == image).all((1, 2, 3)).any() for m in moved) for image in images[:16])
 
 
-def test_what_is_missing_is_named(example, monkeypatch, capsys):
+def test_a_missing_package_is_named(example, monkeypatch, capsys):
     digits = example("digits")
     monkeypatch.setattr(digits, "find_spec", lambda name: None)
     with pytest.raises(SystemExit) as caught:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import phalanx
-from phalanx.cli.demo import find
+from phalanx.cli.demo import find_example
 
 pytestmark = pytest.mark.lengthy
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lengthy
 @pytest.fixture(scope="module")
 def lm():
     """The example as a module."""
-    spec = importlib.util.spec_from_file_location("train_lm", find())
+    spec = importlib.util.spec_from_file_location("train_lm", find_example())
     module = sys.modules["train_lm"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -41,7 +41,7 @@ def run(lm, config, data, mesh, *, state=None, until=6, out=None):
 
 
 @pytest.mark.parametrize("mesh", [(4, 2), *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in [(8, 1), (2, 2)])])
-def test_the_losses_on_a_mesh_are_those_on_one_device(lm, small, data, mesh):
+def test_losses_on_a_mesh_equal_losses_on_one_device(lm, small, data, mesh):
     alone, many = (run(lm, small, data, shape)[2] for shape in ((1, 1), mesh))
     np.testing.assert_allclose(many, alone, atol=1e-4)
 
@@ -51,7 +51,7 @@ def test_it_learns(lm, small, data):
     assert losses[-1] < losses[0] - 0.5
 
 
-def test_parameters_and_moments_lie_as_declared(lm, small, data):
+def test_parameters_and_moments_have_the_declared_shardings(lm, small, data):
     trainer, state, _ = run(lm, small, data, (4, 2), until=1)
     phalanx.tree.map(lambda x, s: _assert_placed(x, s), state, trainer.state_shardings)
     up = state["params"]["layers"]["up"]
@@ -71,7 +71,7 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(lm, small, data, tmp_pa
     phalanx.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
-def test_a_checkpoint_goes_on_upon_another_mesh(lm, small, data, tmp_path):
+def test_a_checkpoint_is_resumed_on_another_mesh(lm, small, data, tmp_path):
     losses = run(lm, small, data, (4, 2))[2]
     run(lm, small, data, (4, 2), until=3, out=tmp_path)
     rest = run(lm, small, data, (2, 1), state=lambda t: lm.load(tmp_path, t.state_shardings))[2]

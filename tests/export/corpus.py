@@ -12,8 +12,7 @@ import numpy as np
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, random
-from phalanx.sharding import NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import NamedSharding, PartitionSpec as P
 
 DATA = Path(__file__).parents[1] / "data" / "export"
 

@@ -22,12 +22,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from tests.export.corpus import DATA
 
 from phalanx.export import ArtifactError, SymbolicScope, deserialize, symbolic_shape, verify
-from phalanx.export.format import MAGIC, VERSION, split
+from phalanx.export.artifact_format import MAGIC, VERSION, split_artifact
 
 FINDINGS = DATA / "findings"
 SLOW = 5.0  # seconds of CPU that one input may take
@@ -37,7 +36,7 @@ WORDS = "a b n floordiv mod max min non_negative ( ) , + - * ^ // % == >= <= > <
     " "
 )
 CORPUS = [path.read_bytes() for path in sorted(DATA.glob("*.phalanx"))]
-PARTS = [split(memoryview(data)) for data in CORPUS]
+PARTS = [split_artifact(memoryview(data)) for data in CORPUS]
 
 
 def sealed(header, program=b"", derivative=b""):

@@ -42,7 +42,7 @@ def raises(error, text):
     return pytest.raises(error, match=f"^{re.escape(text)}$")
 
 
-def test_an_artifact_says_what_it_is():
+def test_an_artifact_records_its_signature():
     found = exported()
     assert found.fun_name == "network" and found.platforms == ("cpu",) and found.nr_devices == 1
     assert [str(a) for a in found.in_avals] == ["f32[4,2]", "f32[3,4]"]
@@ -58,7 +58,7 @@ def test_an_artifact_says_what_it_is():
 
 
 @pytest.mark.parametrize("how", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
-def test_a_call_gives_what_the_function_gives(how):
+def test_a_call_equals_the_function(how):
     got, want = how(exported().call)(PARAMS, X), network(PARAMS, X)
     for name in want:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-6)
@@ -85,13 +85,13 @@ def test_the_derivative_is_an_exported_function_of_arguments_and_cotangents():
     assert not n_bar
 
 
-def test_what_was_serialized_without_a_derivative_says_so():
+def test_vjp_of_an_artifact_without_a_derivative_is_an_error():
     found = exported(vjp_order=0)
     assert not found.has_vjp()
     with raises(
         ValueError,
         "vjp of exported network: expected an artifact with its derivative, got one that was serialized without.\n"
-        "  To mend: export it again and serialize(vjp_order=1), or more for derivatives of derivatives.",
+        "  Fix: export it again and call serialize(vjp_order=1), or a larger order for higher derivatives.",
     ):
         phalanx.grad(lambda x: found.call(PARAMS, x)["out"])(X)
 
@@ -102,7 +102,7 @@ def test_vmap_calls_the_program_for_each_element():
     np.testing.assert_allclose(got["out"], [network(PARAMS, x)["out"] for x in xs], rtol=1e-5)
 
 
-def test_an_artifact_inside_another():
+def test_an_exported_function_can_call_another():
     inner = exported()
     outer = export.export(phalanx.jit(lambda x: inner.call(PARAMS, x)["out"] + inner.call(PARAMS, 2 * x)["out"]))(
         shape(3, 4)
@@ -147,7 +147,7 @@ export.register_pytree_node_serialization(
 )
 
 
-def test_containers_of_every_kind_come_back():
+def test_containers_of_every_kind_round_trip():
     tree = Pair(OrderedDict(b=X, a=None), (Box(X, "label"), [X, {"k": X, "empty": ()}, {3: X}]))
     found = deserialize(export.export(phalanx.jit(lambda t: t))(tree).serialize())
     got = found.call(tree)
@@ -156,7 +156,7 @@ def test_containers_of_every_kind_come_back():
 
 
 @pytest.mark.parametrize("name", ["eig", "eigh", "qr", "svd", "slogdet"])
-def test_the_named_tuples_of_linear_algebra_come_back(name):
+def test_the_named_tuples_of_linalg_round_trip(name):
     fun = phalanx.jit(getattr(jnp.linalg, name))
     a = np.eye(3, dtype="f4") + np.ones((3, 3), "f4")
     got = deserialize(export.export(fun)(a).serialize()).call(a)
@@ -165,7 +165,7 @@ def test_the_named_tuples_of_linear_algebra_come_back(name):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-def test_the_named_tuples_of_sets_come_back():
+def test_the_named_tuples_of_set_routines_round_trip():
     fun = phalanx.jit(lambda x: jnp.unique_counts(x, size=4))
     got = deserialize(export.export(fun)(X[0]).serialize()).call(X[0])
     assert type(got) is type(fun(X[0])) and [v.tolist() for v in got] == [v.tolist() for v in fun(X[0])]
@@ -175,13 +175,13 @@ class Unregistered(NamedTuple):
     x: object
 
 
-def test_a_container_that_is_not_registered_is_refused():
+def test_serializing_an_unregistered_container_is_an_error():
     found = export.export(phalanx.jit(lambda t: t.x))(Unregistered(X))
     with raises(
         ValueError,
         "serialize, structure of the arguments or results: expected tuples, lists, dicts and registered containers, "
         f"got a {__name__}.Unregistered.\n"
-        "  To mend: register it with phalanx.export.register_pytree_node_serialization, or, if it is a named tuple, with "
+        "  Fix: register it with phalanx.export.register_pytree_node_serialization, or, if it is a named tuple, with "
         "register_namedtuple_serialization.",
     ):
         found.serialize()
@@ -191,53 +191,53 @@ MISUSES = {
     "count": (
         lambda f: f.call(PARAMS),
         "call of exported network: expected 2 positional arguments (params, x), got 1.\n"
-        "  To mend: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
+        "  Fix: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
     ),
     "tree": (
         lambda f: f.call({"v": Y}, X),
         "call of exported network, argument params: expected a dict with keys ['w'], "
-        "got a dict with keys ['v'].\n  To mend: give it the structure that is expected here.",
+        "got a dict with keys ['v'].\n  Fix: give it the structure that is expected here.",
     ),
     "keyword": (
         lambda f: f.call(PARAMS, X, train=True),
         "call of exported network: expected no keyword arguments, got train.\n"
-        "  To mend: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
+        "  Fix: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
     ),
     "no array": (
         lambda f: f.call({"w": "weights"}, X),
         "call of exported network, argument params['w']: expected an array or a scalar, got 'weights' of type str.\n"
-        "  To mend: convert it with phalanx.numpy.asarray.",
+        "  Fix: convert it with phalanx.numpy.asarray.",
     ),
     "a list for an array": (
         lambda f: f.call(PARAMS, X.tolist()),
         "call of exported network, argument x: expected a leaf, got a list of length 3.\n"
-        "  To mend: give it the structure that is expected here.",
+        "  Fix: give it the structure that is expected here.",
     ),
     "traced": (
         lambda f: phalanx.jit(f.call)(PARAMS, X[:2]),
         "call of exported network, argument x: expected an array of type f32[3,4], got f32[2,4].\n"
-        "  To mend: give it the shape of the export, or export for this shape.",
+        "  Fix: pass an array of that shape, or export the function for this shape.",
     ),
     "rank": (
         lambda f: f.call(PARAMS, X[0]),
         "call of exported network, argument x: expected an array of type f32[3,4], got f32[4].\n"
-        "  To mend: give it the shape of the export, or export for this shape.",
+        "  Fix: pass an array of that shape, or export the function for this shape.",
     ),
     "constant": (
         lambda f: f.call({"w": Y[:3]}, X),
         "call of exported network, argument params['w']: expected an array of type f32[4,2], got f32[3,2].\n"
-        "  To mend: give it the shape of the export, or export for this shape.",
+        "  Fix: pass an array of that shape, or export the function for this shape.",
     ),
     "dtype": (
         lambda f: f.call(PARAMS, X.astype("i4")),
         "call of exported network, argument x: expected an array of type f32[3,4], got i32[3,4].\n"
-        "  To mend: convert it with astype.",
+        "  Fix: convert it with astype('float32').",
     ),
 }
 
 
 @pytest.mark.parametrize("name", MISUSES)
-def test_a_misuse_names_the_argument(name):
+def test_a_wrong_argument_is_named_in_the_error(name):
     misuse, text = MISUSES[name]
     with pytest.raises(phalanx.errors.PhalanxError) as error:
         misuse(exported())
@@ -248,28 +248,28 @@ NAMED_MISUSES = {
     "missing": (
         {"scale": 2.0},
         "call of exported shifted: expected the keyword arguments opts, scale, got scale.\n"
-        "  To mend: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
+        "  Fix: pass the arguments that it was exported for; defaults and static ones are not part of an artifact.",
     ),
     "tree": (
         {"scale": 2.0, "opts": {"c": X}},
         "call of exported shifted, argument opts: expected a dict with keys ['b'], got a dict with keys ['c'].\n"
-        "  To mend: give it the structure that is expected here.",
+        "  Fix: give it the structure that is expected here.",
     ),
     "shape": (
         {"scale": 2.0, "opts": {"b": X[0]}},
         "call of exported shifted, argument opts['b']: expected an array of type f32[3,4], got f32[4].\n"
-        "  To mend: give it the shape of the export, or export for this shape.",
+        "  Fix: pass an array of that shape, or export the function for this shape.",
     ),
     "weak type": (
         {"scale": 2, "opts": {"b": X}},
         "call of exported shifted, argument scale: expected an array of type ~f32[], got ~i32[].\n"
-        "  To mend: convert it with astype.",
+        "  Fix: convert it with astype('float32').",
     ),
 }
 
 
 @pytest.mark.parametrize("name", NAMED_MISUSES)
-def test_a_misuse_of_a_keyword_names_it(name):
+def test_a_wrong_keyword_argument_is_named_in_the_error(name):
     def shifted(x, *, scale, opts):
         return x * scale + opts["b"]
 
@@ -285,7 +285,7 @@ def zeros(*dims):
     return np.zeros(dims, "f4")
 
 
-SIZES = "give arguments whose sizes fit each other and the constraints of the export."
+SIZES = "pass arguments whose sizes fit each other and the constraints of the export."
 SYMBOLIC_MISUSES = {
     "least size": (
         zeros(1, 4),
@@ -310,38 +310,38 @@ SYMBOLIC_MISUSES = {
         zeros(2, 4),
         zeros(4, 3),
         "argument y['k']: expected an array of type f32[n,2], got f32[4,3]",
-        "give it the shape of the export, or export for this shape.",
+        "pass an array of that shape, or export the function for this shape.",
     ),
     "rank": (
         zeros(2, 4),
         zeros(4),
         "argument y['k']: expected an array of type f32[n,2], got f32[4]",
-        "give it the shape of the export, or export for this shape.",
+        "pass an array of that shape, or export the function for this shape.",
     ),
 }
 
 
 @pytest.mark.parametrize("name", SYMBOLIC_MISUSES)
-def test_a_size_that_does_not_fit_names_argument_and_constraint(name):
+def test_a_wrong_symbolic_size_names_the_argument_and_the_constraint(name):
     specs = export.symbolic_args_specs((X, {"k": Y}), ("b, n", {"k": "n, _"}), ["b >= 2", "n <= 64", "mod(n, 2) == 0"])
     found = deserialize(export.export(phalanx.jit(lambda x, y: x @ y["k"]))(*specs).serialize())
-    x, k, text, mend = SYMBOLIC_MISUSES[name]
+    x, k, text, fix = SYMBOLIC_MISUSES[name]
     for call in (found.call, phalanx.jit(found.call)):
-        with raises(ValueError, f"call of exported <lambda>, {text}.\n  To mend: {mend}"):
+        with raises(ValueError, f"call of exported <lambda>, {text}.\n  Fix: {fix}"):
             call(x, {"k": k})
 
 
-def test_a_key_of_another_kind_is_told_how_keys_are_made():
+def test_passing_raw_data_for_a_key_explains_how_to_make_keys():
     found = export.export(phalanx.jit(lambda key: random.normal(key, (2,))))(random.key(0))
     with raises(
         TypeError,
         "call of exported <lambda>, argument key: expected an array of type key<fry>[], got u32[2].\n"
-        "  To mend: make keys with random.key(seed, impl=...) or random.wrap_key_data.",
+        "  Fix: make keys with random.key(seed, impl=...) or random.wrap_key_data.",
     ):
         found.call(np.zeros(2, "u4"))
 
 
-def test_arguments_of_a_derivative_are_named_by_what_they_belong_to():
+def test_cotangent_arguments_of_a_derivative_are_named_after_results():
     derivative = exported(vjp_order=2).vjp()
     bars = ("cotangent of result['hidden']", "cotangent of result['out']")
     assert derivative.parameters == ("params['w']", "x", *bars)
@@ -349,7 +349,7 @@ def test_arguments_of_a_derivative_are_named_by_what_they_belong_to():
     with raises(
         ValueError,
         "call of exported network_vjp, argument cotangent of result['out']: expected an array of type f32[], "
-        "got f32[1].\n  To mend: give it the shape of the export, or export for this shape.",
+        "got f32[1].\n  Fix: pass an array of that shape, or export the function for this shape.",
     ):
         derivative.call(Y, X, np.zeros((3, 2), F32), np.zeros(1, F32))
 
@@ -357,38 +357,38 @@ def test_arguments_of_a_derivative_are_named_by_what_they_belong_to():
 MISUSES_OF_EXPORT = {
     "a name for names": (
         lambda: exported(platforms="cpu"),
-        "export, argument platforms: expected a list of names, got the name 'cpu'.\n  To mend: give platforms=['cpu'].",
+        "export, argument platforms: expected a list of names, got the name 'cpu'.\n  Fix: pass platforms=['cpu'].",
     ),
     "a text for a check": (
         lambda: exported(disabled_checks=["platform"]),
         "export, argument disabled_checks: expected a list of checks, got ['platform'].\n"
-        "  To mend: give disabled_checks=[DisabledSafetyCheck.custom_call(name)], or [DisabledSafetyCheck.platform()].",
+        "  Fix: pass disabled_checks=[DisabledSafetyCheck.custom_call(name)], or [DisabledSafetyCheck.platform()].",
     ),
     "a function of a traced value": (
         lambda: phalanx.grad(lambda y: export.export(phalanx.jit(lambda x: x * y))(X).call(X).sum())(2.0),
-        "export of <lambda>: expected a function that closes over no traced value, got one that closes over a value of a "
-        "transformation around it.\n  To mend: pass that value as an argument.",
+        "export of <lambda>: expected a function that closes over no traced value, got one that closes over a value of an "
+        "enclosing transformation.\n  Fix: pass that value as an argument.",
     ),
     "no order": (
         lambda: exported(vjp_order=-1),
-        "serialize of exported network, argument vjp_order: expected a number of orders, 0 or more, got -1.\n"
-        "  To mend: give 1 for the gradient.",
+        "serialize of exported network, argument vjp_order: expected an int, 0 or more, got -1.\n"
+        "  Fix: pass vjp_order=1 to include the gradient.",
     ),
     "too high an order": (
         lambda: exported(vjp_order=1).serialize(vjp_order=2),
-        "serialize of exported network, argument vjp_order: expected at most 1, as many derivatives as this artifact was "
-        "read with, got 2.\n  To mend: export the function again: a derivative cannot be made from an artifact.",
+        "serialize of exported network, argument vjp_order: expected at most 1, the number of derivatives in the file it "
+        "was read from, got 2.\n  Fix: export the function again from its source: an artifact cannot be differentiated further.",
     ),
     "text for bytes": (
         lambda: deserialize("artifact"),
         "deserialize, argument blob: expected bytes, got a str.\n"
-        "  To mend: give what serialize gave, or path.read_bytes().",
+        "  Fix: pass the result of Exported.serialize(), or pathlib.Path(path).read_bytes().",
     ),
 }
 
 
 @pytest.mark.parametrize("name", MISUSES_OF_EXPORT)
-def test_a_misuse_of_export_says_what_to_give(name):
+def test_wrong_arguments_of_export_and_serialize_are_errors(name):
     misuse, text = MISUSES_OF_EXPORT[name]
     with pytest.raises(phalanx.errors.PhalanxError) as error:
         misuse()
@@ -409,12 +409,12 @@ def test_several_platforms_in_one_artifact():
         np.testing.assert_allclose(phalanx.vmap(found.call)(a[None], a[None])[0], solve(a, a), rtol=1e-5)
 
 
-def test_another_platform_is_refused_unless_the_check_is_switched_off():
+def test_calling_on_another_platform_is_an_error_unless_the_check_is_disabled():
     only = exported(platforms=["tpu"])
     with raises(
         ValueError,
         "call of exported network: expected one of the platforms that it was exported for: tpu, got cpu.\n"
-        "  To mend: place the arguments on one of these, or export it with platforms=['cpu', ...].",
+        "  Fix: place the arguments on one of these, or export it with platforms=['cpu', ...].",
     ):
         only.call(PARAMS, X)
     free = exported(platforms=["tpu"], disabled_checks=[DisabledSafetyCheck.platform()])
@@ -425,28 +425,28 @@ def test_another_platform_is_refused_unless_the_check_is_switched_off():
         exported(platforms=["cpu", "abacus"])
 
 
-def test_kernels_without_a_promise_are_refused_by_name():
+def test_exporting_unstable_kernels_is_an_error_that_names_them():
     noisy = phalanx.jit(lambda x: phalanx.pure_callback(np.sin, shape(3), x))
     with pytest.raises(export.CustomCallError) as error:
         export.export(noisy)(shape(3))
     message = str(error.value)
     target = re.search(r"got calls of (\w+)", message)[1]
-    assert message.startswith("export of <lambda>: expected only custom calls that are promised to stay")
+    assert message.startswith("export of <lambda>: expected only custom calls with a stability guarantee")
     allowed = export.export(noisy, disabled_checks=[DisabledSafetyCheck.custom_call(target)])(shape(3))
     assert allowed.disabled_safety_checks == (DisabledSafetyCheck.custom_call(target),)
     assert all(reason for reason in export.STABLE_TARGETS.values())
     for again in (allowed, deserialize(allowed.serialize())):  # The callback is a place in a list of the first process.
         with raises(
             ValueError,
-            f"call of exported <lambda>: expected only custom calls that mean the same in every process, got calls of "
-            f"{target}.\n  To mend: export it again without them: pass what a host callback computes as an argument.",
+            f"call of exported <lambda>: expected only custom calls that every process can run, got calls of "
+            f"{target}.\n  Fix: export it again without them: pass what a host callback computes as an argument.",
         ):
             again.call(X[0, :3])
     with pytest.raises(export.ArtifactError, match=f"^verify of the program: expected .* got calls of {target}"):
         export.verify(allowed.serialize())
 
 
-def test_a_call_runs_no_kernel_without_a_promise_whatever_the_header_says():
+def test_a_call_refuses_unstable_kernels_whatever_the_header_declares():
     found = export.export(phalanx.jit(jnp.linalg.cholesky))(np.eye(2, dtype="f4"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(export.STABLE_TARGETS, "lapack_spotrf_ffi")
@@ -454,7 +454,7 @@ def test_a_call_runs_no_kernel_without_a_promise_whatever_the_header_says():
             found.call(np.eye(2, dtype="f4"))
 
 
-def test_what_is_not_compiled_is_refused():
+def test_exporting_a_function_without_jit_is_an_error():
     with pytest.raises(
         TypeError, match=r"^export, argument fun_jit: expected a function made by jit, got <function network"
     ):
@@ -478,7 +478,7 @@ print(found.fun_name, *found.in_avals, "jax" in sys.modules)
 """
 
 
-def test_a_process_that_never_saw_the_code_calls_the_model_and_its_gradient(tmp_path):
+def test_another_process_calls_the_model_and_its_gradient_without_the_source(tmp_path):
     def model(params, x):
         return {"loss": jnp.tanh(x @ params["w"]).mean()}
 

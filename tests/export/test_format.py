@@ -12,7 +12,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import export
 from phalanx.export import ArtifactError, deserialize
-from phalanx.export.format import MAGIC, VERSION, split
+from phalanx.export.artifact_format import MAGIC, VERSION, split_artifact
 
 X = np.ones((3, 4), "f4")
 
@@ -28,7 +28,7 @@ def sealed(data):
 
 def with_header(blob, change):
     """The artifact with another header, and a digest that agrees."""
-    header, program, derivative = split(memoryview(blob))
+    header, program, derivative = split_artifact(memoryview(blob))
     change(header)
     text = json.dumps(header).encode()
     head = struct.pack("<8sIIQQ", MAGIC, VERSION, len(text), len(program), len(derivative))
@@ -46,7 +46,7 @@ def test_every_prefix_is_an_error(blob):
             deserialize(blob[:length])
 
 
-def test_every_flipped_bit_is_noticed(blob):
+def test_every_flipped_bit_is_detected(blob):
     generator = random.Random(0)
     for _ in range(10_000):
         altered = bytearray(blob)
@@ -62,7 +62,7 @@ def test_a_later_version_is_an_error(blob):
         deserialize(sealed(bytes(later)))
     assert str(error.value) == (
         f"deserialize: expected an artifact of format version 1 to {VERSION}, got version {VERSION + 1}.\n"
-        "  To mend: read it with a newer phalanx."
+        "  Fix: read it with a release of phalanx that supports format version 2."
     )
 
 
@@ -85,8 +85,8 @@ WRONG = [
 ]
 
 
-def test_a_header_that_lies_is_an_error_or_another_program(blob):
-    names = list(split(memoryview(blob))[0])
+def test_an_altered_header_is_an_error_or_another_valid_program(blob):
+    names = list(split_artifact(memoryview(blob))[0])
     for name in names:
         for value in WRONG:
             try:
@@ -99,14 +99,14 @@ def test_a_header_that_lies_is_an_error_or_another_program(blob):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "\xff", "", "[]", '"x"'])
-def test_a_header_that_is_no_object_is_an_error(text):
+def test_a_header_that_is_not_a_json_object_is_an_error(text):
     data = text.encode("latin1")
     head = struct.pack("<8sIIQQ", MAGIC, VERSION, len(data), 0, 0)
     with pytest.raises(ArtifactError):
         deserialize(sealed(head + data))
 
 
-def test_a_deep_structure_is_an_error(blob):
+def test_a_deeply_nested_structure_is_an_error(blob):
     deep = "*"
     for _ in range(500):
         deep = ["tuple", deep]
@@ -118,8 +118,8 @@ def test_a_deep_structure_is_an_error(blob):
         assert "nested too deeply" in str(error)
 
 
-def test_a_program_that_is_none_is_an_error_when_called(blob):
-    header, _, _ = split(memoryview(blob))
+def test_calling_a_program_that_cannot_be_parsed_is_an_error(blob):
+    header, _, _ = split_artifact(memoryview(blob))
     text = json.dumps(header).encode()
     head = struct.pack("<8sIIQQ", MAGIC, VERSION, len(text), 7, 0)
     with pytest.raises(ArtifactError, match="^portable artifact: expected a program in StableHLO"):

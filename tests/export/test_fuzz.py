@@ -13,18 +13,18 @@ def patience(monkeypatch):
 
 
 @pytest.mark.parametrize("path", sorted(fuzz.FINDINGS.iterdir()), ids=lambda path: path.name)
-def test_what_was_found_once_is_taken_well(path):
+def test_earlier_findings_are_handled(path):
     fuzz.checked(fuzz.TARGETS["headers"]._replace(check=KINDS[path.suffix]), path.read_bytes())
 
 
 @pytest.mark.parametrize("name", [name for name, t in fuzz.TARGETS.items() if t.check is not fuzz.check_stranger])
-def test_every_reader_takes_what_is_drawn(name, monkeypatch):
+def test_every_reader_handles_generated_inputs(name, monkeypatch):
     monkeypatch.setattr(fuzz, "ROUND", 50)
     tried, findings = fuzz.draw(fuzz.TARGETS[name], range(1), 0)
     assert tried and not findings
 
 
-def test_a_bad_reader_is_noticed(monkeypatch, tmp_path, capsys):
+def test_a_crashing_reader_is_detected(monkeypatch, tmp_path, capsys):
     def reader(data):
         assert b"max" not in data, "it cannot take max"
 
@@ -36,7 +36,7 @@ def test_a_bad_reader_is_noticed(monkeypatch, tmp_path, capsys):
     assert path.suffix == ".txt" and path.read_bytes() == b"max"  # the least that it cannot take
 
 
-def test_a_slow_reader_is_noticed(monkeypatch):
+def test_a_slow_reader_is_detected(monkeypatch):
     monkeypatch.setattr(fuzz, "SLOW", 0.0)
     with pytest.raises(AssertionError, match=r"^\d+\.\d s"):
         fuzz.checked(fuzz.TARGETS["texts"], b"a, b")

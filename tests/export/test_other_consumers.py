@@ -81,7 +81,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_another_consumer_gives_the_same_numbers(name, consumer):
+def test_other_stablehlo_consumers_compute_the_same_results(name, consumer):
     exported, leaves = PROGRAMS[name]()
     taken = [leaves[i] for i in exported.module_kept_var_idx]
     args, kwargs = phalanx.tree.unflatten(exported.in_tree, leaves)

@@ -10,8 +10,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax
 from phalanx.export import deserialize
-from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 F32 = np.dtype("float32")
 X = np.arange(64, dtype="f4").reshape(8, 8) / 8
@@ -30,7 +29,7 @@ def mesh():
     return auto_mesh((4, 2), ("data", "model"))
 
 
-def test_shardings_are_kept_by_axis_name(mesh):
+def test_shardings_are_stored_by_axis_name(mesh):
     rows, columns = NamedSharding(mesh, P("data", "model")), NamedSharding(mesh, P(None, "data"))
     product = phalanx.jit(lambda x, y: x @ y, in_shardings=(rows, columns), out_shardings=rows)
     x = np.arange(64, dtype="f4").reshape(8, 8)
@@ -50,13 +49,13 @@ def test_shardings_are_kept_by_axis_name(mesh):
     np.testing.assert_allclose(grad, np.broadcast_to(x.sum(1), (8, 8)))
 
 
-def test_another_number_of_devices_is_refused(mesh):
+def test_calling_with_another_number_of_devices_is_an_error(mesh):
     rows = NamedSharding(mesh, P("data"))
     found = export.export(phalanx.jit(jnp.sin, in_shardings=rows))(shape(8))
     with raises(
         ValueError,
         "call of exported sin: expected arguments over 8 devices, as it was exported for, got a program for 1.\n"
-        "  To mend: place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices.",
+        "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices.",
     ):
         found.call(np.zeros(8, F32))
     with pytest.raises(
@@ -113,7 +112,7 @@ def test_an_artifact_is_called_on_another_mesh_of_as_many_devices(name, explicit
     np.testing.assert_allclose(twice, X.T @ X @ np.ones((8, 8)), rtol=1e-4)
 
 
-def test_results_over_explicit_axes_have_the_type_that_the_export_says():
+def test_results_over_explicit_axes_have_the_exported_sharding_in_their_type():
     mesh = phalanx.make_mesh((4, 2), ("data", "model"), axis_types=EXPLICIT)
     x = phalanx.device_put(X, NamedSharding(mesh, P("data", "model")))
     found = deserialize(export.export(phalanx.jit(jnp.sin))(x).serialize(1))
@@ -125,7 +124,7 @@ def test_results_over_explicit_axes_have_the_type_that_the_export_says():
     assert str(phalanx.typeof(phalanx.grad(lambda x: found.call(x).sum())(x))) == "f32[8@data,8@model]"
 
 
-def test_a_program_for_one_device_takes_arguments_split_over_explicit_axes():
+def test_a_program_for_one_device_accepts_arguments_sharded_over_explicit_axes():
     mesh = phalanx.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
     x = phalanx.device_put(X, NamedSharding(mesh, P("data")))
     found = export.export(phalanx.jit(lambda x: jnp.sin(x) @ x))(X)
@@ -135,7 +134,7 @@ def test_a_program_for_one_device_takes_arguments_split_over_explicit_axes():
     assert grad.sharding.is_equivalent_to(x.sharding, 2)
 
 
-def test_an_export_needs_none_of_the_devices_it_is_for():
+def test_exporting_for_devices_that_are_not_attached():
     pod = AbstractMesh((16, 4), ("data", "model"))
     rows, columns = NamedSharding(pod, P("data")), NamedSharding(pod, P(None, "model"))
 
@@ -155,7 +154,7 @@ def test_an_export_needs_none_of_the_devices_it_is_for():
     ]
 
 
-def test_a_shard_map_over_devices_that_are_not_there():
+def test_exporting_a_shard_map_over_devices_that_are_not_attached():
     mesh = AbstractMesh((8,), ("i",))
     split = NamedSharding(mesh, P("i"))
     total = phalanx.jit(phalanx.shard_map(lambda x: lax.psum(x * x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))
@@ -166,10 +165,10 @@ def test_a_shard_map_over_devices_that_are_not_there():
     np.testing.assert_allclose(phalanx.grad(lambda x: found.call(x).sum())(x), 2 * X, rtol=1e-5)
 
 
-def test_devices_that_are_here_and_ones_that_are_not_do_not_mix():
+def test_mixing_attached_and_abstract_devices_is_an_error():
     there, here = AbstractMesh((8,), ("i",)), auto_mesh((8,), ("i",))
     both = tuple(NamedSharding(mesh, P("i")) for mesh in (there, here))
     with pytest.raises(
-        ValueError, match=r"^export of <lambda>, argument y: expected devices of the computation, stand-in 0, 1"
+        ValueError, match=r"^export of <lambda>, argument y: expected the devices of the computation, stand-in 0, 1"
     ):
         export.export(phalanx.jit(lambda x, y: x + y, in_shardings=both))(X, X)

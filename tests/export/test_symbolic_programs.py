@@ -28,7 +28,7 @@ def agrees(found, fun, *args, rtol=1e-5):
         np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-5)
 
 
-def test_one_artifact_takes_many_sizes():
+def test_one_artifact_accepts_many_sizes():
     def fun(x, w):
         h = jnp.tanh(x @ w)
         return h / x.shape[0], h.reshape(-1), jnp.arange(x.shape[0] * 2), h.mean()
@@ -99,7 +99,7 @@ def test_reshapes_with_division_and_slices_with_symbolic_bounds():
         found.call(array(5))
     assert str(error.value) == (
         "call of exported fun, argument x: expected sizes with mod(n, 2) == 0, got n = 5.\n"
-        "  To mend: give arguments whose sizes fit each other and the constraints of the export."
+        "  Fix: pass arguments whose sizes fit each other and the constraints of the export."
     )
 
 
@@ -112,14 +112,14 @@ def test_random_numbers_of_symbolic_shape():
         agrees(found, noisy, array(b, 3))
 
 
-def test_the_size_of_one_argument_tells_that_of_another():
+def test_a_variable_is_solved_from_another_argument():
     found = exported(lambda x, y: x + y[: x.shape[0]], ["n", "2*n + 1"])
     agrees(found, lambda x, y: x + y[:3], array(3), array(7))
     with pytest.raises(phalanx.errors.ShapeError) as error:
         found.call(array(3), array(8))
     assert str(error.value) == (
         "call of exported <lambda>, argument y: expected a size of 2*n + 1 for dimension 0 of y, with n = 3, got 8.\n"
-        "  To mend: give arguments whose sizes fit each other and the constraints of the export."
+        "  Fix: pass arguments whose sizes fit each other and the constraints of the export."
     )
     with pytest.raises(
         phalanx.errors.ShapeError, match=re.escape("argument x: expected an array of type f32[n], got f32[2,2].")
@@ -127,17 +127,17 @@ def test_the_size_of_one_argument_tells_that_of_another():
         found.call(array(2, 2), array(5))
 
 
-def test_sizes_that_do_not_follow_are_refused():
+def test_a_variable_that_sizes_do_not_determine_is_an_error():
     with pytest.raises(ValueError) as error:
         exported(lambda x: x, ["a*b"])
     assert str(error.value) == (
-        "export of <lambda>, shapes of the arguments: expected sizes that tell the dimension variable a, got dimension 0 of "
+        "export of <lambda>, shapes of the arguments: expected sizes that determine the dimension variable a, got only dimension 0 of "
         "x with size a*b, from which it does not follow.\n"
-        "  To mend: give some argument a dimension of size a or a multiple of it."
+        "  Fix: give some argument a dimension of size a or a multiple of it."
     )
 
 
-def test_a_program_inside_another_with_finer_shapes():
+def test_calling_a_symbolic_export_inside_a_more_specific_one():
     inner = exported(lambda x, y: (x @ y).sum(0), ["a, b", "b, c"], constraints=["a >= 2"], vjp_order=1)
 
     def outer(x):
@@ -156,7 +156,7 @@ def test_a_program_inside_another_with_finer_shapes():
         exported(lambda x, y: inner.call(x, y), ["1, n", "n, n"])
 
 
-def test_what_cannot_be_known_while_tracing_is_checked_by_the_program():
+def test_undecided_checks_are_made_by_the_program():
     from phalanx.engine import mlir, stablehlo
 
     inner = exported(lambda x: x.sum(), ["a"], constraints=["a >= 4"])
@@ -168,7 +168,7 @@ def test_what_cannot_be_known_while_tracing_is_checked_by_the_program():
     assert "shape_assertion" in str(module)
 
 
-def test_assumptions_travel_with_the_artifact():
+def test_assumptions_are_stored_in_the_artifact():
     scope = SymbolicScope()
     specs = [phalanx.ShapeDtypeStruct(symbolic_shape(s, scope=scope), "float32") for s in ("b", "c")]
     scope.assume("b >= c")

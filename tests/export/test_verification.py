@@ -13,27 +13,27 @@ from tests.export.corpus import DATA
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import cli, export
-from phalanx.engine import isolated
+from phalanx.engine import isolated_parser
 from phalanx.export import ArtifactError
-from phalanx.export.format import MAGIC, VERSION, split
+from phalanx.export.artifact_format import MAGIC, VERSION, split_artifact
 
 CRASHERS = sorted((DATA / "crashers").iterdir())
 
 
 def around(program, name="v1-trees", **changes):
     """An artifact of the corpus with another program, and a digest that agrees."""
-    header, _, _ = split(memoryview((DATA / f"{name}.phalanx").read_bytes()))
+    header, _, _ = split_artifact(memoryview((DATA / f"{name}.phalanx").read_bytes()))
     text = json.dumps(header | changes).encode()
     data = struct.pack("<8sIIQQ", MAGIC, VERSION, len(text), len(program), 0) + text + program
     return data + hashlib.sha256(data).digest()
 
 
 def program_of(name):
-    return bytes(split(memoryview((DATA / f"{name}.phalanx").read_bytes()))[1])
+    return bytes(split_artifact(memoryview((DATA / f"{name}.phalanx").read_bytes()))[1])
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.phalanx")), ids=lambda path: path.stem)
-def test_the_corpus_is_verified(path):
+def test_every_artifact_of_the_corpus_verifies(path):
     assert (
         export.verify(path.read_bytes()).mlir_module_serialized
         == export.deserialize(path.read_bytes()).mlir_module_serialized
@@ -46,44 +46,44 @@ def test_bytes_that_break_the_parser_are_an_error(path):
         export.verify(around(path.read_bytes()), seconds=2)
 
 
-def test_there_are_such_bytes():
+def test_there_are_artifacts_that_crash_the_parser():
     assert [p.name for p in CRASHERS] == ["aborts", "never-ends", "reads-elsewhere", "takes-all-memory"]
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "run"])
-def test_no_command_ends_with_the_parser(command, tmp_path, capsys):
+def test_no_command_crashes_with_the_parser(command, tmp_path, capsys):
     path = tmp_path / "hostile"
     path.write_bytes(around((DATA / "crashers" / "reads-elsewhere").read_bytes()))
     assert cli.main(["export", command, str(path)]) == 1
     assert "portable artifact: expected a program" in capsys.readouterr().err
 
 
-def test_a_signal_a_limit_and_a_silent_end_are_told_apart():
+def test_a_signal_a_timeout_and_a_silent_exit_have_different_errors():
     def refusal(returncode):
         with pytest.raises(ArtifactError) as error:
-            isolated._understood(b"", returncode, 1)
+            isolated_parser._understood(b"", returncode, 1)
         return str(error.value)
 
     assert refusal(-11) == (
-        "portable artifact: expected a program that its parser can read, got one at which the parser ends with SIGSEGV.\n"
-        "  To mend: do not use this file: it was damaged, or made to harm."
+        "portable artifact: expected a program that the parser can read, got one at which the parser ends with SIGSEGV.\n"
+        "  Fix: do not use this file, which is damaged or malicious."
     )
     assert "SIGXCPU, since it did not end in time" in refusal(-24)
     assert "exit status 3" in refusal(3) and "signal 99" in refusal(-99)
 
 
-def test_a_child_that_does_not_start_is_no_fault_of_the_artifact(monkeypatch):
+def test_a_child_process_that_fails_to_start_is_not_an_artifact_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(RuntimeError, match=r"^the process that parses programs did not start: 1$"):
-        isolated.parse_isolated([program_of("v1-trees")])
+        isolated_parser.parse_isolated([program_of("v1-trees")])
 
 
-def test_a_program_of_other_types_than_the_header_says_is_an_error():
+def test_a_program_with_other_types_than_its_header_is_an_error():
     altered = around(program_of("v1-trees"), **{"in": ["float32[4,2]", "float32[3,5]"]})
     text = (
         "program of exported network: expected a main of type (tensor<4x2xf32>, tensor<3x5xf32>) -> "
-        "(tensor<2xf32>, tensor<f32>, tensor<i32>), as the header says, got (tensor<4x2xf32>, tensor<3x4xf32>) -> "
-        "(tensor<2xf32>, tensor<f32>, tensor<i32>).\n  To mend: export it again: the file was not written by phalanx."
+        "(tensor<2xf32>, tensor<f32>, tensor<i32>), as its header declares, got (tensor<4x2xf32>, tensor<3x4xf32>) -> "
+        "(tensor<2xf32>, tensor<f32>, tensor<i32>).\n  Fix: export the function again: this file was not written by phalanx."
     )
     for read in (
         export.verify,

@@ -15,7 +15,7 @@ METHODS = list(image.ResizeMethod)
 @pytest.mark.one_is_quick(group=lambda method, antialias: method)
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("method", METHODS)
-def test_sizes_as_in_the_peer(method, antialias):
+def test_resize_equals_jax(method, antialias):
     peer = pytest.importorskip("jax.image")
     for shape in ((2, 3, 12, 1), (2, 5, 8, 1), (2, 9, 3, 1), (1, 5, 16, 2)):
         wanted = peer.resize(X, shape, peer.ResizeMethod[method.name], antialias)
@@ -27,7 +27,7 @@ def test_sizes_as_in_the_peer(method, antialias):
 @pytest.mark.one_is_quick(group=lambda method, antialias: antialias)
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("method", METHODS[1:])
-def test_scaling_and_moving_as_in_the_peer(method, antialias):
+def test_scale_and_translate_equals_jax(method, antialias):
     peer = pytest.importorskip("jax.image")
     for scale, shift in (((1.5, 0.5), (0.3, -1.0)), ((0.7, 2.0), (-2.0, 1.25))):
         args = (2, 7, 6, 1), (1, 2), np.float32(scale), np.float32(shift)
@@ -47,7 +47,7 @@ def test_a_constant_image_stays_constant_in_every_dtype(method):
         np.testing.assert_allclose(np.asarray(y).astype(np.complex64), 3, rtol=2e-2)
 
 
-def test_derivatives_by_the_image_and_by_the_scale():
+def test_derivatives_with_respect_to_image_and_scale():
     x = np.float32([0, 1, 4, 9])
     moved = lambda x, s, t: image.scale_and_translate(x, (6,), (0,), s, t, "cubic")
     phalanx.test_util.check_grads(moved, (x, np.float32([1.37]), np.float32([0.21])), 1, rtol=2e-2, atol=2e-2)
@@ -55,7 +55,7 @@ def test_derivatives_by_the_image_and_by_the_scale():
     assert weights.tolist() == [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]
 
 
-def test_names_and_what_is_refused():
+def test_method_names_and_invalid_arguments():
     assert image.ResizeMethod.from_string("bicubic") is image.ResizeMethod.CUBIC
     assert image.resize(np.zeros((0, 2), np.float32), (3, 2), "linear").tolist() == [[0, 0]] * 3
     with pytest.raises(ArgumentError, match="image, argument method: expected 'nearest', 'linear'.* got 'best'"):

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from phalanx.test_util import check_grads
 from tests.lax.cases import Case
 
 import phalanx
-from phalanx.core.aval import aval_of
-from phalanx.core.primitive import REQUIRED, Roles, Undefined, result_of
-from phalanx.test_util import check_grads
+from phalanx.core.aval import get_aval
+from phalanx.core.primitive import REQUIRED, ShardingRule, Undefined, infer_result
 
 COMBINE = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply, "and": np.bitwise_and,
@@ -54,12 +54,12 @@ def check_rules(primitive: Any) -> None:
 
 def check_result(case: Case) -> None:
     """The type rule tells shapes, dtypes and weakness of what really comes out."""
-    avals = result_of(case.primitive, tuple(aval_of(a) for a in case.args), case.params)
+    avals = infer_result(case.primitive, tuple(get_aval(a) for a in case.args), case.params)
     avals = list(avals) if case.primitive.multiple else [avals]
     out = apply(case, *case.args)
     assert len(out) == len(avals), f"{len(out)} results, not {len(avals)}"
     for y, aval in zip(out, avals, strict=True):
-        assert aval_of(y) is aval, f"{aval_of(y)}, not {aval}"
+        assert get_aval(y) is aval, f"{get_aval(y)}, not {aval}"
         value = np.asarray(y)
         assert (value.shape, value.dtype) == (aval.shape, aval.dtype), f"{value.dtype}{value.shape}, not {aval}"
 
@@ -125,8 +125,8 @@ def _varied(x: np.ndarray, example: int) -> np.ndarray:
 
 def check_roles(case: Case) -> None:
     """Split the operands along a role, run on the pieces, join the results as the roles say: the whole comes out."""
-    avals = [aval_of(a) for a in case.args]
-    roles = case.primitive.roles(*avals, **case.params)
+    avals = [get_aval(a) for a in case.args]
+    roles = case.primitive.sharding_rule(*avals, **case.params)
     whole = apply(case, *case.args)
     assert len(roles.operands) == len(avals), "roles: one list of names for each operand"
     assert len(roles.results) == len(whole), "roles: one list of names for each result"
@@ -144,7 +144,7 @@ def check_roles(case: Case) -> None:
             _check_split(case, roles, name, sizes[name], whole)
 
 
-def check_program_roles(fun: Any, args: Sequence[np.ndarray]) -> Any:
+def check_program_sharding_rule(fun: Any, args: Sequence[np.ndarray]) -> Any:
     """The same for a primitive that holds a program: `fun` is one call of it, and is traced anew for the pieces.
 
     Returns:
@@ -152,15 +152,15 @@ def check_program_roles(fun: Any, args: Sequence[np.ndarray]) -> Any:
     """
     program = phalanx.make_jaxpr(fun)(*args)
     eqn = program.eqns[-1]
-    assert eqn.primitive.holds_program and list(eqn.outvars) == list(program.outvars), "one call and nothing after it"
-    roles = eqn.primitive.roles(*[v.aval for v in eqn.invars], **eqn.params)
+    assert eqn.primitive.call_like and list(eqn.outvars) == list(program.outvars), "one call and nothing after it"
+    roles = eqn.primitive.sharding_rule(*[v.aval for v in eqn.invars], **eqn.params)
     whole = [np.asarray(y) for y in phalanx.tree.leaves(fun(*args))]
     names = [roles.operands[eqn.invars.index(v)] if v in eqn.invars else () for v in program.invars]
     # What is no argument, a scalar or a constant, is not split.
     fixed = {n for v, ns in zip(eqn.invars, roles.operands, strict=True) if v not in program.invars for n in ns}
     sizes = {n: size for ns, a in zip(names, args, strict=True) for n, size in zip(ns, np.shape(a), strict=False)}
     inner = Case(eqn.primitive, tuple(args), {}, name=eqn.primitive.name)
-    local = Roles(names, roles.results, roles.reduced, roles.whole)
+    local = ShardingRule(names, roles.results, roles.reduced, roles.whole)
     for name in sizes.keys() - roles.whole - fixed:
         if sizes[name] >= 2:
             _check_split(inner, local, name, sizes[name], whole, lambda *xs: phalanx.tree.leaves(fun(*xs)))

@@ -16,5 +16,5 @@ def double_precision():
 
 
 @with_law("batch", [c for c in CASES if c.args and c.name != "low"], family_of)
-def test_mapping_is_the_loop(case):
+def test_vmap_equals_a_loop(case):
     laws.check_batch(case)

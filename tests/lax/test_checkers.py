@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from phalanx.test_util import check_grads
 from tests.lax import laws
 from tests.lax.cases import Case
 
 import phalanx
 from phalanx import lax
-from phalanx.core.primitive import Primitive, Roles, Undefined
+from phalanx.core.primitive import Primitive, ShardingRule, Undefined
 from phalanx.engine.mlir import hlo
-from phalanx.lax.broadcast import ELEMENTWISE, dim_names
-from phalanx.spmd.primitive import jit_p
-from phalanx.test_util import check_grads
+from phalanx.lax.shape.broadcast import ELEMENTWISE
+from phalanx.lax.shape.dims import dim_names
+from phalanx.spmd.jit_primitive import jit_p
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]])
 
@@ -27,11 +28,11 @@ def double_precision():
 class Double(Primitive, name="test_double"):
     """2 x, with true rules, which the tests below break one by one."""
 
-    def result(self, x):
+    def abstract_eval(self, x):
         return x
 
-    def roles(self, x):
-        return Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
+    def sharding_rule(self, x):
+        return ShardingRule([dim_names(x.ndim)], [dim_names(x.ndim)])
 
     def lower(self, ctx, x):
         return hlo.add(x, x)
@@ -99,23 +100,23 @@ def test_a_wrong_batching_rule_is_found():
         laws.check_batch(broken("batch", batch=lambda self, x, b: (self(x), 0)))
 
 
-def test_a_wrong_role_is_found():
-    roles = lambda self, x, *, dim, reverse: Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
-    primitive = type("BrokenRoles", (type(lax.cumsum_p),), {"name": "test_broken_roles", "roles": roles})()
+def test_a_wrong_sharding_rule_is_found():
+    roles = lambda self, x, *, dim, reverse: ShardingRule([dim_names(x.ndim)], [dim_names(x.ndim)])
+    primitive = type("BrokenRoles", (type(lax.cumsum_p),), {"name": "test_broken_roles", "sharding_rule": roles})()
     with pytest.raises(AssertionError, match="split along 'd0'"):
         laws.check_roles(Case(primitive, (X,), {"dim": 0, "reverse": False}))
 
 
-def test_a_wrong_role_of_a_program_is_found(monkeypatch):
-    roles = lambda self, x, **_: Roles([dim_names(x.ndim)], [dim_names(x.ndim)])
-    monkeypatch.setattr(type(jit_p), "roles", roles)
+def test_a_wrong_sharding_rule_of_a_jaxpr_is_found(monkeypatch):
+    roles = lambda self, x, **_: ShardingRule([dim_names(x.ndim)], [dim_names(x.ndim)])
+    monkeypatch.setattr(type(jit_p), "sharding_rule", roles)
     with pytest.raises(AssertionError, match="split along 'd0'"):
-        laws.check_program_roles(phalanx.jit(lambda x: lax.cumsum(x)), [X])
+        laws.check_program_sharding_rule(phalanx.jit(lambda x: lax.cumsum(x)), [X])
 
 
 def test_a_lost_dimension_is_found():
-    roles = lambda self, x, *, dims: Roles([dim_names(x.ndim)], [["d1"]])
-    primitive = type("BrokenSum", (type(lax.reduce_sum_p),), {"name": "test_broken_sum", "roles": roles})()
+    roles = lambda self, x, *, dims: ShardingRule([dim_names(x.ndim)], [["d1"]])
+    primitive = type("BrokenSum", (type(lax.reduce_sum_p),), {"name": "test_broken_sum", "sharding_rule": roles})()
     with pytest.raises(AssertionError, match="'d0' is lost, and neither reduced nor whole"):
         laws.check_roles(Case(primitive, (X,), {"dims": (0,)}))
 

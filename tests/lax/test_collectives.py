@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError, UnboundAxisError
+from phalanx.core.error_classes import ArgumentError, AxisError, DTypeError, ShapeError, UnboundAxisError
 from phalanx.sharding import Mesh, P
 
 N = 4
@@ -95,7 +95,7 @@ for dim in range(3):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_values_are_those_of_the_stacked_operands(name):
+def test_collectives_equal_operations_on_stacked_operands(name):
     f, want, _ = CASES[name]
     np.testing.assert_allclose(over(lambda x: f(x, "i"), X), want(X), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(phalanx.jit(phalanx.vmap(phalanx.jit(lambda x: f(x, "i")), axis_name="i"))(X),
@@ -107,7 +107,7 @@ def test_values_are_those_of_the_stacked_operands(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dim", [0, 1, 3])
-def test_another_mapped_axis_passes_by(name, dim):
+def test_collectives_under_vmap_over_another_axis(name, dim):
     f, want, _ = CASES[name]
     x = np.stack([X, 2 * X - 1], dim + 1)
     inner = phalanx.vmap(lambda x: f(x, "i"), dim)
@@ -117,14 +117,14 @@ def test_another_mapped_axis_passes_by(name, dim):
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2]])
-def test_groups_run_by_themselves(name):
+def test_axis_index_groups_are_independent(name):
     f, want, _ = CASES[name]
     got = over(lambda x: f(x, "i", axis_index_groups=GROUPS), X)
     np.testing.assert_allclose(got, by_group(want, X, GROUPS), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["psum", "pmean", "pmax", "pmin"])
-def test_reductions_take_uneven_groups(name):
+def test_reductions_accept_groups_of_different_sizes(name):
     f, want, _ = CASES[name]
     groups = [[3], [0, 2, 1]]
     got = over(lambda x: f(x, "i", axis_index_groups=groups), X)
@@ -158,7 +158,7 @@ def test_one_collective_over_two_axes(name, axes, staged):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_derivatives_are_differences(name):
+def test_derivatives_of_collectives_equal_finite_differences(name):
     f, want, _ = CASES[name]
     g = phalanx.vmap(lambda x: f(x, "i"), axis_name="i")
     x, t = X.astype(np.float64), RNG.normal(size=X.shape)
@@ -174,13 +174,13 @@ def test_derivatives_are_differences(name):
     np.testing.assert_allclose(own, x_bar, rtol=1e-4, atol=1e-5)
 
 
-def test_a_tie_shares_the_derivative():
+def test_pmax_divides_the_derivative_among_ties():
     x = np.array([1.0, 3.0, 3.0, 2.0], np.float32)
     g = phalanx.grad(lambda x: over(lambda x: lax.pmax(x, "i"), x)[0])
     np.testing.assert_allclose(g(x), [0, 0.5, 0.5, 0])
 
 
-def test_constants_are_folded():
+def test_psum_of_constants_is_folded():
     def f(x):
         assert lax.psum(1, "i") == N
         assert type(lax.psum(1, "i")) is int
@@ -194,13 +194,13 @@ def test_constants_are_folded():
     assert "psum" not in text
 
 
-def test_trees_booleans_and_integers():
+def test_psum_of_pytrees_booleans_and_integers():
     got = over(lambda x: lax.psum({"a": x, "b": (x > 0, 3)}, "i"), np.arange(4))
     assert [np.asarray(v).tolist() for v in (got["a"], *got["b"])] == [[6] * 4, [3] * 4, [12] * 4]
     assert over(lambda x: lax.pmean(x, "i"), np.arange(4)).tolist() == [1.5] * 4
 
 
-def test_inside_programs_that_map_nothing():
+def test_collectives_inside_jit_of_unmapped_values():
     def named(x):
         return jnp.ones(()) * lax.axis_index("i")
 
@@ -214,7 +214,7 @@ def test_inside_programs_that_map_nothing():
         assert got.tolist() == [0, 1, 2]
 
 
-def test_inside_scan_while_and_cond():
+def test_collectives_inside_scan_while_and_cond():
     def scanned(x):
         return lax.scan(lambda c, t: (c + lax.psum(t, "i"), c * lax.axis_index("i")), jnp.ones(()), x)
 
@@ -254,33 +254,33 @@ def test_per_member_gradients_are_averaged_in_custom_rules():
         np.testing.assert_allclose(phalanx.grad(f)(np.ones(4, np.float32)), [1.5] * 4)
 
 
-def test_equal_names_mean_the_innermost_axis():
+def test_repeated_axis_name_refers_to_the_innermost_vmap():
     f = phalanx.vmap(phalanx.vmap(lambda x: lax.psum(x, "i"), axis_name="i"), axis_name="i")
     np.testing.assert_allclose(f(Y), np.broadcast_to(Y.sum(1, keepdims=True), Y.shape), rtol=1e-5)
 
 
-def test_an_unbound_name_lists_those_in_scope():
+def test_error_for_an_unbound_axis_name_lists_the_names_in_scope():
     with pytest.raises(UnboundAxisError) as e:
         over(lambda x: phalanx.vmap(lambda y: lax.psum(y, "k"), axis_name="j")(x), X)
     assert isinstance(e.value, NameError)
     assert str(e.value) == (
         "lax.psum axis_name: expected the name of an axis in scope ('i', 'j'), got 'k'.\n"
-        "  To mend: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
+        "  Fix: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
         "axis, or use a name in scope."
     )
     with pytest.raises(UnboundAxisError) as e:
         lax.axis_index("k")
     assert str(e.value) == (
-        "lax.axis_index axis_name: expected the name of an axis in scope (there is none), got 'k'.\n"
-        "  To mend: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
+        "lax.axis_index axis_name: expected the name of an axis in scope (none is in scope), got 'k'.\n"
+        "  Fix: call the function under vmap or pmap with axis_name='k', or under a shard_map over a mesh with this "
         "axis."
     )
     program = phalanx.make_jaxpr(lambda x: lax.psum(x, "i"), axis_env=[("i", N)])(1.0)
     with pytest.raises(UnboundAxisError) as e:
-        phalanx.jit(lambda x: phalanx.core.jaxpr.run_program(program, x))(1.0)
+        phalanx.jit(lambda x: phalanx.core.jaxpr.run_jaxpr(program, x))(1.0)
     assert str(e.value) == (
-        "lax.psum over 'i': expected a function whose vmap gives these axes their members, got a program that runs "
-        "outside of it.\n  To mend: run it under vmap(..., axis_name='i')."
+        "lax.psum over 'i': expected a program inside the vmap or shard_map that binds these axes, got a program outside "
+        "of it.\n  Fix: call it under vmap(..., axis_name='i')."
     )
 
 
@@ -288,36 +288,37 @@ def test_an_unbound_name_lists_those_in_scope():
     ("f", "error", "text"),
     [
         (lambda x: lax.psum(x, ("i", "i")), ArgumentError,
-         "lax.psum axis_name: expected different names, got ('i', 'i').\n  To mend: name each axis once."),
+         "lax.psum axis_name: expected each name once, got ('i', 'i').\n  Fix: remove the repeated name."),
         (lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [1, 3]]), ArgumentError,
-         "lax.psum axis_index_groups: expected groups that hold each of the 4 positions along the axis once, got "
-         "[[0, 1], [1, 3]].\n  To mend: put each position into one group."),
+         "lax.psum axis_index_groups: expected groups that contain each of the 4 positions along the axis once, got "
+         "[[0, 1], [1, 3]].\n  Fix: list each of the positions 0 to 3 in exactly one group."),
         (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]), ArgumentError,
-         "lax.all_gather axis_index_groups: expected groups of one size, since the shape of the result depends on it, "
-         "got sizes 3, 1.\n  To mend: divide the axis evenly."),
+         "lax.all_gather axis_index_groups: expected groups of one size, since it determines the shape of the result, "
+         "got sizes 3, 1.\n  Fix: divide the 4 positions evenly among the groups."),
         (lambda x: lax.psum_scatter(x, "i"), ShapeError,
          "lax.psum_scatter: expected dimension 0 of a size equal to the number of members, 4, got f32[3,4,8].\n"
-         "  To mend: pad or reshape the operand, or give tiled=True to send more than one slice."),
+         "  Fix: pad or reshape the operand, or give tiled=True to send more than one slice."),
         (lambda x: lax.ppermute(x, "i", [1, 2, 3, 0]), ArgumentError,
          "lax.ppermute perm: expected pairs of different sources and different destinations in [0, 4), got "
          "[1, 2, 3, 0].\n"
-         "  To mend: send from each position once and to each position once; a list of positions is for pshuffle."),
+         "  Fix: send from each position at most once, and to each position at most once; to pass a list of positions, "
+         "call pshuffle."),
         (lambda x: lax.ppermute(x, "i", [(0, 1), (0, 2)]), ArgumentError,
          "lax.ppermute perm: expected pairs of different sources and different destinations in [0, 4), got "
-         "[(0, 1), (0, 2)].\n  To mend: send from each position once and to each position once."),
+         "[(0, 1), (0, 2)].\n  Fix: send from each position at most once, and to each position at most once."),
         (lambda x: lax.pshuffle(x, "i", [0, 0, 1, 2]), ArgumentError,
          "lax.pshuffle perm: expected a permutation of the 4 positions, got [0, 0, 1, 2].\n"
-         "  To mend: name each position once, or use ppermute."),
+         "  Fix: list each position once, or call ppermute with pairs."),
     ],
 )  # fmt: skip
-def test_errors_say_what_is_wrong(f, error, text):
+def test_collective_error_messages(f, error, text):
     with pytest.raises(error) as e:
         over(f, X)
     assert str(e.value) == text
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in ("psum_scatter, tiled", "ppermute")])
-def test_values_are_those_of_the_peer(name):
+def test_collectives_match_jax(name):
     jax = pytest.importorskip("jax")
     f = CASES[name][0]
     theirs = {k: getattr(jax.lax, k) for k in ("psum", "pbroadcast", "pmean", "pmax", "pmin", "ppermute", "pshuffle", "pswapaxes",
@@ -330,7 +331,7 @@ def test_values_are_those_of_the_peer(name):
     np.testing.assert_allclose(ours, np.asarray(want), rtol=1e-5, atol=1e-6)
 
 
-def test_ragged_all_to_all_places_what_each_member_sends():
+def test_ragged_all_to_all_exchanges_slices():
     n, rows = 4, 6
     rng = np.random.default_rng(3)
     sizes = rng.integers(0, 3, (n, n))
@@ -350,23 +351,23 @@ def test_ragged_all_to_all_places_what_each_member_sends():
     [
         ((X[0], X[0, 0], *[np.zeros(N, int)] * 4), ShapeError,
          "lax.ragged_all_to_all: expected an operand and an output of at least one dimension that differ in the first one "
-         "only, got f32[3,4,8] and f32[4,8].\n  To mend: convert or reshape one of them."),
+         "only, got f32[3,4,8] and f32[4,8].\n  Fix: give both the dtype of the operand, and equal shapes from the second dimension on."),
         ((X[0], X[0], *[np.zeros(N, int)] * 3, np.zeros(2, int)), ShapeError,
          "lax.ragged_all_to_all recv_sizes: expected one number for each of the 4 members, got i32[2].\n"
-         "  To mend: give a vector of 4."),
+         "  Fix: pass a vector of length 4."),
         ((X[0], X[0], np.zeros(N, "float32"), *[np.zeros(N, int)] * 3), DTypeError,
          "lax.ragged_all_to_all input_offsets: expected integers, of one dtype for all offsets and sizes, got f32[4].\n"
-         "  To mend: convert them with .astype."),
+         "  Fix: convert them with .astype."),
     ],
 )  # fmt: skip
-def test_ragged_all_to_all_refuses_what_does_not_fit(args, kind, text):
+def test_ragged_all_to_all_error_messages(args, kind, text):
     with pytest.raises(kind) as e:
         over(lambda _: lax.ragged_all_to_all(*args, axis_name="i"), X)
     assert str(e.value) == text
 
 
 @pytest.mark.parametrize("name", ["psum", "pmean", "pmax", "pmin"])
-def test_numbers_among_the_names_are_dimensions(name):
+def test_integers_in_axis_name_are_dimensions(name):
     x = np.random.default_rng(0).normal(size=(3, 2, 4)).astype(np.float32)
     reduce = {"psum": np.sum, "pmean": np.mean, "pmax": np.max, "pmin": np.min}[name]
     over = lambda *axes: phalanx.vmap(lambda x: getattr(lax, name)(x, axes), axis_name="i")(x)
@@ -376,12 +377,12 @@ def test_numbers_among_the_names_are_dimensions(name):
         over("i", 2)
 
 
-def test_counts_and_means_over_dimensions_have_the_dtypes_of_those_over_names():
+def test_psum_and_pmean_over_dimensions_have_the_dtypes_of_named_ones():
     assert phalanx.vmap(lambda x: lax.psum(x, ("i", 0)), axis_name="i")(np.ones((2, 3), bool)).tolist() == [6, 6]
     assert lax.pmean(np.array([1, 2]), 0) == 1.5
 
 
-def test_what_is_gathered_may_count_as_shared():
+def test_all_gather_result_may_be_typed_as_shared():
     mesh = Mesh(np.array(phalanx.devices()[:4]), "d")
     view = dict(mesh=mesh, in_specs=P("d"), out_specs=P())
     x = np.arange(8)
@@ -392,5 +393,5 @@ def test_what_is_gathered_may_count_as_shared():
             phalanx.shard_map(lambda x, o=options: lax.all_gather(x, "d", tiled=True, **o), **view)(x)
         assert str(error.value) == (
             f"lax.all_gather, to: expected 'varying', or 'invarying' without groups, got {options['to']!r}.\n"
-            "  To mend: leave it out, or gather over whole axes."
+            "  Fix: drop the argument `to`, or drop axis_index_groups."
         )

@@ -8,7 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.sharding import P
 
 X = np.arange(1.0, 4.0, dtype=np.float32)
@@ -22,7 +22,7 @@ tangent = lax.composite(decomposed, "my.op", version=2)
 
 
 @pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
-def test_it_means_its_decomposition(run):
+def test_composite_equals_its_decomposition(run):
     same = lambda a, b: phalanx.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=1e-6), a, b)
     f, g = (lambda x: tangent(x, 2 * X, scale=3.0)), (lambda x: decomposed(x, 2 * X, scale=3.0))
     same(run(f)(X), g(X))
@@ -35,7 +35,7 @@ def test_it_means_its_decomposition(run):
     same(phalanx.linear_transpose(double, X)(X)[0], 2 * X)
 
 
-def test_it_is_lowered_under_its_name():
+def test_composite_is_lowered_under_its_name():
     text = (
         phalanx.jit(
             lambda x: tangent(
@@ -54,14 +54,14 @@ def test_it_is_lowered_under_its_name():
         assert attribute in text, attribute
 
 
-def test_arrays_that_it_closes_over_are_taken_along():
+def test_composite_may_close_over_arrays():
     held = jnp.asarray(X)
     f = lax.composite(lambda x: x + held, "my.add")
     np.testing.assert_array_equal(phalanx.jit(f)(X), X + X)
     np.testing.assert_array_equal(f(X), X + X)
 
 
-def test_it_runs_on_each_device_and_keeps_what_types_say():
+def test_composite_in_shard_map_and_with_explicit_shardings():
     mesh = phalanx.make_mesh((3,), ("i",), devices=phalanx.devices()[:3])
     f = lax.composite(lambda x, y: jnp.sin(x) * y, "my.scaled")
     total = lambda f: lambda x, w: lax.psum(f(x, w).sum(), "i")
@@ -79,7 +79,7 @@ def test_it_runs_on_each_device_and_keeps_what_types_say():
         assert phalanx.typeof(f(x, 2.0)).sharding.spec == P("i")
 
 
-def test_an_effect_inside_happens():
+def test_composite_with_effects():
     seen = []
 
     def look(x):
@@ -91,13 +91,13 @@ def test_an_effect_inside_happens():
     assert seen == [[1.0, 2.0, 3.0]]
 
 
-def test_mistakes_are_named():
+def test_composite_error_messages():
     with pytest.raises(ArgumentTypeError) as error:
         tangent(X, X, scale=object)
     assert str(error.value) == (
         "composite, attribute scale: expected a number, a string, a NumPy array, or a sequence or dict of these, got "
         "<class 'object'>.\n"
-        "  To mend: pass traced arrays by position."
+        "  Fix: pass arrays computed by the program as positional arguments."
     )
-    with pytest.raises(ArgumentTypeError, match="composite, decomposition: expected a function"):
+    with pytest.raises(ArgumentTypeError, match="composite, argument decomposition: expected a function"):
         lax.composite(None, "my.op")

@@ -108,7 +108,7 @@ def kernels(text, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_program_calls_the_kernels_of_cuda(name, dtype):
+def test_decompositions_call_cuda_kernels(name, dtype):
     function, shapes, expected = CASES[name]
     kind = {"float32": "f32", "complex64": "complex<f32>"}[dtype]
     text = lowered(function, shapes, dtype)
@@ -118,7 +118,7 @@ def test_the_program_calls_the_kernels_of_cuda(name, dtype):
 
 
 @pytest.mark.parametrize("told, implementation", [("auto", None), ("on", MAGMA), ("off", HOST)])
-def test_eigenvalues_of_general_matrices_are_left_to_magma_or_the_host(told, implementation):
+def test_eig_uses_magma_or_the_host(told, implementation):
     def f(x):
         return linalg.eig(x, compute_left_eigenvectors=False, implementation=implementation)
 
@@ -136,22 +136,22 @@ REFUSED = {
     "hessenberg": (linalg.hessenberg, "lowering of gehrd for cuda: expected a platform whose libraries have this"),
     "QDWH": (
         lambda x: linalg.eigh(x, implementation=linalg.EighImplementation.QDWH),
-        "lax.linalg.eigh for cuda: expected an algorithm that the platform has, got EighImplementation.QDWH.\n"
-        "  To mend: leave it to the platform, by None or DEFAULT.",
+        "lax.linalg.eigh for cuda: expected an algorithm of this platform, got EighImplementation.QDWH.\n"
+        "  Fix: pass None or DEFAULT, for the default of the platform.",
     ),
     "divide and conquer": (
         lambda x: linalg.svd(x, algorithm=linalg.SvdAlgorithm.DIVIDE_AND_CONQUER),
-        "lax.linalg.svd for cuda: expected an algorithm that the platform has, got SvdAlgorithm.DIVIDE_AND_CONQUER",
+        "lax.linalg.svd for cuda: expected an algorithm of this platform, got SvdAlgorithm.DIVIDE_AND_CONQUER",
     ),
     "eig by cuSOLVER": (
         lambda x: linalg.eig(x, implementation=linalg.EigImplementation.CUSOLVER),
-        "lax.linalg.eig for cuda: expected an algorithm that the platform has, got EigImplementation.CUSOLVER",
+        "lax.linalg.eig for cuda: expected an algorithm of this platform, got EigImplementation.CUSOLVER",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_library_has_is_refused(name):
+def test_unsupported_algorithms_raise(name):
     function, message = REFUSED[name]
     with pytest.raises(phalanx.errors.RuleError, match=re.escape(message)):
         lowered(function, [SQUARE], "float32")
@@ -165,12 +165,12 @@ def test_what_no_library_has_is_refused(name):
         lambda x: linalg.eig(x, use_magma=True),
     ],
 )
-def test_an_algorithm_that_the_cpu_lacks_is_refused_there(function):
-    with pytest.raises(phalanx.errors.RuleError, match=r"for cpu: expected an algorithm that the platform has"):
+def test_cuda_only_algorithms_raise_on_the_cpu(function):
+    with pytest.raises(phalanx.errors.RuleError, match=r"for cpu: expected an algorithm of this platform"):
         function(np.eye(2, dtype=np.float32))
 
 
-def test_a_singular_tridiagonal_system_is_solved_when_its_pivots_may_be_perturbed():
+def test_perturbed_pivots_solve_a_singular_tridiagonal_system():
     zeros, b = np.zeros(3, np.float32), np.ones((3, 1), np.float32)
     assert np.isnan(linalg.tridiagonal_solve(zeros, zeros, zeros, b)).all()
     assert np.isfinite(linalg.tridiagonal_solve(zeros, zeros, zeros, b, perturb_singular=True)).all()

@@ -16,5 +16,5 @@ def double_precision():
 
 
 @with_law("derivatives", [c for c in CASES if c.order])
-def test_derivatives_are_differences(case):
+def test_derivatives_equal_finite_differences(case):
     laws.check_derivatives(case)

@@ -6,12 +6,12 @@ import subprocess
 
 import numpy as np
 import pytest
+from phalanx.experimental.layout import Layout
 from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError, ShapeError
-from phalanx.experimental.layout import Layout
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, RuleError, ShapeError
 from phalanx.testing import collectives
 
 LOWER = np.uint8(ord("L"))
@@ -38,7 +38,7 @@ def test_a_kernel_is_an_operation():
         assert info.dtype == np.int32 and int(info) == 0
 
 
-def test_the_call_says_what_it_was_given():
+def test_the_custom_call_has_the_given_attributes():
     f = phalanx.ffi.ffi_call(
         "my.kernel", [MATRIX], has_side_effect=True, output_layouts=[Layout((1, 0))], input_output_aliases={1: 0}
     )
@@ -66,7 +66,7 @@ def test_the_call_says_what_it_was_given():
 
 
 @pytest.mark.parametrize("method", ["sequential", "sequential_unrolled", "broadcast_all", "expand_dims"])
-def test_examples_are_mapped_as_asked(method):
+def test_vmap_follows_the_vmap_method(method):
     x = positive(2, 4)
     f = lambda x: cholesky(x, vmap_method=method)
     root, info = phalanx.jit(phalanx.vmap(phalanx.vmap(f)))(x)
@@ -77,7 +77,7 @@ def test_examples_are_mapped_as_asked(method):
     assert ("stablehlo.while" in text) == (method == "sequential")
 
 
-def test_what_is_not_mapped_is_repeated_or_of_size_one():
+def test_unmapped_operands_are_broadcast_or_of_size_one():
     shape = phalanx.ShapeDtypeStruct((3,), np.float32)
 
     def text(method):
@@ -89,7 +89,7 @@ def test_what_is_not_mapped_is_repeated_or_of_size_one():
     assert "(tensor<5x3xf32>, tensor<1x2xf32>) -> tensor<5x3xf32>" in text("expand_dims")
 
 
-def test_axes_that_map_different_operands_meet_in_the_result():
+def test_nested_vmaps_over_different_operands():
     """The result was taken to have the batch dimensions of one operand."""
     f = phalanx.ffi.ffi_call("my.kernel", phalanx.ShapeDtypeStruct((2,), np.float32), vmap_method="expand_dims")
     both = phalanx.vmap(phalanx.vmap(f, in_axes=(0, None)), in_axes=(None, 0))
@@ -99,7 +99,7 @@ def test_axes_that_map_different_operands_meet_in_the_result():
     assert "(tensor<1x3x2xf32>, tensor<4x1x2xf32>) -> tensor<4x3x2xf32>" in text
 
 
-def test_examples_stay_on_their_devices():
+def test_a_sharded_batch_of_calls_needs_no_communication():
     mesh = auto_mesh((8,), ("x",))
     x = phalanx.device_put(positive(16), phalanx.NamedSharding(mesh, phalanx.P("x")))
     f = phalanx.jit(phalanx.vmap(lambda x: cholesky(x, vmap_method="broadcast_all")))
@@ -121,7 +121,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(Handler, Scale,
 
 
 @pytest.mark.slow
-def test_a_kernel_of_ones_own(tmp_path):
+def test_a_compiled_kernel_is_registered_and_called(tmp_path):
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -141,11 +141,11 @@ def message(error, call):
     return str(caught.value)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_calls_and_registrations_raise():
     x = jnp.asarray(positive())
     assert message(RuleError, lambda: phalanx.vmap(cholesky)(x[None])) == (
         "vmap of ffi_call 'lapack_spotrf_ffi': expected a vmap_method, got None.\n"
-        '  To mend: pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the kernel takes batches.'
+        '  Fix: pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the kernel takes batches.'
     )
     assert "wrap the call in a custom_jvp" in message(
         RuleError, lambda: phalanx.grad(lambda x: cholesky(x)[0].sum())(x)
@@ -156,15 +156,15 @@ def test_what_cannot_be_is_refused():
     assert "got 'legacy_vectorized'" in message(ArgumentError, lambda: cholesky(x, vmap_method="legacy_vectorized"))
     assert message(ArgumentError, lambda: cholesky(x, input_layouts=[])) == (
         "ffi_call 'lapack_spotrf_ffi', argument input_layouts: expected 1 layouts, got 0.\n"
-        "  To mend: give one for each array; None stands for row-major."
+        "  Fix: pass one layout for each array; None for row-major."
     )
     assert message(ShapeError, lambda: cholesky(x, input_layouts=[(0, 0)])) == (
         "ffi_call 'lapack_spotrf_ffi', argument input_layouts[0]: expected the 2 dimensions of f32[3,3] in some "
-        "order, got (0, 0).\n  To mend: name each dimension once, the major one first."
+        "order, got (0, 0).\n  Fix: list each dimension once, the major one first."
     )
     assert message(ArgumentError, lambda: cholesky(x, input_output_aliases={0: 1})) == (
-        "ffi_call 'lapack_spotrf_ffi', argument input_output_aliases: expected numbers of an argument and of a result "
-        "of one type, got 0: 1.\n  To mend: name a pair of the same shape and dtype."
+        "ffi_call 'lapack_spotrf_ffi', argument input_output_aliases: expected the positions of an argument and of a "
+        "result of the same type, got 0: 1.\n  Fix: pass the positions of an argument and a result of equal shape and dtype."
     )
     with pytest.raises(ArgumentTypeError, match="argument fn: expected a capsule with the address of a handler"):
         phalanx.ffi.register_ffi_target("name", print)

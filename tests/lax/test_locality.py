@@ -17,10 +17,12 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import ShapeDtypeStruct, lax
-from phalanx.core.aval import aval_of
+from phalanx.core.aval import get_aval
 from phalanx.core.primitive import Undefined
-from phalanx.core.trace import stage
+from phalanx.core.trace import trace_to_jaxpr
 from phalanx.errors import KeyReuseError, RuleError
+from phalanx.partitioner.partitioned_lowering import PER_SHARD
+from phalanx.partitioner.workarounds import without
 from phalanx.sharding import NamedSharding, P
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 
@@ -51,11 +53,11 @@ def programs():
     """A program for each case of each table."""
     for case in cases.CASES:
         if case.name != "low":
-            yield stage(
-                flat(functools.partial(case.primitive, **case.params)), [aval_of(a) for a in case.args], case.id
+            yield trace_to_jaxpr(
+                flat(functools.partial(case.primitive, **case.params)), [get_aval(a) for a in case.args], case.id
             )
     for case in structured_cases.CASES:
-        yield stage(case.flat(), [aval_of(a) for a in case.args], case.name)
+        yield trace_to_jaxpr(case.flat(), [get_aval(a) for a in case.args], case.name)
 
 
 def splits():
@@ -65,13 +67,13 @@ def splits():
         for eqn in program.eqns:
             primitive = eqn.primitive
             avals = [a.aval for a in eqn.invars]
-            if primitive.holds_program or isinstance(getattr(type(primitive), "roles", None), Undefined):
+            if primitive.call_like or isinstance(getattr(type(primitive), "sharding_rule", None), Undefined):
                 continue
-            roles = primitive.roles(*avals, **eqn.params)
+            roles = primitive.sharding_rule(*avals, **eqn.params)
             sizes = {n: size for names, a in zip(roles.operands, avals, strict=True) for n, size in zip(names, a.shape)}
             for name, size in sizes.items():
                 # One case of a dimension stands for all that differ in dtype, or in parameters that only say how.
-                key = primitive.name, str(roles), str(name), primitive.by_pieces is not False
+                key = primitive.name, str(roles), str(name), primitive.name in PER_SHARD
                 if name not in roles.whole | roles.reduced.keys() and size and size % 2 == 0 and key not in seen:
                     seen.add(key)
                     yield eqn, avals, roles, name
@@ -100,11 +102,10 @@ def test_every_primitive_stays_local_along_its_parallel_dimensions():
     assert not lost, "\n".join(lost)
 
 
-def test_the_law_sees_what_is_gathered(monkeypatch):
-    monkeypatch.setattr(type(lax.top_k_p), "by_pieces", False)
+def test_the_law_sees_what_is_gathered():
     eqn = phalanx.make_jaxpr(lambda x: lax.top_k(x, 2))(np.zeros((4, 8), np.float32)).eqns[0]
-    roles = eqn.primitive.roles(eqn.invars[0].aval, **eqn.params)
-    with pytest.raises(CommunicationError, match="got all-gather of 128 bytes over 'x'"):
+    roles = eqn.primitive.sharding_rule(eqn.invars[0].aval, **eqn.params)
+    with without("gathered_top_k"), pytest.raises(CommunicationError, match="got all-gather of 128 bytes over 'x'"):
         check_split(eqn, [eqn.invars[0].aval], roles, roles.operands[0][0])
 
 

@@ -8,7 +8,7 @@ import scipy.linalg
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ShapeError
+from phalanx.core.error_classes import ShapeError
 from phalanx.lax.linalg import qdwh
 
 
@@ -22,7 +22,7 @@ def matrix(shape, dtype, condition, seed=0):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape, condition", [((4, 4), 10.0), ((7, 3), 10.0), ((5, 5), 1e5)])
-def test_factors_are_those_of_scipy(dtype, shape, condition):
+def test_factors_agree_with_scipy(dtype, shape, condition):
     with phalanx.enable_x64(True):
         x = 3 * matrix(shape, dtype, condition)
         u, h, iterations, converged = phalanx.jit(qdwh)(x)
@@ -47,7 +47,7 @@ def test_a_hermitian_matrix_has_a_hermitian_factor():
     assert bool(converged)
 
 
-def test_rows_and_columns_that_do_not_count_are_zero():
+def test_rows_and_columns_beyond_the_dynamic_shape_are_zero():
     x = matrix((6, 4), "float32", 5.0)
     f = phalanx.jit(lambda x, m, n: qdwh(x, dynamic_shape=(m, n)))
     u, h, _, converged = f(x, 5, 3)
@@ -57,22 +57,22 @@ def test_rows_and_columns_that_do_not_count_are_zero():
     assert bool(converged) and not np.asarray(u)[5:].any() and not np.asarray(u)[:, 3:].any()
 
 
-def test_a_limit_of_iterations_is_kept_and_told():
+def test_max_iterations_limits_the_iteration_count():
     _, _, iterations, converged = qdwh(matrix((5, 5), "float32", 1e4), max_iterations=2)
     assert int(iterations) == 2 and not bool(converged)
 
 
-def test_stacks_are_mapped():
+def test_vmap_of_qdwh():
     x = np.stack([matrix((4, 4), "float32", 10.0, seed) for seed in range(3)])
     u, h, _, converged = phalanx.vmap(qdwh)(x)
     np.testing.assert_allclose(u @ h, x, atol=1e-5)
     assert bool(jnp.all(converged))
 
 
-def test_a_wide_matrix_is_refused():
+def test_a_wide_matrix_raises():
     with pytest.raises(ShapeError) as error:
         qdwh(np.ones((3, 4), np.float32))
     assert str(error.value) == (
         "lax.linalg.qdwh: expected a matrix of at least as many rows as columns, got f32[3,4].\n"
-        "  To mend: decompose the adjoint, whose U is the adjoint of this one's; or vmap over a stack."
+        "  Fix: decompose the adjoint, whose U is the adjoint of U; use vmap for batched matrices."
     )

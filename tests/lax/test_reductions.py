@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from phalanx.test_util import check_grads
 from tests.meshes import auto_mesh
 
 import phalanx
 from phalanx import errors, lax
-from phalanx.test_util import check_grads
 
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]], np.float32)
 
@@ -17,7 +17,7 @@ def log_sum(x, y):
     return lax.log(lax.add(lax.exp(x), lax.exp(y)))
 
 
-def test_a_known_function_with_its_neutral_element_is_that_reduction():
+def test_a_monoid_is_lowered_to_its_reduction():
     text = str(phalanx.make_jaxpr(lambda x: lax.reduce(x, 0.0, lax.add, (0,)))(X))
     assert "reduce_sum" in text
     assert "computation" not in text
@@ -27,15 +27,15 @@ def test_a_known_function_with_its_neutral_element_is_that_reduction():
     ("function", "init", "oracle"),
     [(lax.add, 0, np.sum), (lax.mul, 1, np.prod), (lax.max, -np.inf, np.max), (lax.min, np.inf, np.min)],
 )
-def test_known_functions(function, init, oracle):
+def test_reduce_by_monoids(function, init, oracle):
     np.testing.assert_allclose(lax.reduce(X, init, function, (1,)), oracle(X, 1), rtol=1e-6)
 
 
-def test_another_initial_value_counts():
+def test_a_non_neutral_initial_value_is_included():
     np.testing.assert_allclose(lax.reduce(X, 10.0, lax.add, (1,)), X.sum(1) + 10, rtol=1e-6)
 
 
-def test_an_unknown_function():
+def test_reduce_by_a_general_function():
     np.testing.assert_allclose(
         lax.reduce(X, -np.inf, log_sum, (0, 1)), np.log(np.exp(X.astype(float)).sum()), rtol=1e-5
     )
@@ -53,7 +53,7 @@ def test_several_operands_are_reduced_together():
     np.testing.assert_array_equal(where, [1, 5])
 
 
-def test_nothing_reduced_is_the_initial_value():
+def test_an_empty_reduction_is_the_initial_value():
     np.testing.assert_array_equal(lax.reduce(X[:, :0], 3.0, log_sum, (1,)), [3, 3])
 
 
@@ -64,7 +64,7 @@ def test_derivatives_are_differences():
 
 
 @pytest.mark.parametrize("dims", [(0, None), (1, None), (0, 0), (None, 0)])
-def test_mapping_is_the_loop(dims):
+def test_vmap_equals_a_loop(dims):
     init = np.array([0.5, 2.0, 4.0], np.float32)
     x = np.stack([X, X + 1, X * 2], dims[0]) if dims[0] is not None else X
     v = init if dims[1] == 0 else init[0]
@@ -75,16 +75,16 @@ def test_mapping_is_the_loop(dims):
         np.testing.assert_allclose(np.asarray(got)[e], want, rtol=1e-5)
 
 
-def test_a_result_of_another_tree_is_refused():
-    with pytest.raises(phalanx.core.errors.TraceError) as error:
+def test_a_result_of_another_pytree_raises():
+    with pytest.raises(phalanx.core.error_classes.TraceError) as error:
         lax.reduce(X, 0.0, lambda a, b: (a, b), (0,))
     assert str(error.value) == (
         "lax.reduce computation: expected a result like its arguments, PyTreeDef(*), got PyTreeDef((*, *)).\n"
-        "  To mend: return one value for each operand."
+        "  Fix: return one value for each operand."
     )
 
 
-def test_log_sums_of_prefixes_of_complex_numbers():
+def test_cumlogsumexp_of_complex_numbers():
     z = np.array([1 + 2j, -3j, 800 + 1j, -900], np.complex64)
     want = [z[0], np.log(np.exp(z[0]) + np.exp(z[1])), z[2], z[2]]
     np.testing.assert_allclose(lax.cumlogsumexp(z), np.array(want, np.complex64), rtol=1e-5)
@@ -108,7 +108,7 @@ def test_extremes_of_complex_numbers_are_the_same_on_every_mesh():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_extremes_keep_nan_wherever_it_lies(dtype):
+def test_sharded_maxima_propagate_nan(dtype):
     mesh = auto_mesh((8,), ("x",))
     with phalanx.enable_x64(True):
         x = np.array([0.0, -0.0, -np.inf, 3, -5, np.inf, 1e-30, 2], np.float32).astype(phalanx.numpy.dtype(dtype))
@@ -129,7 +129,7 @@ def test_extremes_keep_nan_wherever_it_lies(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-def test_scattered_extremes_keep_nan_wherever_it_lies(dtype):
+def test_sharded_scatter_max_propagates_nan(dtype):
     mesh = auto_mesh((8,), ("x",))
     with phalanx.enable_x64(True):
         updates, places = np.arange(16.0), np.tile(np.arange(4), 4)
@@ -149,21 +149,21 @@ def test_scattered_extremes_keep_nan_wherever_it_lies(dtype):
                 np.testing.assert_array_equal(np.asarray(phalanx.jit(update)(*args)).astype(float), want)
 
 
-def test_one_minus_a_square_keeps_its_digits_near_one():
+def test_one_minus_square_is_accurate_near_one():
     x = np.float32([1 - 2.0**-20, -1 + 2.0**-20, 0.5, 2])
     np.testing.assert_allclose(lax.one_minus_square(x), 1 - x.astype(float) ** 2, rtol=2e-7)
     assert lax.one_minus_square(3) == -8 and lax.one_minus_square(1 + 2j) == 4 - 4j
     assert phalanx.grad(lax.one_minus_square)(3.0) == -6
 
 
-def test_the_largest_may_be_asked_for_in_any_order_of_equals():
+def test_top_k_accepts_is_stable():
     x = np.float32([[1, 3, 3], [2, 2, 2]])
     for mine, stable in zip(lax.top_k(x, 2, is_stable=False), lax.top_k(x, 2), strict=True):
         np.testing.assert_array_equal(mine, stable)
 
 
 @pytest.mark.parametrize("unroll", [None, 0, 1, 2, 9])
-def test_polynomials_are_those_of_numpy(unroll):
+def test_polynomials_agree_with_numpy(unroll):
     x = np.float32([[-1.5, 0.25, 2], [0, 1, -3]])
     value = lambda x, coeffs: lax.polynomial(x, coeffs, unroll=unroll)
     for coeffs in ([], [2], [1, -2.5, 0.5, 3], [1, x, x * 2], np.stack([x, x, -x]), np.float32([1, 2, 3])):
@@ -177,7 +177,7 @@ def test_polynomials_are_those_of_numpy(unroll):
     assert lax.polynomial(np.complex64(1j), [1, 2j], unroll=unroll) == 3j
 
 
-def test_what_is_no_polynomial_is_refused():
+def test_invalid_polynomials_raise():
     with pytest.raises(errors.DTypeError, match=r"lax.polynomial coeffs: expected real .* x is float32, got ~c64\[\]"):
         lax.polynomial(X, [1j])
     with pytest.raises(errors.ArgumentError, match="lax.polynomial unroll: expected None or at least 0, got -1"):

@@ -4,8 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from tests.lax import cases as cases_of_one
-from tests.lax import laws
+from tests.lax import cases as cases_of_one, laws
 from tests.lax.structured_cases import CASES
 from tests.lax.structured_checks import (
     Case,
@@ -20,12 +19,12 @@ from tests.lax.structured_checks import (
 import phalanx
 from phalanx.core.primitive import registry
 from phalanx.lax import conv_general_dilated_p
-from phalanx.lax.conv import _beside
-from phalanx.lax.window_shape import ConvDimensionNumbers
+from phalanx.lax.convolution.conv_dimension_numbers import ConvDimensionNumbers
+from phalanx.lax.convolution.conv_primitive import shift_past
 
 MODULES = ("dot", "conv", "gather", "scatter", "dynamic_slice", "windows", "fft", "rng", "linalg")
 ELSEWHERE = {
-    "rng_bit_generator": "its results are compared with nothing: tests/lax/test_structured.py",
+    "rng_bit_generator": "its results are compared with nothing: tests/lax/test_contraction_indexing_windows.py",
     "rng_uniform": "its results are not reproducible",
     "select_and_gather_add": "made by the derivative of maxima: the derivatives of reduce_window",
     "select_and_scatter_add": "made by the derivative of maxima: the derivatives of reduce_window",
@@ -118,8 +117,8 @@ def test_mapped_dimensions_of_a_convolution_are_what_vmap_and_sums_make(groups, 
         x, w = (np.stack([a * (i + 1) for i in range(size)], 1) if n in kind else a for n, a in (("x", x), ("w", w)))
         # The dimension stands second in all that have it.
         places = tuple([1 if n in kind else None for n in "xwy"])
-        params["mapped"] = (*(tuple(map(_beside, m, places)) for m in params["mapped"]), places)
-        beside = [tuple([_beside(d, b) for d in s]) for s, b in zip(params["dimension_numbers"], places)]
+        params["mapped"] = (*(tuple(map(shift_past, m, places)) for m in params["mapped"]), places)
+        beside = [tuple([shift_past(d, b) for d in s]) for s, b in zip(params["dimension_numbers"], places)]
         params["dimension_numbers"] = ConvDimensionNumbers(*beside)
         want = mapped_once(want, places)
     case = cases_of_one.Case(conv_general_dilated_p, (x, w), params, order=1)

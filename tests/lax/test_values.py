@@ -15,16 +15,16 @@ def double_precision():
         yield
 
 
-@with_law("result", CASES)
+@with_law("abstract_eval", CASES)
 def test_the_type_rule_is_true(case):
     laws.check_result(case)
 
 
 @with_law("oracle", [c for c in CASES if c.oracle is not None])
-def test_values_are_those_of_numpy_and_scipy(case):
+def test_values_agree_with_numpy_and_scipy(case):
     laws.check_oracle(case)
 
 
 @with_law("compiled", CASES)
-def test_compiled_is_eager(case):
+def test_compiled_equals_eager(case):
     laws.check_compiled(case)

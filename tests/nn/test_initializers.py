@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 from phalanx import nn
-from phalanx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from phalanx.core.error_classes import ArgumentError, AxisError, DTypeError, ShapeError
 
 peer = pytest.importorskip("jax")
 
@@ -23,7 +23,7 @@ MAKERS = [
 
 @pytest.mark.parametrize("name, args, kw", MAKERS, ids=lambda v: str(v))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_numbers_are_the_peers(name, args, kw, dtype):
+def test_values_equal_jax(name, args, kw, dtype):
     if name == "orthogonal":
         dtype = "float32"  # there is no decomposition in bfloat16
     shape = (3, 4, 5)
@@ -39,7 +39,7 @@ def test_numbers_are_the_peers(name, args, kw, dtype):
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 4), (3, 4, 2, 4), (3, 3, 3, 4, 4)])
-def test_delta_orthogonal_is_the_peers(shape):
+def test_delta_orthogonal_equals_jax(shape):
     ours = nn.initializers.delta_orthogonal()(phalanx.random.key(7), shape)
     theirs = peer.nn.initializers.delta_orthogonal()(peer.random.key(7), shape)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -52,7 +52,7 @@ def test_zeros_and_ones_take_every_dtype():
 
 @pytest.mark.parametrize("distribution", ["truncated_normal", "normal", "uniform"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_the_variance_is_the_one_asked_for(distribution, dtype):
+def test_the_variance_is_the_requested_one(distribution, dtype):
     init = nn.initializers.variance_scaling(3.0, "fan_in", distribution, dtype=dtype)
     x = np.asarray(init(phalanx.random.key(0), (200, 300)))
     assert x.dtype == dtype
@@ -60,7 +60,7 @@ def test_the_variance_is_the_one_asked_for(distribution, dtype):
     np.testing.assert_allclose(np.mean(x), 0, atol=0.002)
 
 
-def test_orthogonal_matrices_are():
+def test_orthogonal_matrices_are_orthogonal():
     q = np.asarray(nn.initializers.orthogonal(column_axis=0)(phalanx.random.key(0), (3, 2, 4)))
     np.testing.assert_allclose(q.reshape(3, 8) @ q.reshape(3, 8).T, np.eye(3), atol=1e-6)
 
@@ -75,21 +75,21 @@ def test_an_initializer_is_traced_like_any_function():
 ERRORS = [
     (lambda k: nn.initializers.he_normal()(k, (3,)), ShapeError,
      "nn.initializers.variance_scaling shape: expected at least 2 dimensions, inputs and outputs, got (3,).\n"
-     "  To mend: use normal or uniform for vectors."),
+     "  Fix: use initializers.normal or initializers.uniform for vectors."),
     (lambda k: nn.initializers.variance_scaling(1.0, "fan", "normal"), ArgumentError,
      "nn.initializers.variance_scaling mode: expected 'fan_in' or 'fan_out' or 'fan_avg' or 'fan_geo_avg', got 'fan'.\n"
-     "  To mend: use one of these."),
+     "  Fix: pass mode='fan_in'."),
     (lambda k: nn.initializers.normal()(k, (3,), "int32"), DTypeError,
      "nn.initializers.normal dtype: expected a floating or complex dtype, got i32.\n"
-     "  To mend: initialise in float32 and convert."),
+     "  Fix: initialize in float32 and convert the result."),
     (lambda k: nn.initializers.delta_orthogonal()(k, (3, 4, 2)), ShapeError,
      "nn.initializers.delta_orthogonal shape: expected 3 to 5 dimensions, the last at least as large as the one before, "
-     "got (3, 4, 2).\n  To mend: use orthogonal for other kernels."),
+     "got (3, 4, 2).\n  Fix: use initializers.orthogonal for kernels of other shapes."),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", range(len(ERRORS)))
-def test_errors_say_how_to_mend_them(case):
+def test_errors_have_a_fix(case):
     call, kind, message = ERRORS[case]
     with pytest.raises(kind) as caught:
         call(phalanx.random.key(0))
@@ -97,17 +97,17 @@ def test_errors_say_how_to_mend_them(case):
 
 
 @pytest.mark.parametrize("name", ["in_axis", "out_axis", "batch_axis"])
-def test_an_axis_that_a_shape_lacks_is_refused(name):
+def test_an_axis_out_of_bounds_raises(name):
     message = f"nn.initializers.variance_scaling {name.removesuffix('_axis')} axis: expected an axis in [-2, 2), got 5."
     with pytest.raises(AxisError) as caught:
         nn.initializers.he_normal(**{name: 5})(phalanx.random.key(0), (3, 4))
     assert str(caught.value).startswith(message)
 
 
-def test_a_negative_variance_is_refused():
+def test_a_negative_variance_raises():
     with pytest.raises(ArgumentError, match=r"scale: expected a variance of at least 0, got -1.0"):
         nn.initializers.variance_scaling(-1.0, "fan_in", "normal")
 
 
-def test_one_size_is_a_shape():
+def test_an_int_is_a_shape():
     assert nn.initializers.zeros(None, 3).shape == nn.initializers.normal()(phalanx.random.key(0), 3).shape == (3,)

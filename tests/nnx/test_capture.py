@@ -1,4 +1,4 @@
-"""What modules sow during one call as a result of the call; and who observes calls sees those of its own context."""
+"""`nnx.capture` returns the values sown during a call; an observer of calls sees only its context."""
 
 import threading
 
@@ -8,7 +8,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
 from phalanx.errors import ArgumentError
-from phalanx.nnx.observing import observing, outermost
+from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 
 
 class Model(nnx.Module):
@@ -32,14 +32,14 @@ def model():
 x = jnp.ones((1, 2))
 
 
-def test_what_is_sown_comes_as_a_state_and_leaves_the_model_as_it_was(model):
+def test_capture_returns_sown_values_and_leaves_the_model_unchanged(model):
     before = nnx.graphdef(model)
     y, state = nnx.capture(model, nnx.Intermediate)(x)
     assert y == model.linear(x).sum() and (state.seen.value[0] == model.linear(x)).all()
     assert nnx.graphdef(model) is before
 
 
-def test_what_was_there_before_is_there_afterwards_and_not_in_the_state(model):
+def test_capture_keeps_values_sown_before_out_of_its_state(model):
     model(x)
     held = model.seen
     _, state = nnx.capture(model, nnx.Intermediate)(2 * x)
@@ -56,7 +56,7 @@ def test_what_was_there_before_is_there_afterwards_and_not_in_the_state(model):
         lambda model: nnx.jit(lambda m: nnx.capture(m.twice, nnx.Intermediate)(x))(model),
     ],
 )
-def test_methods_and_functions_of_a_model_are_captured_alike(model, captured):
+def test_capture_accepts_methods_and_functions_of_a_model(model, captured):
     y, state = captured(model)
     assert jnp.allclose(y, 2 * model.linear(x).sum()) and sorted(state) == ["seen"]
 
@@ -81,7 +81,7 @@ def test_outputs_of_methods(model):
 
 
 class Named(nnx.Module):
-    """A method that sows under its own name, as the guides do."""
+    """A method that sows a value under the name of the method, as in the guides of Flax."""
 
     def features(self, x):
         self.sow(nnx.Intermediate, "features", x)
@@ -99,7 +99,7 @@ def test_a_value_may_be_sown_under_the_name_of_a_method():
     assert sorted(state) == ["__call__", "features"]
 
 
-def test_what_is_sown_of_other_kinds_is_dropped_in_transformations_too():
+def test_capture_drops_values_of_other_types_inside_transformations():
     model = Named()
     _, perturbations = nnx.capture(model, nnx.Perturbation)(1.0)
     assert list(perturbations) == ["moved"] and vars(model) == {}
@@ -107,14 +107,16 @@ def test_what_is_sown_of_other_kinds_is_dropped_in_transformations_too():
     (_, grads), sown = nnx.jit(nnx.grad(loss, argnums=(0, 1), has_aux=True))(model, perturbations, 1.0)
     assert grads.moved.value == 2.0 and sown.features.value == (1.0, 2.0)
     mapped = nnx.capture(nnx.Intermediate)(lambda m, x: nnx.vmap(lambda m, x: m(x), in_axes=(None, 0))(m, x))
-    with pytest.raises(ArgumentError, match="the same for all examples"):  # what varies wants a dimension
+    with pytest.raises(ArgumentError, match="the same for all examples"):  # a varying value needs a dimension
         mapped(Named(), jnp.ones(3))
 
 
-def test_what_is_captured_must_be_one_model(model):
+def test_capture_requires_exactly_one_model(model):
     with pytest.raises(ArgumentError, match=r"^nnx.capture, arguments of the call: expected one module, got 2 modules"):
         nnx.capture(lambda a, b: a(x) + b(x), nnx.Intermediate)(model, nnx.clone(model))
-    with pytest.raises(ArgumentError, match=r"^nnx.capture: expected at least one kind of variable, got none"):
+    with pytest.raises(
+        ArgumentError, match=r"^nnx.capture, argument var_types: expected at least one type of variable, got none"
+    ):
         nnx.capture(model)
 
 
@@ -126,7 +128,7 @@ def test_no_other_thread_is_observed(model):
         barrier.wait()
         note = lambda module, name, args, kwargs, out: calls.append((threading.get_ident(), type(module).__name__))
         if observes:
-            with observing(outermost(note)):
+            with observing(notify_outermost_calls(note)):
                 model(x)
                 barrier.wait()
         else:

@@ -1,4 +1,4 @@
-"""Layers: values against NumPy, modes, caches, placement, gradients, and the errors that users meet."""
+"""Layers: values compared with NumPy, modes, caches, sharding, gradients, and error messages."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_masked_statistics():
     ],
     ids=["layer", "instance", "group"],
 )
-def test_normalised_features_have_mean_0_and_variance_1(make, dims):
+def test_normalized_features_have_mean_0_and_variance_1(make, dims):
     y = np.asarray(make()(10 + 5 * X))
     close(y.mean(dims), 0, 1e-4)
     close(y.var(dims), 1, 1e-3)
@@ -102,7 +102,7 @@ def test_batch_statistics_are_shared_by_the_members_of_a_mapped_axis():
     close(mean[0], whole.mean.value)
 
 
-def test_dropout_keeps_the_mean_and_draws_anew():
+def test_dropout_preserves_the_mean_and_draws_new_masks():
     layer = nnx.Dropout(0.25, rngs=nnx.Rngs(0))
     ones = jnp.ones((100, 100))
     first, second = layer(ones), layer(ones)
@@ -178,7 +178,7 @@ def test_the_carry_of_sequences_with_lengths_is_that_of_their_ends():
         phalanx.tree.map(lambda x, y, b=b: close(x[b], y[0]), carry, alone)
 
 
-def test_a_cell_may_change_variables_that_are_no_parameters():
+def test_a_cell_may_set_variables_other_than_parameters():
     class Counting(nnx.GRUCell):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -193,7 +193,7 @@ def test_a_cell_may_change_variables_that_are_no_parameters():
     assert int(cell.steps.value) == 5
 
 
-def test_weight_norm_gives_unit_columns_and_learns_their_length():
+def test_weight_norm_has_unit_columns_times_learned_scales():
     layer = nnx.WeightNorm(nnx.Linear(3, 4, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
     kernel = values(layer)["layer_instance.kernel"]
     layer.scales["kernel"].value = jnp.array([1.0, 2.0, 3.0, 4.0])
@@ -288,19 +288,22 @@ def test_gradients_flow_through_every_kind_of_layer():
 
     grads = phalanx.jit(phalanx.grad(loss))(params)
     for path, g in nnx.to_flat_state(grads):
-        # The bias of the keys changes nothing, since softmax does not see what all keys have in common.
+        # The bias of the keys has no gradient, since softmax is invariant to a constant added to all products.
         is_idle = path[-2:] == ("key", "bias")
         assert is_idle or float(jnp.abs(g.value).max()) > 0, path
 
 
-def test_parameters_are_drawn_where_they_lie():
+def test_each_device_initializes_its_shard_of_a_parameter():
     mesh = Mesh(np.array(phalanx.devices()).reshape(4, 2), ("data", "model"))
     alone = nnx.Linear(16, 32, rngs=nnx.Rngs(0))
     with set_mesh(mesh):
         layer = nnx.Linear(
-            16, 32, kernel_metadata={"out_sharding": (None, "model")}, bias_metadata={"out_sharding": ("model",)},
+            16,
+            32,
+            kernel_metadata={"out_sharding": (None, "model")},
+            bias_metadata={"out_sharding": ("model",)},
             rngs=nnx.Rngs(0),
-        )  # fmt: skip
+        )
     assert layer.kernel.value.addressable_shards[0].data.shape == (16, 16)
     assert layer.bias.value.addressable_shards[0].data.shape == (16,)
     np.testing.assert_array_equal(layer.kernel.value, alone.kernel.value)
@@ -311,9 +314,9 @@ def test_an_eager_recurrent_layer_is_compiled_once():
         cells = [nnx.RNN(nnx.GRUCell(3, 5, rngs=nnx.Rngs(seed))) for seed in (0, 1)]
         outputs = [cell(X) for cell in cells]
         assert not np.array_equal(*outputs)
-        return _scan_at_once._cache_size()
+        return _scan_jit._cache_size()
 
-    from phalanx.nnx.layers.recurrent import _scan_at_once
+    from phalanx.nnx.layers.rnn import _scan_jit
 
     assert compiled() == compiled()
 
@@ -331,167 +334,166 @@ REFUSED = {
         ShapeError,
         lambda: nnx.Linear(4, 2, rngs=rngs)(X),
         "nnx.Linear, inputs: expected (4,) features along axis (-1,), got shape (2, 5, 3).\n"
-        "  To mend: make the layer for this size, or move the features there.",
+        "  Fix: create the layer for this size, or move the features to axis (-1,) with jnp.moveaxis.",
     ),
     "axes": (
         ArgumentError,
         lambda: nnx.LinearGeneral((2, 3), 4, rngs=rngs),
         "nnx.LinearGeneral, argument axis: expected 2 dimensions, one for each of in_features=(2, 3), got (-1,).\n"
-        "  To mend: name each dimension that is mapped.",
+        "  Fix: name each dimension that is mapped.",
     ),
     "batch axes": (
         ArgumentError,
         lambda: nnx.LinearGeneral(3, 4, batch_axis={1: 5}, rngs=rngs),
         "nnx.LinearGeneral, argument batch_axis: expected the leading dimensions 0, 1, ..., got (1,).\n"
-        "  To mend: move batch dimensions to the front.",
+        "  Fix: move batch dimensions to the front.",
     ),
     "subscripts": (
         ArgumentError,
         lambda: nnx.Einsum("ab,bc", (3, 4), rngs=rngs),
         "nnx.Einsum, argument einsum_str: expected subscripts of the form 'input,kernel->result', got 'ab,bc'.\n"
-        "  To mend: name both operands and the result.",
+        "  Fix: pass subscripts such as '...a,ab->...b'.",
     ),
     "bias": (
         ShapeError,
         lambda: nnx.Einsum("nta,ab->ntb", (3, 4), (5,), rngs=rngs)(X),
-        "nnx.Einsum, bias: expected shape (4,), that of what the kernel adds to the result, got shape (5,).\n"
-        "  To mend: change bias_shape.",
+        "nnx.Einsum, bias: expected shape (4,), the sizes of the dimensions that come from the kernel, got shape (5,).\n"
+        "  Fix: pass bias_shape=(4,).",
     ),
     "embedding": (
         DTypeError,
         lambda: nnx.Embed(5, 3, rngs=rngs)(X),
-        "nnx.Embed, inputs: expected integers, got float32.\n  To mend: convert them, or use nnx.Linear for vectors.",
+        "nnx.Embed, inputs: expected integers, got float32.\n  Fix: pass inputs.astype('int32'), or use nnx.Linear for vectors.",
     ),
     "groups": (
         ArgumentError,
         lambda: nnx.Conv(3, 4, 3, feature_group_count=2, rngs=rngs),
         "nnx.Conv, argument feature_group_count: expected a divisor of in_features and out_features, 3 and 4, got 2.\n"
-        "  To mend: change the number of channels.",
+        "  Fix: change feature_group_count, or the numbers of channels to multiples of it.",
     ),
     "strides": (
         ArgumentError,
         lambda: nnx.Conv(3, 4, (3, 3), strides=(2,), rngs=rngs),
         "nnx.Conv, argument strides: expected a number, or 2, one for each spatial dimension, got (2,).\n"
-        "  To mend: kernel_size counts the spatial dimensions.",
+        "  Fix: kernel_size counts the spatial dimensions.",
     ),
     "padding": (
         ArgumentError,
         lambda: nnx.Conv(3, 4, (3,), padding="same", rngs=rngs),
         "nnx.Conv, argument padding: expected one of ['SAME', 'VALID', 'SAME_LOWER', 'CIRCULAR', 'REFLECT', 'CAUSAL'], "
-        "or numbers, got 'same'.\n  To mend: write it in capitals.",
+        "or numbers, got 'same'.\n  Fix: write it in capitals.",
     ),
     "causal": (
         ArgumentError,
         lambda: nnx.Conv(3, 4, (3, 3), padding="CAUSAL", rngs=rngs),
         "nnx.Conv, argument padding: expected one spatial dimension for 'CAUSAL', got kernel_size=(3, 3).\n"
-        "  To mend: pad by numbers.",
+        "  Fix: pass padding as pairs (before, after) for each spatial dimension.",
     ),
     "mode": (
         ArgumentError,
         lambda: nnx.BatchNorm(3, use_running_average=None, rngs=rngs)(X),
         "nnx.BatchNorm, argument use_running_average: expected True or False, got None.\n"
-        "  To mend: call model.train() or model.eval(), or pass it to the layer or to the call.",
+        "  Fix: call model.train() or model.eval(), or pass use_running_average=True or False.",
     ),
     "number of groups": (
         ArgumentError,
         lambda: nnx.GroupNorm(4, num_groups=3, rngs=rngs),
         "nnx.GroupNorm, argument num_groups: expected a divisor of num_features=4, got 3.\n"
-        "  To mend: choose another number.",
+        "  Fix: choose a divisor of 4, such as 1.",
     ),
     "streams": (
         ArgumentError,
         lambda: nnx.Dropout(0.5)(X),
         "nnx.Dropout, argument rngs: expected random streams with 'dropout', since deterministic is False, got None.\n"
-        "  To mend: pass rngs to the layer or to the call, or call model.eval().",
+        "  Fix: pass rngs to the layer or to the call, or call model.eval().",
     ),
     "rngs": (
         ArgumentTypeError,
         lambda: nnx.Dropout(0.5, rngs=3),
         "nnx.Dropout, argument rngs: expected nnx.Rngs, a stream, or None, got 3 of type int.\n"
-        "  To mend: pass nnx.Rngs(0).",
+        "  Fix: pass random streams such as rngs=nnx.Rngs(0).",
     ),
     "rate": (
         ArgumentError,
         lambda: nnx.Dropout(10),
-        "nnx.Dropout, argument rate: expected a part between 0 and 1, got 10.\n"
-        "  To mend: 0.1 drops one element in ten.",
+        "nnx.Dropout, argument rate: expected a number between 0 and 1, got 10.\n  Fix: pass a fraction, such as 0.1 to drop one element in ten.",
     ),
     "heads": (
         ArgumentError,
         lambda: nnx.MultiHeadAttention(3, 4, rngs=rngs),
         "nnx.MultiHeadAttention, argument qkv_features: expected a multiple of num_heads=3, got 4.\n"
-        "  To mend: change one of them.",
+        "  Fix: change qkv_features, such as qkv_features=3.",
     ),
     "cache": (
         ArgumentError,
         lambda: nnx.MultiHeadAttention(1, 3, decode=True, rngs=rngs)(X),
-        "nnx.MultiHeadAttention, decoding: expected a cache, got none.\n  To mend: call init_cache(input_shape) first.",
+        "nnx.MultiHeadAttention, decoding: expected a cache, got none.\n  Fix: call layer.init_cache((batch, max_length, in_features)) first.",
     ),
     "dropout of attention": (
         ArgumentError,
         lambda: nnx.MultiHeadAttention(1, 3, dropout_rate=0.5, rngs=rngs)(X),
         "nnx.MultiHeadAttention, argument deterministic: expected True or False, since dropout_rate is not 0, got "
-        "None.\n  To mend: call model.train() or model.eval(), or pass it to the layer or to the call.",
+        "None.\n  Fix: call model.train() or model.eval(), or pass it to the layer or to the call.",
     ),
     "masks": (
         ShapeError,
         lambda: nnx.combine_masks(jnp.ones((2, 2)), jnp.ones((1, 2, 2))),
         "nnx.combine_masks: expected masks of as many dimensions each, got [2, 3] dimensions.\n"
-        "  To mend: give them a batch dimension.",
+        "  Fix: give them a batch dimension.",
     ),
     "operands": (
         ShapeError,
         lambda: nnx.dot_product_attention(X, X, X[:1]),
         "nnx.dot_product_attention, operands: expected query [*batch, queries, heads, depth], key and value [*batch, "
         "keys, key heads, depth], the heads a multiple of the key heads, got (2, 5, 3), (2, 5, 3), (1, 5, 3).\n"
-        "  To mend: check the order of the dimensions.",
+        "  Fix: check the order of the dimensions.",
     ),
     "carry": (
         ArgumentError,
         lambda: nnx.GRUCell(3, 4, rngs=rngs).initialize_carry((2, 3), carry_init=nnx.initializers.normal()),
         "nnx.GRUCell.initialize_carry, argument rngs: expected random streams with 'carry', got None.\n"
-        "  To mend: pass rngs to the call, or keep_rngs=True to the cell.",
+        "  Fix: pass rngs=nnx.Rngs(0) to the call, or keep_rngs=True to the cell.",
     ),
     "matrix": (
         ArgumentError,
         lambda: nnx.SpectralNorm(nnx.Conv(3, 4, (3, 3), rngs=rngs), error_on_non_matrix=True, rngs=rngs),
         "nnx.SpectralNorm, parameter kernel: expected a matrix, as error_on_non_matrix asks, got shape (3, 3, 3, 4).\n"
-        "  To mend: leave error_on_non_matrix out to normalise it as one.",
+        "  Fix: leave error_on_non_matrix out to normalize it as one.",
     ),
     "empty": (
         ArgumentError,
         lambda: nnx.Sequential()(X),
-        "nnx.Sequential: expected at least one layer, got none.\n  To mend: pass layers, or use nnx.identity.",
+        "nnx.Sequential: expected at least one layer, got none.\n  Fix: pass layers, or use nnx.identity.",
     ),
     "windows": (
         ArgumentError,
         lambda: nnx.max_pool(X, (2,), strides=(1, 1)),
         "nnx.pool, argument strides: expected 1 numbers, as many as the window has, got (1, 1).\n"
-        "  To mend: give one for each spatial dimension.",
+        "  Fix: give one for each spatial dimension.",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_refused(name):
+def test_bad_input_raises_an_error(name):
     error, fun, message = REFUSED[name]
     with pytest.raises(error) as caught:
         fun()
     assert str(caught.value) == message
 
 
-def test_decoding_takes_one_position_at_a_time():
+def test_decoding_processes_one_position_per_call():
     layer = nnx.MultiHeadAttention(1, 3, decode=True, rngs=nnx.Rngs(0))
     layer.init_cache(X.shape)
     with pytest.raises(ShapeError) as caught:
         layer(X)
     assert str(caught.value) == (
         "nnx.MultiHeadAttention, inputs when decoding: expected one position of shape (2, 1, 3), as the cache was made "
-        "for, got shape (2, 5, 3).\n  To mend: feed one position at a time, or call init_cache with the new shape."
+        "for, got shape (2, 5, 3).\n  Fix: feed one position at a time, or call init_cache with the new shape."
     )
 
 
-def test_a_cell_that_changes_its_parameters_is_refused():
+def test_a_cell_that_sets_its_parameters_raises_an_error():
     class Restless(nnx.SimpleCell):
         def __call__(self, carry, x):
             self.dense_i.kernel.value *= 2

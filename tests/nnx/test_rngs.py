@@ -1,11 +1,11 @@
-"""Random streams: keys drawn in order, split, forked and seeded again; the same keys as Flax draws."""
+"""Random streams: draws, split, fork and reseed; the keys equal those of Flax."""
 
 import numpy as np
 import pytest
 
 import phalanx.numpy as jnp
 from phalanx import nnx, random
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TreeError
 
 
 def data(key):
@@ -27,7 +27,7 @@ def test_a_missing_stream_is_an_error():
         rngs.dropout()
     assert str(error.value) == (
         "Rngs, stream 'dropout': expected one of the streams ['params'], got 'dropout'.\n"
-        "  To mend: make it with nnx.Rngs(dropout=seed), or give a default stream with nnx.Rngs(seed)."
+        "  Fix: create it with nnx.Rngs(dropout=seed), or create a default stream with nnx.Rngs(seed)."
     )
     assert not hasattr(rngs, "dropout")
 
@@ -79,7 +79,7 @@ def test_streams_are_seeded_again():
     assert data(rngs.default.key.value) == data(random.split(new, 2))
 
 
-def test_keys_are_those_of_the_peer():
+def test_keys_equal_those_of_flax():
     pytest.importorskip("jax")
     peer = pytest.importorskip("flax.nnx")
     import jax
@@ -105,7 +105,7 @@ def test_sowing_and_perturbing():
     assert sorted(nnx.pop(model, nnx.Intermediate)) == ["seen", "shift", "total"]
 
 
-def test_what_is_sown_for_captures_only():
+def test_capture_noop_stores_nothing_outside_of_capture():
     class Model(nnx.Module):
         def __call__(self, x):
             self.sow(nnx.Intermediate, "seen", x, capture_noop=True)
@@ -143,6 +143,6 @@ def test_initializers_of_a_stream_take_their_options():
     assert rngs.params.he_normal()((2, 2), jnp.bfloat16).dtype == jnp.bfloat16
 
 
-def test_what_is_no_seed_is_refused():
+def test_a_value_that_is_not_a_seed_raises_an_error():
     with pytest.raises(ArgumentTypeError, match=r"^a random stream: expected a seed or a key, got 'a' of type str\."):
         nnx.Rngs("a")

@@ -1,4 +1,4 @@
-"""Optimisers of modules, metrics, and the drawings of models."""
+"""Optimizers, metrics, and the display of models."""
 
 import sys
 
@@ -8,8 +8,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx, optim
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
-from phalanx.nnx import drawing
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
+from phalanx.nnx.inspection import display
 from phalanx.sharding import Mesh, set_mesh
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype("f")
@@ -27,7 +27,7 @@ def pure(state):
 # --- Optimizer ---
 
 
-def test_an_optimizer_does_what_its_transformation_does():
+def test_an_optimizer_applies_its_gradient_transformation():
     model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
     tx = optim.chain(optim.clip_by_global_norm(0.1), optim.adamw(0.01))
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
@@ -51,7 +51,7 @@ def test_only_the_chosen_variables_change():
     assert float(jnp.abs(model.lora.lora_b.value).max()) > 0
 
 
-def test_the_state_lies_in_variables_like_the_parameters():
+def test_optimizer_state_has_the_metadata_of_the_parameters():
     mesh = Mesh(np.array(phalanx.devices()).reshape(4, 2), ("data", "model"))
     with set_mesh(mesh):
         model = nnx.Linear(16, 32, kernel_metadata={"out_sharding": (None, "model")}, rngs=nnx.Rngs(0))
@@ -97,7 +97,7 @@ def test_a_model_and_its_optimizer_in_one():
     assert state.model is model and not np.array_equal(model.kernel.value, before)
 
 
-def test_an_average_follows_the_parameters_and_leaves_the_model_alone():
+def test_ema_follows_the_parameters_without_changing_the_model():
     model = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
     average = nnx.EMA(model, decay=0.5, only=nnx.Param)
     values = [jnp.full(3, k) for k in (2.0, 4.0)]
@@ -116,31 +116,30 @@ def fails(error, message, fun):
     assert str(caught.value) == message
 
 
-def test_what_an_optimizer_and_an_average_refuse():
+def test_bad_arguments_of_optimizer_and_ema_raise_errors():
     fails(
         ArgumentError,
-        "nnx.EMA, argument decay: expected a part between 0 and 1, got 99.\n"
-        "  To mend: 0.999 averages over about 1,000 updates.",
+        "nnx.EMA, argument decay: expected a number between 0 and 1, got 99.\n"
+        "  Fix: pass 0.999 to average over about 1,000 updates.",
         lambda: nnx.EMA(nnx.PReLU(), 99),
     )
     model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
     fails(
         ArgumentTypeError,
-        "nnx.Optimizer, argument wrt: expected which variables it changes, got nothing.\n"
-        "  To mend: pass wrt=nnx.Param.",
+        "nnx.Optimizer, argument wrt: expected a filter that selects the variables to optimize, got nothing.\n  Fix: pass wrt=nnx.Param to optimize all parameters.",
         lambda: nnx.Optimizer(model, optim.sgd(0.1)),
     )
     optimizer = nnx.Optimizer(model, optim.sgd(0.1), wrt=nnx.Param)
     fails(
         TreeError,
-        "nnx.Optimizer.update, argument grads, kernel: expected a gradient, got none.\n  To mend: differentiate with "
-        "respect to the same variables, as in nnx.grad(f, argnums=nnx.DiffState(0, wrt)).",
+        "nnx.Optimizer.update, argument grads, kernel: expected a gradient, got none.\n  Fix: differentiate with "
+        "respect to the same variables: nnx.grad(f, argnums=nnx.DiffState(0, wrt)).",
         lambda: optimizer.update(model, nnx.State({"bias": jnp.ones(4)})),
     )
     fails(
         TreeError,
         "nnx.Optimizer.update, argument grads, bias: expected shape (4,), got shape (5,).\n"
-        "  To mend: pass the gradients of this model.",
+        "  Fix: pass gradients that nnx.grad computed for this model.",
         lambda: optimizer.update(model, nnx.state(nnx.Linear(3, 5, rngs=nnx.Rngs(0)))),
     )
 
@@ -178,7 +177,7 @@ def test_accuracy_of_two_and_of_more_classes():
     np.testing.assert_allclose(binary.compute(), 2 / 3)
 
 
-def test_metrics_advance_inside_a_compiled_function():
+def test_metrics_are_updated_inside_a_compiled_function():
     metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
     graphdef, state = metrics.split()
 
@@ -195,33 +194,32 @@ def test_metrics_advance_inside_a_compiled_function():
     assert np.isnan(metrics.compute()["loss"])
 
 
-def test_metrics_that_are_refused():
+def test_bad_arguments_of_metrics_raise_errors():
     fails(
         ArgumentTypeError,
         "nnx.metrics.Average.update: expected the keyword argument 'values', got ['loss'].\n"
-        "  To mend: pass it, or make the metric with the name that you pass: nnx.metrics.Average('name').",
+        "  Fix: pass values=values, or create the metric with the name that you pass: nnx.metrics.Average('name').",
         lambda: nnx.metrics.Average().update(loss=1.0),
     )
     fails(
         ShapeError,
-        "nnx.metrics.Accuracy.update: expected logits of the labels' shape, and classes as the last dimension, got "
-        "logits of shape (3, 3), labels of shape (3, 3).\n  To mend: pass classes by number, not as one-hot vectors.",
+        "nnx.metrics.Accuracy.update: expected logits of the labels' shape with classes as last dimension, got "
+        "logits of shape (3, 3), labels of shape (3, 3).\n  Fix: pass labels as class numbers, not as one-hot vectors: labels.argmax(-1).",
         lambda: nnx.metrics.Accuracy().update(logits=jnp.eye(3), labels=jnp.eye(3, dtype=int)),
     )
     fails(
         DTypeError,
-        "nnx.metrics.Accuracy.update, argument labels: expected integers, got float32.\n  To mend: convert them.",
+        "nnx.metrics.Accuracy.update, argument labels: expected integers, got float32.\n  Fix: pass labels.astype('int32').",
         lambda: nnx.metrics.Accuracy().update(logits=jnp.eye(3), labels=jnp.ones(3)),
     )
     fails(
         ArgumentError,
-        "nnx.MultiMetric: expected names that are not those of its methods, got update.\n"
-        "  To mend: choose another name.",
+        "nnx.MultiMetric: expected names that are not names of its methods, got update.\n  Fix: choose another name, such as update_metric.",
         lambda: nnx.MultiMetric(update=nnx.metrics.Average()),
     )
     fails(
         ArgumentTypeError,
-        "nnx.MultiMetric, argument loss: expected a metric, got 3 of type int.\n  To mend: pass nnx.metrics.Average().",
+        "nnx.MultiMetric, argument loss: expected a metric, got 3 of type int.\n  Fix: pass a metric such as loss=nnx.metrics.Average('loss').",
         lambda: nnx.MultiMetric(loss=3),
     )
 
@@ -249,7 +247,7 @@ def cells(table):
     return {row[0]: row for row in rows if row[0] or row[1]}
 
 
-def test_a_table_shows_what_goes_in_and_out_and_the_variables():
+def test_tabulate_shows_inputs_outputs_and_variables():
     pytest.importorskip("rich")
     model = Model(nnx.Rngs(0))
     mean = model.norm.mean.value
@@ -272,14 +270,14 @@ def test_a_table_of_outer_modules_with_their_operations():
     assert forward >= 2 * 5 * 3 * 4 and both >= 2 * forward
 
 
-def test_a_table_of_another_method():
+def test_tabulate_can_call_another_method():
     pytest.importorskip("rich")
     rows = cells(nnx.tabulate(nnx.Embed(7, 3, rngs=nnx.Rngs(0)), jnp.ones((2, 3)), method="attend"))
     assert rows[""][1:4] == ["Embed", "float32[2,3]", "float32[2,7]"]
     fails(
         ArgumentError,
         "nnx.tabulate, argument method: expected a method of Linear, got 'attend'.\n"
-        "  To mend: name the method that is called.",
+        "  Fix: pass the name of the method to call, such as method='__call__'.",
         lambda: nnx.tabulate(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), method="attend"),
     )
 
@@ -289,7 +287,7 @@ def test_a_model_is_drawn_as_a_tree(capsys, monkeypatch):
     nnx.display(model)
     tree = capsys.readouterr().out
     assert "kernel: Param float32[3, 4]" in tree and "rate: float 0.1" in tree
-    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    monkeypatch.setattr(display, "find_spec", lambda name: None)
     nnx.display(model, nnx.state(model.first))
     plain = capsys.readouterr().out
     assert plain.splitlines()[:3] == ["Model", "  first: Linear", "    kernel: Param float32[3, 4]"]
@@ -315,4 +313,4 @@ def test_a_model_in_a_notebook_is_html_that_folds(monkeypatch):
 def test_drawing_ends_where_a_graph_is_a_circle():
     module = nnx.Module()
     module.itself = module
-    assert list(drawing._lines(drawing.drawn(module))) == ["Module", "  itself: Module ..."]
+    assert list(display._iter_lines(display.draw(module))) == ["Module", "  itself: Module ..."]

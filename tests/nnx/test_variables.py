@@ -1,4 +1,4 @@
-"""Variables: values, metadata, hooks, arithmetic, and the level they belong to."""
+"""Variables: values, metadata, hooks, arithmetic, and the trace that they belong to."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from phalanx import nnx
 from phalanx.errors import ArgumentError, TraceContextError, UnexpectedTracerError
 
 
-def test_a_variable_stands_for_its_value():
+def test_a_variable_can_be_used_like_its_value():
     v = nnx.Param(jnp.arange(4.0))
     assert (v + 1).tolist() == [1, 2, 3, 4] and (1 - v).tolist() == [1, 0, -1, -2] and (v @ v) == 14
     assert (v > 1).tolist() == [False, False, True, True] and (-v)[1] == -1 and v.shape == (4,) and v[1:].shape == (3,)
@@ -20,7 +20,7 @@ def test_a_variable_stands_for_its_value():
         hash(v)
 
 
-def test_values_are_set_whole_or_in_part():
+def test_values_can_be_set_as_a_whole_or_by_index():
     v = nnx.Variable(jnp.zeros(3))
     v.value = jnp.ones(3)
     v[1] = 5.0
@@ -46,11 +46,13 @@ def test_metadata_are_attributes_and_set_explicitly():
     assert repr(v) == "Param(value=1.0, tag=2)"
 
 
-def test_hooks_see_values_on_their_way():
+def test_hooks_transform_values_on_access():
     v = nnx.Variable(
-        1.0, on_get_value=lambda v, x: x * 2, on_set_value=[lambda v, x: x + 1, lambda v, x: x * 10],
+        1.0,
+        on_get_value=lambda v, x: x * 2,
+        on_set_value=[lambda v, x: x + 1, lambda v, x: x * 10],
         on_create_value=lambda v, x: x + 0.5,
-    )  # fmt: skip
+    )
     assert (v.raw_value, v.value, v[...]) == (1.5, 3.0, 3.0)
     v.value = 2.0
     assert (v.raw_value, v.value) == (30.0, 60.0)
@@ -80,10 +82,13 @@ def test_copies_are_of_the_same_kind():
     assert nnx.as_pure({"a": v}) == {"a": 2.0}
 
 
-def test_kinds_have_names():
+def test_variable_types_have_registered_names():
     assert nnx.variable_type_from_name("batch_stats") is nnx.BatchStat
     assert nnx.variable_name_from_type(nnx.Param) == "params"
-    with pytest.raises(ArgumentError, match="register_variable_name: expected a free name, got 'params'"):
+    with pytest.raises(
+        ArgumentError,
+        match="register_variable_name, argument name: expected a name that is not registered, got 'params'",
+    ):
         nnx.register_variable_name("params", nnx.Cache)
 
 
@@ -103,7 +108,7 @@ def test_a_change_from_another_level_names_variable_origin_and_transformation():
     with pytest.raises(TraceContextError) as error:
         bump(1)
     assert str(error.value).startswith(
-        "BatchStat inner[0]['n'], setting its value: expected the trace level that it was made at, outside of any "
+        "BatchStat inner[0]['n'], setting its value: expected the trace in which it was created, outside of any "
         "transformation, at "
     )
     assert "test_variables.py" in str(error.value) and "got a change inside the tracing of bump" in str(error.value)
@@ -113,12 +118,12 @@ def test_a_change_from_another_level_names_variable_origin_and_transformation():
         counter.more = 1
         return x
 
-    with pytest.raises(TraceContextError, match="^Counter, setting 'more': expected the trace level"):
+    with pytest.raises(TraceContextError, match="^Counter, setting 'more': expected the trace in which it was created"):
         grow(1)
     assert not hasattr(counter, "more")
 
 
-def test_reading_what_a_trace_left_behind_names_the_variable():
+def test_reading_a_leaked_tracer_names_the_variable():
     counter, kept = Counter(), []
 
     @phalanx.jit
@@ -127,7 +132,9 @@ def test_reading_what_a_trace_left_behind_names_the_variable():
         return x
 
     leak(1.0)
-    with pytest.raises(UnexpectedTracerError, match="Cache, reading its value: expected a value of the computation"):
+    with pytest.raises(
+        UnexpectedTracerError, match="Cache, reading its value: expected a value of the current computation"
+    ):
         kept[0].value
     counter.held = kept[0]
     with pytest.raises(UnexpectedTracerError, match="Cache held, reading its value"):

@@ -1,4 +1,4 @@
-"""Views of models: what `set_view` takes, attributes of the rest, what may be changed; and models as text."""
+"""Views of models: `set_view`, attributes, `view_info`; and the repr of models."""
 
 import pytest
 
@@ -23,19 +23,21 @@ class Loud(nnx.Module):
             self.messages = 10 * volume
 
 
-def test_a_module_says_by_set_view_what_a_view_changes():
+def test_set_view_defines_the_options_of_a_view():
     model = Loud()
     changed = nnx.view(model, volume=3, deterministic=True)
     assert (changed.messages, changed.drop.deterministic) == (30, True)
     assert (model.messages, model.drop.deterministic) == (0, False)
     assert nnx.with_attributes(model, messages=2).messages == 2
-    with pytest.raises(ArgumentError, match=r"^view: expected what some module has or takes by set_view, got pitch\."):
+    with pytest.raises(
+        ArgumentError, match=r"^view: expected attributes or parameters of set_view of some module, got pitch\."
+    ):
         nnx.view(model, pitch=1)
 
 
-def test_what_may_be_changed_is_told():
+def test_view_info_lists_the_options_of_each_class():
     assert nnx.view_info(Loud()) == (
-        "Dropout:\n  deterministic: bool\n    drop nothing.\n"
+        "Dropout:\n  deterministic: bool\n    disable dropout.\n"
         "Loud:\n  volume: int | None = None\n    how many messages there are\n    for a call."
     )
     assert nnx.view_info(Loud(), only=nnx.Dropout).startswith("Dropout") and nnx.view_info(nnx.Module()) == ""
@@ -50,7 +52,7 @@ def test_a_view_makes_the_cache_of_attention():
         nnx.view(attention, max_length=5)
 
 
-def test_text_of_a_model_counts_what_it_holds_and_shows_numbers():
+def test_repr_of_a_model_counts_elements_and_shows_scalars():
     class Two(nnx.Module):
         def __init__(self):
             self.w = nnx.Param(jnp.ones((2, 3)))
@@ -64,12 +66,12 @@ def test_text_of_a_model_counts_what_it_holds_and_shows_numbers():
     assert "opt_state=(\n    TraceState(\n      trace={\n        'w': OptVariable(Array(f32[2,3]))" in text
 
 
-def test_rows_of_arrays_stand_one_below_the_other_in_the_text_of_a_state():
+def test_repr_of_a_state_aligns_the_rows_of_arrays():
     text = repr(nnx.State({"a": nnx.Param(jnp.eye(2)), "b": nnx.Param(jnp.ones(1))}))
     assert text.splitlines()[1:3] == ["  'a': Param(value=Array([[1., 0.],", " " * 26 + "[0., 1.]], dtype=float32)),"]
 
 
-def test_marks_go_around_whole_attributes():
+def test_marks_inside_a_container_raise_an_error():
     class Inner(nnx.Pytree):
         def __init__(self):
             self.a = [nnx.data(1), nnx.static(2)]

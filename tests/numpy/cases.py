@@ -1,6 +1,6 @@
-"""Expressions that mean the same in NumPy, in phalanx.numpy and in jax.numpy.
+"""Expressions with the same value in NumPy, phalanx.numpy and jax.numpy.
 
-`xp` is the module, capital letters are arrays of it. A line that starts with "~" uses what NumPy lacks.
+`xp` is the module and capital letters are arrays. An expression that starts with "~" uses a feature that NumPy lacks.
 """
 
 import numpy as np

@@ -8,7 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, ops
-from phalanx.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from phalanx.core.error_classes import ConcretizationTypeError, DTypeError, ShapeError
 
 IDS = np.array([0, 0, 3, 1, -1, 7])
 EMPTY = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}
@@ -36,7 +36,7 @@ def test_segments_are_reduced(name, shape, bucket_size):
     np.testing.assert_allclose(both[1], wanted(name, -data, 3))
 
 
-def test_the_peer_agrees():
+def test_segment_reductions_equal_jax():
     jax = pytest.importorskip("jax")
     for data in (np.arange(6), np.arange(6.0, dtype=np.float32), np.arange(6) > 2):
         for name in EMPTY:
@@ -48,7 +48,7 @@ def test_the_peer_agrees():
 
 
 @pytest.mark.parametrize("mode", [None, "drop", lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP])
-def test_negative_numbers_are_outside(mode):
+def test_negative_ids_are_out_of_bounds(mode):
     """They counted from the end where `mode` was given, and were 44 in eight bits where there were 300 segments."""
     ids = np.array([-1, 2, 100], np.int8)
     for count in (3, 300):
@@ -57,7 +57,7 @@ def test_negative_numbers_are_outside(mode):
         assert out.nonzero()[0].tolist() == [0] * clipped + [2] + [100] * (count > 100)
 
 
-def test_several_leading_dimensions_may_be_numbered():
+def test_segment_ids_may_have_several_dimensions():
     ids = np.array([[0, 1], [1, 0]])
     np.testing.assert_array_equal(ops.segment_sum(np.ones((2, 2, 3)), ids), np.full((2, 3), 2.0))
 
@@ -68,13 +68,13 @@ def test_the_derivative_of_a_sum_is_a_gather():
     np.testing.assert_array_equal(grad, [1, 1, 0, 2, 0, 0])
 
 
-def test_mistakes_are_named():
+def test_invalid_arguments_raise():
     with pytest.raises(ShapeError) as error:
         ops.segment_sum(np.ones((6, 2), np.float32), np.zeros(5, np.int32))
     assert str(error.value) == (
         "segment_sum, segment_ids: expected a number for each element along the leading dimensions of f32[6,2], got "
         "i32[5].\n"
-        "  To mend: give one number for each row of data."
+        "  Fix: give one segment id for each row of data."
     )
     with pytest.raises(DTypeError, match=r"segment_max, segment_ids: expected integers, got f32\[6\]"):
         ops.segment_max(np.ones(6, np.float32), np.zeros(6, np.float32))
@@ -83,7 +83,7 @@ def test_mistakes_are_named():
     assert str(error.value) == (
         "segment_sum, num_segments: expected a number, since the shape of the result depends on it, got None, with traced "
         "segment_ids, i32[6].\n"
-        "  To mend: pass num_segments."
+        "  Fix: pass num_segments, the number of segments, as a Python int."
     )
 
 
@@ -97,7 +97,7 @@ def test_updates_at_indices():
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_the_result_lies_as_the_user_says(name):
+def test_the_result_has_the_out_sharding(name):
     mesh = phalanx.make_mesh((8,), ("x",))
     sharding = phalanx.sharding.NamedSharding(mesh, phalanx.P("x"))
     out = getattr(ops, f"segment_{name}")(np.ones(6, np.float32), IDS, 8, out_sharding=sharding)

@@ -14,12 +14,12 @@ GRADS = [
 ]
 
 
-def steps(tx, params=PARAMS, grads=GRADS, apply=optim.apply_updates, map=phalanx.tree.map, optimise=True):
+def steps(tx, params=PARAMS, grads=GRADS, apply=optim.apply_updates, map=phalanx.tree.map, optimize=True):
     """The updates of some steps along given gradients, as lists of NumPy arrays."""
     state, out = tx.init(params), []
     for g in grads:
         updates, state = tx.update(g, state, params)
-        params = apply(params, updates) if optimise else params
+        params = apply(params, updates) if optimize else params
         out.append(map(np.asarray, updates))
     return out, state
 
@@ -139,7 +139,7 @@ def assert_close(got, expected, rtol=2e-5):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_is_its_formula(name):
+def test_an_optimizer_implements_its_formula(name):
     tx, rule = RULES[name]
     assert_close(steps(tx)[0], reference(rule))
 
@@ -168,7 +168,7 @@ PEERS = {
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_optax_agrees(name):
+def test_optimizers_agree_with_optax(name):
     optax, jax = pytest.importorskip("optax"), pytest.importorskip("jax")
     expected, its_state = steps(PEERS[name](optax), apply=optax.apply_updates, map=jax.tree.map)
     got, state = steps(PEERS[name](optim))
@@ -196,7 +196,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_optax_agrees_on_schedules(name):
+def test_schedules_agree_with_optax(name):
     optax = pytest.importorskip("optax")
     expected, schedule = SCHEDULES[name](optax), SCHEDULES[name](optim)
     values = [float(expected(t)) for t in range(12)]
@@ -224,6 +224,6 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_optax_agrees_on_losses(name):
+def test_losses_agree_with_optax(name):
     optax = pytest.importorskip("optax")
     np.testing.assert_allclose(LOSSES[name](optim), LOSSES[name](optax), rtol=1e-5, atol=1e-6)

@@ -8,9 +8,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import optim
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError
-from phalanx.sharding import Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 PARAMS = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
 
@@ -32,7 +31,7 @@ def count_programs(fun):
     return [c for c in calls if "Compiling" in c]
 
 
-def test_a_pair_of_functions_written_elsewhere_drops_in():
+def test_transformations_of_other_libraries_can_be_chained():
     class Pair(NamedTuple):
         init: object
         update: object
@@ -45,7 +44,7 @@ def test_a_pair_of_functions_written_elsewhere_drops_in():
     assert updates["w"][0, 0] == -0.5 and updates["b"][0] == -0.25
 
 
-def test_extra_arguments_reach_those_who_take_them():
+def test_extra_arguments_are_passed_to_transformations_that_accept_them():
     def update(updates, state, params=None, *, value, **extra):
         return phalanx.tree.map(lambda g: g * value, updates), state
 
@@ -81,7 +80,7 @@ def test_jitted_and_eager_updates_agree():
         phalanx.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), eager, other)
 
 
-def test_moments_lie_where_their_parameters_do():
+def test_moments_have_the_sharding_of_their_parameters():
     mesh = Mesh(np.array(phalanx.devices()).reshape(4, 2), ("data", "model"))
     sharding = NamedSharding(mesh, P("data", "model"))
     params = {"w": phalanx.device_put(jnp.ones((8, 4)), sharding)}
@@ -132,7 +131,7 @@ def test_injected_hyperparameters_can_be_read_and_changed():
     assert float(updates["b"][0]) == -0.5 and float(state.hyperparams["momentum"]) == 0.0
 
 
-def test_many_small_steps_are_one_large_step():
+def test_accumulated_steps_equal_one_step_on_the_mean_gradient():
     grads = [{"w": jnp.full((2, 3), k), "b": jnp.full(3, -k)} for k in (1.0, 2.0, 6.0)]
     tx = optim.MultiSteps(optim.adam(0.1), every_k_schedule=3)
     state = tx.init(PARAMS)
@@ -147,7 +146,7 @@ def test_many_small_steps_are_one_large_step():
     assert seen[2][1] and int(state.gradient_step) == 1
 
 
-def test_gradients_that_are_not_finite_are_left_out():
+def test_gradients_that_are_not_finite_are_skipped():
     tx = optim.MultiSteps(optim.sgd(1.0), 2, should_skip_update_fn=optim.skip_not_finite)
     state = tx.init(0.0)
     for g in (1.0, float("nan")):
@@ -156,7 +155,7 @@ def test_gradients_that_are_not_finite_are_left_out():
     assert float(tx.update(3.0, state)[0]) == -2.0
 
 
-def test_too_many_bad_updates_in_a_row_come_through():
+def test_updates_are_applied_after_too_many_consecutive_errors():
     tx = optim.apply_if_finite(optim.sgd(1.0), max_consecutive_errors=1)
     state = tx.init(0.0)
     first, state = tx.update(float("inf"), state)
@@ -164,7 +163,7 @@ def test_too_many_bad_updates_in_a_row_come_through():
     assert float(first) == 0.0 and float(second) == -float("inf") and int(state.total_notfinite) == 2
 
 
-def test_noise_has_the_variance_asked_for():
+def test_add_noise_has_the_documented_variance():
     tx = optim.add_noise(eta=4.0, gamma=1.0, key=phalanx.random.key(0))
     zeros = jnp.zeros(20_000)
     first, state = tx.update(zeros, tx.init(zeros))
@@ -172,7 +171,7 @@ def test_noise_has_the_variance_asked_for():
     np.testing.assert_allclose([first.std(), second.std()], [2**0.5, (4 / 3) ** 0.5], rtol=0.03)
 
 
-def test_an_optimiser_can_be_differentiated_through():
+def test_an_optimizer_step_is_differentiable():
     tx = optim.adam(0.1, eps_root=1e-8)
 
     def after_one_step(p):
@@ -182,37 +181,37 @@ def test_an_optimiser_can_be_differentiated_through():
     assert abs(float(phalanx.grad(after_one_step)(1.0)) - 1.0) < 1e-3
 
 
-def fails(error, message, fun):
+def check_error(error, message, fun):
     with pytest.raises(error) as caught:
         fun()
     assert str(caught.value) == message
 
 
-def test_what_is_no_transformation_is_refused():
-    fails(
+def test_chaining_an_object_that_is_not_a_transformation_is_an_error():
+    check_error(
         ArgumentTypeError,
         "gradient transformation: expected an object with the functions init and update, got 3 of type int.\n"
-        "  To mend: call the factory first, as in optim.adam(1e-3).",
+        "  Fix: pass a transformation such as optim.adam(1e-3), with its arguments applied.",
         lambda: optim.chain(3),
     )
 
 
-def test_parameters_that_are_needed_must_be_given():
+def test_missing_parameters_are_an_error():
     tx = optim.adamw(1e-3)
-    fails(
+    check_error(
         ArgumentError,
         "optim.add_decayed_weights, argument params of update: expected the parameters, which this transformation "
-        "reads, got None.\n  To mend: call update(updates, state, params).",
+        "reads, got None.\n  Fix: call update(updates, state, params).",
         lambda: tx.update(PARAMS, tx.init(PARAMS)),
     )
 
 
-def test_a_label_without_a_transformation_is_named():
+def test_a_label_without_a_transformation_is_an_error_that_names_it():
     tx = optim.partition({"x": optim.sgd(0.1)}, {"w": "x", "b": "y"})
-    fails(
+    check_error(
         ArgumentError,
         "optim.partition, argument param_labels: expected labels among ['x'], got ['y'].\n"
-        "  To mend: add a transformation for it, such as optim.set_to_zero().",
+        "  Fix: add transforms['y'], such as optim.set_to_zero().",
         lambda: tx.init(PARAMS),
     )
 
@@ -223,64 +222,66 @@ def test_a_label_without_a_transformation_is_named():
         (
             lambda: optim.linear_schedule(1.0, 0.0, 0),
             "optim.polynomial_schedule, argument transition_steps: expected more than 0 steps, got 0.\n"
-            "  To mend: leave the schedule out of the chain.",
+            "  Fix: pass a positive number, or use constant_schedule.",
         ),
         (
             lambda: optim.join_schedules([optim.constant_schedule(1.0)], [3]),
             "optim.join_schedules, argument boundaries: expected 0 steps, got 1.\n"
-            "  To mend: name where each but the first begins.",
+            "  Fix: pass the first step of each schedule except the first one.",
         ),
         (
             lambda: optim.MultiSteps(optim.sgd(0.1), 0),
             "optim.MultiSteps, argument every_k_schedule: expected at least 1 step, got 0.\n"
-            "  To mend: use 1 to step every time.",
+            "  Fix: pass 1 to step after every gradient.",
         ),
         (
             lambda: optim.named_chain(("a", optim.identity()), ("a", optim.identity())),
-            "optim.named_chain: expected names that differ, got ['a', 'a'].\n  To mend: rename one.",
+            "optim.named_chain: expected unique names, got ['a', 'a'].\n  Fix: rename one of the pairs named 'a'.",
         ),
         (
             lambda: optim.sgd(0.1).update(1.0, ()),
             "optim.chain, argument state of update: expected a tuple of 2 states, got 0 states.\n"
-            "  To mend: make the state with this chain's own init.",
+            "  Fix: create the state with the `init` of this chain.",
         ),
         (
             lambda: optim.add_noise(1.0, 1.0),
-            "optim.add_noise: expected one of key and seed, got none.\n  To mend: pass key=random.key(0).",
+            "optim.add_noise: expected one of key and seed, got none.\n  Fix: pass only key=phalanx.random.key(0), or only "
+            "seed=0.",
         ),
         (
             lambda: optim.exponential_decay(1.0, 2, 0),
             "optim.exponential_decay, argument decay_rate: expected a rate other than 0, got 0.\n"
-            "  To mend: use a small one.",
+            "  Fix: pass a small positive rate such as 1e-6.",
         ),
         (
             lambda: optim.piecewise_constant_schedule(1.0, {2: -1.0}),
-            "optim.piecewise_constant_schedule, a scale: expected at least 0, got -1.0.\n  To mend: count it in steps.",
+            "optim.piecewise_constant_schedule, a scale: expected at least 0, got -1.0.\n  Fix: pass 0 or "
+            "a larger number.",
         ),
         (
             lambda: optim.piecewise_interpolate_schedule("steps", 1.0),
             "optim.piecewise_interpolate_schedule, argument interpolate_type: expected 'linear' or 'cosine', got "
-            "'steps'.\n  To mend: use piecewise_constant_schedule for steps.",
+            "'steps'.\n  Fix: pass 'linear', or use piecewise_constant_schedule for a staircase.",
         ),
     ],
 )
-def test_bad_arguments_are_refused(make, message):
-    fails(ArgumentError, message, make)
+def test_invalid_arguments_are_errors(make, message):
+    check_error(ArgumentError, message, make)
 
 
-def test_a_static_argument_must_exist():
-    fails(
+def test_an_unknown_static_argument_is_an_error():
+    check_error(
         ArgumentTypeError,
         "optim.inject_hyperparams, argument static_args: expected names among ['learning_rate', 'momentum', 'nesterov', "
-        "'accumulator_dtype'], got ['rate'].\n  To mend: spell them as the factory does.",
+        "'accumulator_dtype'], got ['rate'].\n  Fix: pass the names of parameters of `inner_factory`.",
         lambda: optim.inject_hyperparams(optim.sgd, static_args="rate"),
     )
 
 
-def test_labels_are_integers():
-    fails(
+def test_integer_labels_are_required():
+    check_error(
         DTypeError,
         "optim.softmax_cross_entropy_with_integer_labels, argument labels: expected integers, got float32.\n"
-        "  To mend: use softmax_cross_entropy for distributions.",
+        "  Fix: pass class indices, or use softmax_cross_entropy for probabilities.",
         lambda: optim.softmax_cross_entropy_with_integer_labels(jnp.zeros((2, 3)), jnp.zeros(2)),
     )

@@ -1,4 +1,4 @@
-"""Who may import whom: jaxlib in one room only, jax and flax nowhere, and always downwards."""
+"""Imports point down; only `engine` imports jaxlib, and nothing imports jax or flax."""
 
 import ast
 import subprocess

@@ -6,7 +6,7 @@ import scipy.stats
 
 import phalanx
 from phalanx import random
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, PhalanxError, ShapeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, AxisError, PhalanxError, ShapeError
 
 KEY = random.key(20)
 SIZE = 20_000
@@ -41,7 +41,7 @@ PEERS = {
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_the_numbers_are_the_peers(name):
+def test_samples_equal_jax(name):
     jax = pytest.importorskip("jax")
     args, kwargs = PEERS[name]
     name = name.partition("_between")[0]
@@ -52,7 +52,7 @@ def test_the_numbers_are_the_peers(name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "complex64"])
-def test_uniform_and_normal_are_the_peers_in_every_dtype(dtype):
+def test_uniform_and_normal_equal_jax_in_every_dtype(dtype):
     jax = pytest.importorskip("jax")
     with phalanx.enable_x64(True), jax.enable_x64(True):
         for name in ("uniform", "normal")[dtype == "complex64" :]:
@@ -62,7 +62,7 @@ def test_uniform_and_normal_are_the_peers_in_every_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
-def test_integers_are_the_peers(dtype):
+def test_randint_equals_jax(dtype):
     jax = pytest.importorskip("jax")
     info = np.iinfo(dtype)
     with phalanx.enable_x64(True), jax.enable_x64(True):
@@ -76,7 +76,7 @@ def test_integers_are_the_peers(dtype):
         assert whole.dtype == dtype and len(set((whole >> (info.bits - 4)).tolist())) == 16
 
 
-def test_integers_between_arrays():
+def test_randint_between_arrays():
     drawn = np.asarray(random.randint(KEY, (100, 3), np.array([0, 10, 20]), np.array([1, 12, 23])))
     assert [sorted(set(column)) for column in drawn.T.tolist()] == [[0], [10, 11], [20, 21, 22]]
     drawn = np.asarray(random.randint(KEY, (100,), np.array(-500), np.array(500), "int8"))
@@ -122,14 +122,14 @@ def test_continuous_distributions(name, impl):
 
 
 @pytest.mark.parametrize("a", [1e-3, 0.1, 0.9, 1.0, 1.1, 30.0, 1e4])
-def test_gamma_over_its_parameter(a):
+def test_gamma_has_the_right_distribution_for_each_shape_parameter(a):
     logs = np.asarray(random.loggamma(KEY, a, (SIZE,)), np.float64)
     assert np.isfinite(logs).all()
     assert scipy.stats.kstest(logs, scipy.stats.loggamma(a).cdf).pvalue > 0.001
     np.testing.assert_allclose(np.asarray(random.gamma(KEY, a, (SIZE,))), np.exp(logs), rtol=1e-4, atol=1e-37)
 
 
-def test_gamma_at_the_edge():
+def test_gamma_with_extreme_shape_parameters():
     out = np.asarray(random.gamma(KEY, np.array([-1.0, 0.0, np.nan, np.inf, 2.0])))
     assert np.isnan(out[:3]).all() and out[3] == np.inf and 0 < out[4] < 20
 
@@ -284,7 +284,7 @@ def test_categorical():
         lambda k, a: random.categorical(k, phalanx.lax.broadcast(a, (4,))),
     ],
 )
-def test_batched_draws_are_the_single_ones(draw):
+def test_mapped_samples_equal_single_samples(draw):
     keys, a = random.split(KEY, 4), np.array([0.5, 1.5, 2.5, 3.5], np.float32)
     batched = phalanx.jit(phalanx.vmap(draw))(keys, a)
     for i in range(4):
@@ -301,71 +301,73 @@ def text(fun):
 def test_errors():
     assert text(lambda: random.uniform(KEY, (3,), int)) == (
         ArgumentError,
-        "random.uniform, dtype: expected a floating dtype, got int32.\n  To mend: pass e.g. 'float32'.",
+        "random.uniform, dtype: expected a floating dtype, got int32.\n  Fix: pass a dtype such as 'float32'.",
     )
     assert text(lambda: random.randint(KEY, (3,), 0, 10, "float32")) == (
         ArgumentError,
-        "random.randint, dtype: expected an integer dtype, got float32.\n  To mend: pass e.g. 'int32'.",
+        "random.randint, dtype: expected an integer dtype, got float32.\n  Fix: pass a dtype such as 'int32'.",
     )
     assert text(lambda: random.randint(KEY, (3,), 0, 10.5)) == (
         ArgumentTypeError,
-        "random.randint: expected integer bounds, got ~f32[].\n  To mend: convert them with astype.",
+        "random.randint: expected integer bounds, got ~f32[].\n  Fix: convert the bounds with .astype('int32').",
     )
     assert text(lambda: random.gamma(KEY, np.ones(3), (2,))) == (
         ShapeError,
         "random.gamma, a: expected a shape that broadcasts to (2,), got (3,).\n"
-        "  To mend: give a shape that ends in the shape of a, or leave shape out.",
+        "  Fix: give a shape that ends in the shape of a, or leave shape out.",
     )
     assert text(lambda: random.bernoulli(KEY, 0.5, mode="middle")) == (
         ArgumentError,
-        "random.bernoulli, mode: expected 'low' or 'high', got 'middle'.\n  To mend: pass one of these.",
+        "random.bernoulli, mode: expected 'low' or 'high', got 'middle'.\n"
+        "  Fix: pass mode='low', or mode='high' for full resolution of the tail.",
     )
     assert text(lambda: random.choice(KEY, 3, (4,), replace=False)) == (
         ArgumentError,
-        "random.choice without replacement: expected at most 3 draws, got 4.\n"
-        "  To mend: draw fewer, or pass replace=True.",
+        "random.choice without replacement: expected at most 3 draws, got 4.\n  Fix: draw fewer, or pass replace=True.",
     )
     assert text(lambda: random.choice(KEY, 3, p=np.ones(2))) == (
         ShapeError,
         "random.choice, p: expected one probability for each of the 3 elements, got f32[2].\n"
-        "  To mend: pass a vector as long as a along axis.",
+        "  Fix: pass a vector as long as a along axis.",
     )
     assert text(lambda: random.choice(KEY, np.zeros((0,)), (2,))) == (
         ArgumentError,
-        "random.choice, a: expected something to choose from, got size 0.\n  To mend: pass elements.",
+        "random.choice, a: expected at least one element to choose from, got size 0.\n"
+        "  Fix: pass a non-empty array, or shape=(0,).",
     )
     assert text(lambda: random.permutation(KEY, np.ones((2, 2)), axis=2)) == (
         AxisError,
         "random.permutation, axis: expected a dimension of f32[2,2], got 2.\n"
-        "  To mend: pass the dimension to draw along.",
+        "  Fix: pass an axis from -2 to 1, the dimension to draw along.",
     )
     assert text(lambda: random.permutation(KEY, 2.5)) == (
         ArgumentError,
-        "random.permutation, x: expected an array or an int, got 2.5.\n  To mend: pass an array of rank 1 or more.",
+        "random.permutation, x: expected an array or an int, got 2.5.\n  Fix: pass an array of rank 1 or more.",
     )
     assert text(lambda: random.categorical(KEY, np.ones((2, 3)), shape=(3,))) == (
         ShapeError,
         "random.categorical, shape: expected a shape that ends in (2,), that of logits without axis, got (3,).\n"
-        "  To mend: prepend dimensions for more draws.",
+        "  Fix: prepend dimensions for more draws.",
     )
     assert text(lambda: random.categorical(KEY, np.ones(3), axis=1)) == (
         AxisError,
         "random.categorical, axis: expected a dimension of f32[3], got 1.\n"
-        "  To mend: pass the dimension of the categories.",
+        "  Fix: pass the dimension of the categories.",
     )
     assert text(lambda: random.dirichlet(KEY, 1.0)) == (
         ShapeError,
-        "random.dirichlet, alpha: expected an array of rank 1 or more, got a scalar.\n  To mend: pass a vector.",
+        "random.dirichlet, alpha: expected an array of rank 1 or more, got a scalar.\n"
+        "  Fix: pass a vector with a concentration for each component.",
     )
     assert text(lambda: random.multivariate_normal(KEY, np.zeros(2), np.eye(3))) == (
         ShapeError,
         "random.multivariate_normal: expected a mean of shape (*batch, n) and a cov of shape (*batch, n, n), got "
-        "mean of shape (2,), cov of shape (3, 3).\n  To mend: make them fit.",
+        "mean of shape (2,), cov of shape (3, 3).\n  Fix: give one mean and one row and column of cov for each component.",
     )
     assert text(lambda: random.multivariate_normal(KEY, np.zeros(2), np.eye(2), method="lu")) == (
         ArgumentError,
         "random.multivariate_normal, method: expected 'cholesky', 'eigh' or 'svd', got 'lu'.\n"
-        "  To mend: pass one of these.",
+        "  Fix: pass method='cholesky', or 'eigh' for a singular covariance.",
     )
 
 
@@ -379,7 +381,7 @@ def test_key_data_are_wrapped_by_dtype():
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_signs_are_the_tosses_of_bernoulli(x64):
+def test_rademacher_equals_bernoulli(x64):
     with phalanx.enable_x64(x64):
         key = random.key(3)
         np.testing.assert_array_equal(

@@ -60,18 +60,18 @@ def test_the_error_names_both_uses():
     where = f"{__file__}:{line} (twice)"
     assert str(e.value) == (
         "random key: expected a key that is drawn from or split once, got a key that random_bits uses at "
-        f"{where}; it was used before by {where}.\n  To mend: split it first, `key, subkey = random.split(key)`, and use "
+        f"{where}; it was used before by {where}.\n  Fix: split it first, `key, subkey = random.split(key)`, and use "
         "each of the new keys once."
     )
     key = random.key(0)
     random.normal(key)
     with pytest.raises(
-        KeyReuseError, match="got an argument of uniform, which uses it up; it was used before by normal"
+        KeyReuseError, match="got an argument of uniform, which consumes it; it was used before by normal"
     ):
         random.uniform(key)
 
 
-def test_what_is_split_folded_or_cloned_may_be_used():
+def test_new_and_cloned_keys_may_be_used():
     a, b = random.split(random.key(0))
     np.testing.assert_array_equal(random.normal(a), random.normal(random.clone(random.split(random.key(0))[0])))
     random.normal(b)
@@ -98,7 +98,7 @@ def test_a_sampler_uses_its_key_once(name):
         getattr(random, name)(key, *SAMPLERS[name])
 
 
-def test_unasked_keys_are_free():
+def test_without_the_option_keys_may_be_reused():
     with phalanx.debug_key_reuse(False):
         key = random.key(0)
         assert float(random.normal(key)) == float(random.normal(key))

@@ -5,7 +5,7 @@ import pytest
 
 import phalanx
 from phalanx import random
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, PhalanxError, ShapeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, PhalanxError, ShapeError
 
 IMPLS = ["threefry2x32", "rbg", "unsafe_rbg"]
 
@@ -38,7 +38,7 @@ def threefry(key, counter):
     ],
 )
 def test_the_known_answers_of_random123(key, counter, hashed):
-    from phalanx.lax.threefry import threefry2x32_p
+    from phalanx.lax.prng.threefry2x32 import threefry2x32_p
 
     for is_key in (False, True):
         out = threefry2x32_p(*(np.uint32(x) for x in (*key, *counter)), is_key=is_key)
@@ -55,7 +55,7 @@ def test_a_bit_depends_on_its_key_and_position_only():
     assert words(random.fold_in(key, 9)) == threefry((5, 7), (0, 9))
 
 
-def test_typed_and_raw_keys_give_the_same():
+def test_typed_and_raw_keys_give_equal_bits():
     typed, raw = random.key(3), random.PRNGKey(3)
     assert raw.dtype == np.uint32 and raw.shape == (2,) and raw.tolist() == words(typed) == [0, 3]
     assert random.split(raw).dtype == np.uint32
@@ -71,7 +71,7 @@ def test_typed_and_raw_keys_give_the_same():
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**40 + 5, np.int32(-3), np.uint32(7), True])
 @pytest.mark.parametrize("x64", [False, True])
-def test_seeds_are_the_peers(seed, x64):
+def test_seeds_equal_jax(seed, x64):
     jax = pytest.importorskip("jax")
     with phalanx.enable_x64(x64), jax.enable_x64(x64):
         expected = np.asarray(jax.random.key_data(jax.random.key(seed))).tolist()
@@ -81,7 +81,7 @@ def test_seeds_are_the_peers(seed, x64):
 
 
 @pytest.mark.parametrize("impl", IMPLS[:2])
-def test_keys_and_bits_are_the_peers(impl):
+def test_keys_and_bits_equal_jax(impl):
     jax = pytest.importorskip("jax")
     ours, theirs = random.key(42, impl=impl), jax.random.key(42, impl=impl)
     assert (
@@ -145,17 +145,18 @@ def test_loops_stack_keys():
 
 @pytest.mark.parametrize("key", [random.key(0), random.PRNGKey(0)])
 def test_eager_split_is_one_dispatch(key, monkeypatch):
-    from phalanx.runtime import dispatch
+    from phalanx.engine import cache
+    from phalanx.runtime import eager_dispatch
 
     made = []
-    prepare = dispatch.prepare_operation
-    monkeypatch.setattr(dispatch, "prepare_operation", lambda p, *rest: made.append(p.name) or prepare(p, *rest))
-    dispatch.clear_caches()
+    prepare = eager_dispatch.compile_operation
+    monkeypatch.setattr(eager_dispatch, "compile_operation", lambda p, *rest: made.append(p.name) or prepare(p, *rest))
+    cache.clear_caches()
     random.split(key)
     assert made == ["random_split"]
 
 
-def test_programs_show_keys_as_keys():
+def test_jaxprs_print_key_dtypes():
     program = str(phalanx.make_jaxpr(lambda k: random.bits(random.fold_in(k, 1), (3,)))(random.key(0)))
     assert "key<fry>[]" in program
     assert "random_fold_in" in program and "random_bits" in program
@@ -173,54 +174,54 @@ def test_errors():
     assert text(lambda: random.bits(1, (3,))) == (
         ArgumentTypeError,
         "random.bits, key: expected a typed key, or uint32[2], the words of a threefry2x32 key, got 1.\n"
-        "  To mend: make a key with phalanx.random.key(seed).",
+        "  Fix: make a key with phalanx.random.key(seed).",
     )
     assert text(lambda: random.split(np.zeros(3, np.uint32))) == (
         ArgumentTypeError,
         "random.split, key: expected a typed key, or uint32[2], the words of a threefry2x32 key, got u32[3].\n"
-        "  To mend: make a key with phalanx.random.key(seed).",
+        "  Fix: make a key with phalanx.random.key(seed).",
     )
     assert text(lambda: random.bits(keys, (3,))) == (
         ShapeError,
-        "random.bits, key: expected a single key, got keys of shape (2,).\n  To mend: map over several keys with vmap.",
+        "random.bits, key: expected a single key, got keys of shape (2,).\n  Fix: map over several keys with vmap.",
     )
     assert text(lambda: random.key(1.5)) == (
         ArgumentTypeError,
-        "random.key seed: expected an integer, got ~f32[].\n  To mend: pass an int or an integer array of rank 0.",
+        "random.key seed: expected an integer, got ~f32[].\n  Fix: pass an int or an integer array of rank 0.",
     )
     assert text(lambda: random.key(np.arange(3))) == (
         ShapeError,
-        "random.key: expected one seed, got i32[3].\n  To mend: map over several seeds with vmap.",
+        "random.key: expected one seed, got i32[3].\n  Fix: map over several seeds with vmap.",
     )
     assert text(lambda: random.key(2**63)) == (
         ArgumentError,
-        "random.key: expected a seed of 64 bits, got 9223372036854775808.\n  To mend: take it modulo 2**63.",
+        "random.key: expected a seed of 64 bits, got 9223372036854775808.\n  Fix: take it modulo 2**63.",
     )
     assert text(lambda: random.key(0, impl="mersenne")) == (
         ArgumentError,
         "random key, impl: expected one of 'threefry2x32', 'rbg', 'unsafe_rbg', got 'mersenne'.\n"
-        "  To mend: pass one of these, or set the option default_prng_impl.",
+        "  Fix: pass impl='threefry2x32', or leave it out for the option default_prng_impl.",
     )
     assert text(lambda: random.split(key, -1)) == (
         ShapeError,
-        "random.split, shape: expected sizes that are not negative, got (-1,).\n  To mend: pass 0 or more.",
+        "random.split, shape: expected sizes that are not negative, got (-1,).\n  Fix: pass sizes of at least 0.",
     )
     assert text(lambda: random.bits(key, (2.5,))) == (
         ArgumentTypeError,
-        "random.bits, shape: expected a tuple of ints, got (2.5,).\n  To mend: pass a static shape.",
+        "random.bits, shape: expected a tuple of ints, got (2.5,).\n  Fix: pass a tuple of Python ints, such as (2, 3).",
     )
     assert text(lambda: random.bits(key, (2,), "int32")) == (
         ArgumentError,
-        "random.bits, dtype: expected an unsigned dtype, got int32.\n  To mend: pass e.g. 'uint32'.",
+        "random.bits, dtype: expected an unsigned dtype, got int32.\n  Fix: pass an unsigned dtype such as 'uint32'.",
     )
     assert text(lambda: random.fold_in(key, 1.5)) == (
         ArgumentTypeError,
-        "random.fold_in, data: expected one integer, got ~f32[].\n  To mend: map over several with vmap.",
+        "random.fold_in, data: expected one integer, got ~f32[].\n  Fix: map over several with vmap.",
     )
     assert text(lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
         ShapeError,
         "random.wrap_key_data: expected uint32 data whose last dimensions are (2,), the words of a threefry2x32 key, "
-        "got u32[3].\n  To mend: pass key_data of such keys, or name their generator with impl.",
+        "got u32[3].\n  Fix: pass key_data of such keys, or name their generator with impl.",
     )
     assert text(lambda: phalanx.lax.add(keys, keys))[1].startswith("lax.add: expected ")
 

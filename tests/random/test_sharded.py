@@ -70,7 +70,7 @@ def test_sharded_keys():
         np.testing.assert_allclose(np.asarray(draw(version)), np.asarray(draw(keys)), rtol=1e-6)
 
 
-def test_placed_results():
+def test_out_sharding_of_an_eager_draw():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     sharding = NamedSharding(mesh, P("x", "y"))
     drawn = random.normal(KEY, (8, 8), out_sharding=sharding)

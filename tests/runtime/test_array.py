@@ -10,7 +10,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import random
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DeletedArrayError
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -78,7 +78,7 @@ def test_a_conversion_that_may_not_copy_is_refused():
         np.array(jnp.ones(2), dtype="float64", copy=False)
     assert str(e.value) == (
         "conversion to a NumPy array, argument copy: expected None or True, since float32 becomes float64, got False.\n"
-        "  To mend: call numpy.asarray, which copies where it must."
+        "  Fix: call numpy.asarray(x), which copies if it must."
     )
 
 
@@ -96,9 +96,7 @@ def test_dlpack_gives_the_whole_array_or_says_that_it_cannot():
     assert str(e.value).startswith(
         "export through DLPack: expected an array on one device, got f32[4@x] with NamedSharding"
     )
-    assert str(e.value).endswith(
-        "  To mend: take the whole with numpy.asarray(x), or a piece of it, x.addressable_shards[i].data."
-    )
+    assert str(e.value).endswith("  Fix: export numpy.asarray(x), or a single shard, x.addressable_shards[i].data.")
     assert np.from_dlpack(x.addressable_shards[1].data).tolist() == [2.0, 3.0]
     copied = jnp.from_dlpack(x, copy=True)
     assert copied.tolist() == x.tolist() and copied.sharding == x.sharding

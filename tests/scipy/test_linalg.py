@@ -36,12 +36,12 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_matrices_of_a_pattern(name):
+def test_special_matrices(name):
     args = PATTERNS[name]
     close(getattr(linalg, name)(*args), getattr(scipy.linalg, name)(*args), 1e-5)
 
 
-def test_matrices_of_a_pattern_with_rare_arguments():
+def test_rare_arguments_of_special_matrices():
     close(linalg.toeplitz(V + 1j * V), scipy.linalg.toeplitz(V + 1j * V))
     close(linalg.hankel(V), scipy.linalg.hankel(V))
     close(linalg.helmert(3, full=True), scipy.linalg.helmert(3, full=True))
@@ -104,7 +104,7 @@ def test_polar_decompositions(kind, method):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
-def test_products_with_the_orthogonal_factor(kind):
+def test_qr_multiply(kind):
     a, c, v = random(4, 3, kind=kind), random(2, 4, kind=kind), random(4, kind=kind)
     q, r = scipy.linalg.qr(a, mode="economic")
     sign = np.diag(np.asarray(linalg.qr(a, mode="economic")[1]) / np.where(r == 0, 1, r))
@@ -120,7 +120,7 @@ def test_products_with_the_orthogonal_factor(kind):
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
 @pytest.mark.parametrize("lower", [False, True])
-def test_hermitian_problems(kind, lower):
+def test_eigh_of_generalized_problems(kind, lower):
     a, b = spd(4, kind), spd(4, kind)
     half = np.tril(a) if lower else np.triu(a)
     close(linalg.cholesky(half, lower), scipy.linalg.cholesky(a, lower))
@@ -134,7 +134,7 @@ def test_hermitian_problems(kind, lower):
 
 
 @pytest.mark.parametrize("select, select_range", [("a", None), ("i", (1, 2)), ("v", (-0.5, 1.2))])
-def test_tridiagonal_problems(select, select_range):
+def test_eigh_tridiagonal(select, select_range):
     d, e = random(5), random(4)
     got = linalg.eigh_tridiagonal(d, e, select=select, select_range=select_range)
     wanted = scipy.linalg.eigh_tridiagonal(d, e, select=select, select_range=select_range)
@@ -146,7 +146,7 @@ def test_tridiagonal_problems(select, select_range):
 @pytest.mark.one_is_quick(group=lambda kind, shape: kind)
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
 @pytest.mark.parametrize("shape", [(3,), (3, 2)])
-def test_linear_systems(kind, shape):
+def test_solvers_of_linear_systems(kind, shape):
     a, b = spd(3, kind), random(*shape, kind=kind)
     general = random(3, 3, kind=kind) + 3 * np.eye(3, dtype=kind)
     wanted = np.linalg.solve(a.astype(np.complex128), b)
@@ -188,7 +188,7 @@ def test_sylvester_equations_and_their_derivatives(kind, method):
 
 @pytest.mark.parametrize("kind, tol", [(np.float32, 1e-4), (np.complex64, 1e-4), (np.float64, 1e-12)])
 @pytest.mark.parametrize("size", [0.01, 1.0, 8.0])
-def test_the_exponential(kind, tol, size):
+def test_expm(kind, tol, size):
     with phalanx.enable_x64(kind == np.float64):
         a = random(2, 4, 4, kind=kind) * size
         wanted = np.stack([scipy.linalg.expm(m.astype(np.complex128)) for m in a])
@@ -200,14 +200,14 @@ def test_the_exponential(kind, tol, size):
         np.testing.assert_allclose(got, scipy.linalg.expm(upper), atol=tol * max(1, abs(got).max()))
 
 
-def test_the_exponential_of_what_is_too_large():
+def test_expm_of_a_large_matrix_is_nan():
     a = np.stack([np.eye(2), 1e9 * np.eye(2)]).astype(np.float32)
     got = np.asarray(linalg.expm(a))
     close(got[0], np.e * np.eye(2))
     assert np.isnan(got[1]).all()
 
 
-def test_the_derivative_of_the_exponential():
+def test_expm_frechet():
     a, e = random(3, 3), random(3, 3)
     for method in (None, "SPS", "blockEnlarge"):
         for ours, theirs in zip(linalg.expm_frechet(a, e, method=method), scipy.linalg.expm_frechet(a, e)):
@@ -218,7 +218,7 @@ def test_the_derivative_of_the_exponential():
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
-def test_roots_and_other_functions(kind):
+def test_sqrtm_and_funm(kind):
     a = spd(4, kind) + random(4, 4, kind=kind)
     root = linalg.sqrtm(a)
     assert root.dtype == np.complex64
@@ -234,7 +234,7 @@ def test_roots_and_other_functions(kind):
     assert 0 < error.item() < 1
 
 
-def test_the_derivative_of_the_root():
+def test_derivative_of_sqrtm():
     with phalanx.enable_x64(True):
         a = (spd(3) + random(3, 3)).astype(np.float64)
         phalanx.test_util.check_grads(lambda x: linalg.sqrtm(x).real, (a,), 1, rtol=1e-5)
@@ -268,7 +268,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_is_refused(expression):
+def test_invalid_arguments_are_errors(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"linalg": linalg, "np": np, "phalanx": phalanx, "A": np.eye(2, dtype=np.float32)})

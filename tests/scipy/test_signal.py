@@ -35,7 +35,7 @@ def test_convolutions(name, mode, kind):
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize("boundary", ["fill", "wrap", "symm"])
-def test_convolutions_in_a_plane(mode, boundary):
+def test_convolve2d_and_correlate2d(mode, boundary):
     for kind in (np.float32, np.complex64):
         x, y = random(5, 6, kind=kind), random(3, 4, kind=kind)
         for name in ("convolve2d", "correlate2d"):
@@ -43,7 +43,7 @@ def test_convolutions_in_a_plane(mode, boundary):
             close(getattr(signal, name)(x, y, mode, boundary, 1.5), wanted)
 
 
-def test_convolutions_along_some_axes_and_their_derivatives():
+def test_fftconvolve_along_axes_and_derivatives():
     x, y = random(2, 6, 3), random(1, 3, 3)
     for mode in ("full", "same", "valid"):
         close(signal.fftconvolve(x, y, mode, axes=[1]), scipy.signal.fftconvolve(x, y, mode, axes=[1]))
@@ -55,7 +55,7 @@ def test_convolutions_along_some_axes_and_their_derivatives():
 
 
 @pytest.mark.parametrize("kind", ["linear", "constant"])
-def test_trends(kind):
+def test_detrend(kind):
     x = random(3, 11).cumsum(1)
     for axis in (0, -1):
         close(signal.detrend(x, axis, kind), scipy.signal.detrend(x, axis, kind), 1e-4)
@@ -70,7 +70,7 @@ SPECTRA = [
 
 
 @pytest.mark.parametrize("options", SPECTRA, ids=range(len(SPECTRA)))
-def test_densities(options):
+def test_welch_and_csd(options):
     x, y = random(2, 100), random(2, 100)
     for ours, theirs in zip(signal.welch(x, **options), scipy.signal.welch(x, **options)):
         close(ours, theirs)
@@ -78,7 +78,7 @@ def test_densities(options):
         close(ours, theirs)
 
 
-def test_densities_along_an_axis_of_complex_signals_and_of_unequal_ones():
+def test_csd_of_complex_signals_and_unequal_lengths():
     z = random(60, 2, kind=np.complex64)
     options = dict(nperseg=8, axis=0, return_onesided=False)
     for ours, theirs in zip(signal.csd(z, z[::-1], **options), scipy.signal.csd(z, z[::-1], **options)):
@@ -97,7 +97,7 @@ TRANSFORMS = [
 
 
 @pytest.mark.parametrize("options", TRANSFORMS, ids=range(len(TRANSFORMS)))
-def test_short_time_transforms(options):
+def test_stft(options):
     x = random(2, 90)
     for ours, theirs in zip(signal.stft(x, **options), scipy.signal.stft(x, **options)):
         close(ours, theirs)
@@ -112,7 +112,7 @@ BACK = [
 
 
 @pytest.mark.parametrize("options", BACK, ids=range(len(BACK)))
-def test_short_time_transforms_there_and_back(options):
+def test_istft_inverts_stft(options):
     x = random(2, 90)
     z = scipy.signal.stft(x, **options)[2]
     close(signal.istft(z, **options)[1], scipy.signal.istft(z, **options)[1])
@@ -120,7 +120,7 @@ def test_short_time_transforms_there_and_back(options):
     close(signal.istft(signal.stft(x, **options)[2], **options)[1][:, :90], x)
 
 
-def test_transforms_along_other_axes_and_their_derivatives():
+def test_stft_along_other_axes_and_its_derivatives():
     x = random(64, 2)
     for ours, theirs in zip(signal.stft(x, nperseg=8, axis=0), scipy.signal.stft(x, nperseg=8, axis=0)):
         close(ours, theirs)
@@ -149,13 +149,13 @@ REFUSED = {
     "signal.istft(X[0])": (ShapeError, "signal.istft: expected frequencies and times"),
     "signal.istft(X, time_axis=0, freq_axis=0)": (ArgumentError, "signal.istft, argument time_axis"),
     "signal.detrend(X, type='x')": (ArgumentError, "signal.detrend, argument type: expected 'linear' or 'constant'"),
-    "signal.detrend(X, bp=9)": (ArgumentError, "signal.detrend, argument bp: expected places from 0 to 4"),
+    "signal.detrend(X, bp=9)": (ArgumentError, "signal.detrend, argument bp: expected indices from 0 to 4"),
     "signal.detrend(X, overwrite_data=True)": (ArgumentError, "signal.detrend, argument overwrite_data"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_is_refused(expression):
+def test_invalid_arguments_are_errors(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"signal": signal, "X": np.ones((3, 4), np.float32)})

@@ -42,7 +42,7 @@ def test_values(name, args, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_the_function_of_faddeeva(dtype):
+def test_wofz(dtype):
     z = (np.linspace(-11, 11, 23)[:, None] + 1j * np.array([-3, -0.7, 0, 1e-3, 0.4, 2, 9, 60])).astype(dtype)
     z = z[(z * z).real > -60]
     with phalanx.enable_x64(dtype is np.complex128):
@@ -88,7 +88,7 @@ def test_derivatives_of_pairs_and_of_whole_orders():
 
 
 @pytest.mark.parametrize("dtype, tol", [(np.float32, 2e-4), (np.float64, 1e-11)])
-def test_bessel_functions_of_whole_order(dtype, tol):
+def test_bessel_jn(dtype, tol):
     z = np.array([-7.5, -1, 0, 1e-3, 0.5, 2.404825557695773, 8.3, 20]).astype(dtype)
     with phalanx.enable_x64(dtype is np.float64):
         got = np.asarray(special.bessel_jn(z, v=12, n_iter=60))
@@ -121,12 +121,12 @@ REFUSED = {
     "special.bessel_jn(1.0, v=50)": (ArgumentError, "bessel_jn, argument v: expected an order from 0 to 49, got 50"),
     "special.bessel_jn(1j, v=1)": (DTypeError, "bessel_jn: expected real numbers"),
     "special.sph_harm_y(1, 0, 0.1, 0.1, 1)": (ArgumentError, "sph_harm_y, argument diff_n: expected None, got 1"),
-    "phalanx.jit(lambda n: special.sph_harm_y(n, 0, 0.1, 0.1))(1)": (ConcretizationTypeError, "give n_max="),
+    "phalanx.jit(lambda n: special.sph_harm_y(n, 0, 0.1, 0.1))(1)": (ConcretizationTypeError, "pass the largest degree as n_max"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_is_refused(expression):
+def test_invalid_arguments_are_errors(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"special": special, "phalanx": phalanx})

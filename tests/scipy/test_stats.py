@@ -8,6 +8,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx.errors import ArgumentError, ShapeError
 from phalanx.scipy import stats
+from phalanx.scipy.stats.distribution_modules import DISTRIBUTIONS
 
 X = np.float32([-30, -5.5, -1.2, 0, 0.3, 0.5, 0.9, 1, 1.7, 2.6, 6.1, 12, 40])
 K = np.float32([-2, -1, 0, 1, 2, 3, 4, 5, 6, 12, 1.5])
@@ -21,7 +22,7 @@ DISCRETE = ("bernoulli", "betabinom", "binom", "geom", "nbinom", "poisson")
 FUNCTIONS = "pdf logpdf pmf logpmf cdf logcdf sf logsf ppf isf".split()
 CASES = [
     (family, name)
-    for family, module in stats._FAMILIES.items()
+    for family, module in DISTRIBUTIONS.items()
     for name in FUNCTIONS
     if hasattr(module, name)
 ]  # fmt: skip
@@ -59,8 +60,8 @@ def test_far_tails_of_the_truncated_normal_distribution():
 
 
 @pytest.mark.one_is_quick(group=lambda family: family in SHAPES)
-@pytest.mark.parametrize("family", [f for f in stats._FAMILIES if f not in DISCRETE])
-def test_log_densities_have_derivatives_by_everything_that_are_finite_outside_the_support_too(family):
+@pytest.mark.parametrize("family", [f for f in DISTRIBUTIONS if f not in DISCRETE])
+def test_log_densities_have_finite_derivatives_even_outside_of_the_support(family):
     args = [np.asarray(a, np.float32) for a in arguments(family, "logpdf")]
     function = getattr(stats, family).logpdf
     inside = np.isfinite(np.asarray(function(*args)))
@@ -97,7 +98,7 @@ def test_the_entropy_of_the_poisson_distribution():
     np.testing.assert_allclose(np.asarray(stats.poisson.entropy(mu)), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_distributions_of_vectors():
+def test_dirichlet_and_multinomial():
     shares, alpha = np.float32([[0.25, 0.5], [0.75, 0.5]]), np.float32([2, 3])
     wanted = scipy.stats.dirichlet.logpdf(shares.astype(float), alpha.astype(float))
     np.testing.assert_allclose(np.asarray(stats.dirichlet.logpdf(shares, alpha)), wanted, rtol=1e-4)
@@ -113,7 +114,7 @@ def test_distributions_of_vectors():
     )
 
 
-def test_the_normal_distribution_of_vectors():
+def test_multivariate_normal():
     rng = np.random.default_rng(0)
     a, x, mean = rng.normal(size=(3, 3)), rng.normal(size=(4, 3)), rng.normal(size=3)
     cov = a @ a.T + np.eye(3)
@@ -139,7 +140,7 @@ A = np.array([[3, 1, 3, 2], [2, 2, 1, 1], [5, 5, 5, 0]])
 
 
 @pytest.mark.parametrize("axis, keepdims", [(0, False), (1, True), (None, False), (None, True)])
-def test_the_most_frequent_value(axis, keepdims):
+def test_mode(axis, keepdims):
     for x in (A, A.astype(np.float32), np.where(A == 0, np.nan, A).astype(np.float32)):
         for policy in ("propagate", "omit"):
             got = stats.mode(x, axis, policy, keepdims)
@@ -151,13 +152,13 @@ def test_the_most_frequent_value(axis, keepdims):
 
 @pytest.mark.parametrize("method", ["average", "min", "max", "dense", "ordinal"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_ranks(method, axis):
+def test_rankdata(method, axis):
     for x in (A, np.where(A == 0, np.nan, A).astype(np.float32)):
         wanted = scipy.stats.rankdata(x, method, axis=axis)
         np.testing.assert_allclose(np.asarray(stats.rankdata(x, method, axis=axis)).reshape(wanted.shape), wanted)
 
 
-def test_the_error_of_the_mean_and_what_is_refused():
+def test_sem_and_invalid_arguments():
     x = np.float32([[1, 2, np.nan], [2, 5, 7], [3, 0, 8]])
     for axis in (0, 1, None):
         for policy in ("propagate", "omit"):
@@ -174,7 +175,7 @@ def test_the_error_of_the_mean_and_what_is_refused():
 
 @pytest.mark.parametrize("method", [None, "silverman", 0.4, lambda kde: kde.neff**-0.3])
 @pytest.mark.parametrize("dims", [1, 2])
-def test_an_estimated_density(method, dims):
+def test_gaussian_kde(method, dims):
     rng = np.random.default_rng(1)
     data, points, weights = rng.normal(size=(dims, 9)), rng.normal(size=(dims, 4)), rng.uniform(0.5, 1, size=9)
     theirs = scipy.stats.gaussian_kde(data, method if not callable(method) else lambda k: k.neff**-0.3, weights)
@@ -193,7 +194,7 @@ def test_an_estimated_density(method, dims):
     np.testing.assert_allclose(np.cov(drawn), np.cov(data, aweights=weights, bias=True) + theirs.covariance, atol=0.25)
 
 
-def test_what_an_estimate_refuses():
+def test_invalid_arguments_of_gaussian_kde():
     kde = stats.gaussian_kde(np.float32([[0, 1, 2], [1, 0, 3]]))
     with pytest.raises(ArgumentError, match="expected bw_method= when it is made"):
         kde.set_bandwidth("scott")

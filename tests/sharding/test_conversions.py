@@ -7,17 +7,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from tests.meshes import auto_mesh
 from tests.strategies import specs
 
-from phalanx.core.errors import ShardingError
+from phalanx.core.error_classes import ShardingError
 from phalanx.engine import mlir
 from phalanx.engine.client import devices as all_devices
 from phalanx.engine.compiler import compile_module, executable_shardings
+from phalanx.engine.custom_call_partitioner import HloSharding, OpShardingType
 from phalanx.engine.mlir import ir
-from phalanx.engine.partitioner import HloSharding, OpShardingType
 from phalanx.runtime.shardy import sdy_sharding, to_sdy, to_sdy_mesh
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, P, SingleDeviceSharding, from_hlo_sharding
 
@@ -140,7 +139,7 @@ def test_the_text_of_shardy_attributes():
         assert str(error.value) == (
             "lowering of a program: expected meshes over the 4 devices that the program runs on, got "
             "Mesh('x': 4, 'y': 2).\n"
-            "  To mend: use one set of devices for all arguments, constraints and meshes of a program."
+            "  Fix: use meshes of the same devices for all arguments and constraints of the program."
         )
 
 

@@ -8,12 +8,12 @@ import threading
 
 import numpy as np
 import pytest
+from phalanx.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from tests.meshes import auto_mesh
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
-from phalanx.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from phalanx.sharding import (
     AbstractMesh,
     AxisType,
@@ -89,7 +89,7 @@ def test_axes_select_a_sub_mesh_in_their_order(mesh):
         mesh["z"]
     assert str(error.value) == (
         "Mesh[...]: expected each of the axes ('x', 'y') at most once, got 'z'.\n"
-        "  To mend: name only axes of Mesh('x': 4, 'y': 2), none twice."
+        "  Fix: index with distinct axis names of Mesh('x': 4, 'y': 2)."
     )
 
 
@@ -105,8 +105,8 @@ def test_a_local_mesh_that_is_no_box_is_an_error():
     with pytest.raises(ShardingError) as error:
         mesh.local_mesh
     assert str(error.value) == (
-        "Mesh.local_mesh: expected this process's devices to fill a box of the mesh, got devices at [[1], [3]] of "
-        "Mesh('a': 4).\n  To mend: lay out the mesh with mesh_utils.create_device_mesh or create_hybrid_device_mesh."
+        "Mesh.local_mesh: expected this process's devices to form a contiguous sub-array of the mesh, got devices at [[1], [3]] of "
+        "Mesh('a': 4).\n  Fix: arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh."
     )
     mesh = Mesh(np.array([FakeDevice(i, process_index=2 * i) for i in range(2)]), "a")
     with pytest.raises(ShardingError, match=r"expected a mesh with devices of this process, got Mesh\('a': 2\) with"):
@@ -123,30 +123,30 @@ def test_bad_meshes_are_refused():
     devices = np.array(all_devices("cpu")[:8]).reshape(4, 2)
     assert message(lambda: Mesh(devices, ("x",))) == (
         "Mesh: expected one axis name per dimension, 2 in all, got axis names ('x',).\n"
-        "  To mend: reshape the devices, or name each of their dimensions."
+        "  Fix: reshape the array of devices, or give a name for each of its dimensions."
     )
     assert message(lambda: Mesh(devices, ("x", "x"))) == (
-        "Mesh: expected axis names that differ, none of them None, got ('x', 'x').\n  To mend: rename the axes."
+        "Mesh: expected distinct axis names, none of them None, got ('x', 'x').\n  Fix: rename the repeated axes, for example to ('data', 'model')."
     )
     assert message(lambda: Mesh(devices[:, [0, 0]], ("x", "y"))) == (
-        "Mesh: expected each device once, and at least one, got 8 devices of which 4 are different.\n"
-        "  To mend: pass each device of phalanx.devices() at most once."
+        "Mesh: expected at least one device, and no device twice, got 8 devices of which 4 are distinct.\n"
+        "  Fix: pass each device of phalanx.devices() at most once."
     )
     assert message(lambda: Mesh(devices, ("x", "y"), axis_types=(AxisType.Auto,))) == (
         "Mesh: expected one AxisType per axis, 2 in all, got axis_types=(Auto,).\n"
-        "  To mend: pass axis_types=(AxisType.Auto, ...), or leave it out."
+        "  Fix: pass axis_types=(AxisType.Auto, ...), or leave it out."
     )
     assert message(lambda: AbstractMesh((2, 0), ("x", "y"))) == (
-        "AbstractMesh: expected axes of at least one device, got sizes (2, 0).\n  To mend: drop the empty axes."
+        "AbstractMesh: expected axes of size at least 1, got sizes (2, 0).\n  Fix: drop the axes of size 0."
     )
     count = len(all_devices())
     assert message(lambda: make_mesh((count + 1,), ("x",))) == (
         f"make_mesh: expected {count + 1} devices for a mesh of shape ({count + 1},), got {count} devices.\n"
-        f"  To mend: change the shape, or start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES={count + 1})."
+        f"  Fix: change the shape, or start with more devices (on CPU: PHALANX_NUM_CPU_DEVICES={count + 1})."
     )
     assert message(lambda: create_device_mesh((count - 1,))) == (
         f"create_device_mesh: expected {count - 1} devices for a mesh of shape ({count - 1},), got {count} devices.\n"
-        f"  To mend: change the shape, or pass as many of them, devices=phalanx.devices()[:{count - 1}]."
+        f"  Fix: change the shape, or pass as many of them, devices=phalanx.devices()[:{count - 1}]."
     )
 
 
@@ -182,7 +182,7 @@ def test_a_hybrid_mesh_keeps_each_slice_in_a_box():
     assert ids(create_hybrid_device_mesh((1,), (2,), devices[3:5])) == [3, 4]
     assert message(lambda: create_hybrid_device_mesh((2, 2), (1, 3), devices)) == (
         "create_hybrid_device_mesh: expected a dcn_mesh_shape of 2 axes whose product is 2, one slice each, got "
-        "(1, 3).\n  To mend: change the shapes, or pass process_is_granule=True to count processes instead of slices."
+        "(1, 3).\n  Fix: change dcn_mesh_shape, or pass process_is_granule=True to count processes instead of slices."
     )
 
 
@@ -219,7 +219,7 @@ def test_set_mesh_is_a_call_and_a_block(mesh):
     assert get_mesh().empty
     assert message(lambda: set_mesh(8)) == (
         "set_mesh: expected a Mesh or an AbstractMesh, got 8 of type int.\n"
-        "  To mend: make one with make_mesh(sizes, names)."
+        "  Fix: create a mesh with phalanx.make_mesh(axis_sizes, axis_names)."
     )
 
 
@@ -239,8 +239,11 @@ def test_a_mesh_or_a_sharding_is_changed_in_what_is_given():
     assert (mesh.are_all_axes_auto, explicit.are_all_axes_explicit, explicit.are_all_axes_manual) == (True, True, False)
     manual = explicit.update(axis_types=(AxisType.Explicit, AxisType.Manual))
     assert [m.are_all_axes_explicit_or_manual for m in (mesh, explicit, manual, AbstractMesh((), ()))] == [
-        False, True, True, False,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+    ]
     assert mesh.update(devices=mesh.devices.T.reshape(4, 2)).device_ids[0].tolist() == [0, 2]
     assert mesh.abstract_mesh.update(axis_sizes=(2, 8)) is AbstractMesh((2, 8), ("x", "y"))
     sharding = NamedSharding(mesh, P("x"), "device")

@@ -8,9 +8,9 @@ import pickle
 import pytest
 from tests.meshes import auto_mesh
 
-from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError
 from phalanx.engine.client import devices as all_devices
-from phalanx.engine.partitioner import HloSharding, OpShardingType
+from phalanx.engine.custom_call_partitioner import HloSharding, OpShardingType
 from phalanx.sharding import (
     AbstractMesh,
     AxisType,
@@ -61,7 +61,7 @@ def test_a_bad_entry_is_refused():
     assert message(lambda: P(["x", "y"])) == (
         "PartitionSpec: expected entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED, got "
         "PartitionSpec(['x', 'y']).\n"
-        "  To mend: write ['x', 'y'] as a tuple of axis names, such as ('x', 'y'), or as None."
+        "  Fix: write ['x', 'y'] as a tuple of axis names, such as ('x', 'y'), or as None."
     )
 
 
@@ -149,53 +149,54 @@ def test_equivalence_is_of_placements(mesh):
 def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
     assert message(lambda: NamedSharding(mesh, P("x", "z"), where="in_shardings[0]['w']")) == (
         "in_shardings[0]['w']: expected a spec over the axes of the mesh ('x', 'y'), got PartitionSpec('x', 'z').\n"
-        "  To mend: add an axis 'z' to the mesh, or take it out of the spec."
+        "  Fix: add an axis 'z' to the mesh, or remove it from the spec."
     )
     assert message(lambda: NamedSharding(mesh, P("x", ("y", "x")))) == (
         "NamedSharding: expected a spec that names each mesh axis at most once, got PartitionSpec('x', ('y', 'x')).\n"
-        "  To mend: keep 'x' in one entry only: one axis cannot split an array twice."
+        "  Fix: keep 'x' in one entry only: a mesh axis can split one dimension of an array."
     )
     assert message(lambda: NamedSharding(mesh, ("x",))) == (
         "NamedSharding: expected a Mesh or AbstractMesh and a PartitionSpec, got Mesh and tuple.\n"
-        "  To mend: call NamedSharding(mesh, PartitionSpec(...))."
+        "  Fix: call NamedSharding(mesh, PartitionSpec(...))."
     )
     assert message(lambda: NamedSharding(mesh, P("x")).with_dim(0, "x")) == (
-        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside names, "
+        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside the mapped "
+        "function uses, "
         "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
-        "  To mend: split the mapped dimension along another axis, or take this one out of the spec."
+        "  Fix: split the mapped dimension over another mesh axis, or remove 'x' from the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(), memory_kind="attic")) == (
         "NamedSharding: expected a memory kind of cpu devices ('device', 'pinned_host', 'unpinned_host'), got "
-        "memory_kind='attic'.\n  To mend: name one of these, or leave memory_kind out."
+        "memory_kind='attic'.\n  Fix: pass memory_kind='device', or omit memory_kind to use the default memory."
     )
 
 
 def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
     assert message(lambda: NamedSharding(mesh, P("x", None, "y")).shard_shape((8, 4), where="argument x")) == (
         "argument x: expected a spec of at most 2 entries for an array of shape (8, 4), got "
-        "PartitionSpec('x', None, 'y').\n  To mend: drop the last entry, or give the array 3 dimensions."
+        "PartitionSpec('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions."
     )
     assert message(lambda: NamedSharding(mesh, P("x")).shard_shape((10,))) == (
-        "sharding of an array of shape (10,): expected dimension 0 to be a multiple of 4, since PartitionSpec('x') cuts "
-        "it over 'x' (4), got size 10.\n  To mend: pad the dimension to 12, or leave it whole in the spec."
+        "sharding of an array of shape (10,): expected dimension 0 to be a multiple of 4, since PartitionSpec('x') splits "
+        "it over 'x' (4), got size 10.\n  Fix: pad the dimension to 12, or use None for it in the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(None, ("x", "y"))).shard_shape((8, 20))) == (
         "sharding of an array of shape (8, 20): expected dimension 1 to be a multiple of 8, since "
-        "PartitionSpec(None, ('x', 'y')) cuts it over 'x' (4) and 'y' (2), got size 20.\n"
-        "  To mend: pad the dimension to 24, or leave it whole in the spec."
+        "PartitionSpec(None, ('x', 'y')) splits it over 'x' (4) and 'y' (2), got size 20.\n"
+        "  Fix: pad the dimension to 24, or use None for it in the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(P.UNCONSTRAINED)).shard_shape((8,))) == (
-        "NamedSharding: expected a spec that says where each part of an array is, got PartitionSpec(UNCONSTRAINED).\n"
-        "  To mend: use PartitionSpec.UNCONSTRAINED only in with_sharding_constraint."
+        "NamedSharding: expected a spec that determines the sharding of each dimension, got PartitionSpec(UNCONSTRAINED).\n"
+        "  Fix: replace UNCONSTRAINED by axis names or None; it is valid in with_sharding_constraint only."
     )
     tiles = GSPMDSharding(mesh.flat_devices, HloSharding.iota_tile([8], [8], [0]))
     assert message(lambda: tiles.shard_shape((9,))) == (
-        "sharding of an array of shape (9,): expected dimension 0 to be a multiple of 8, since {devices=[8]<=[8]} cuts "
-        "it, got size 9.\n  To mend: pad the dimension to 16, or leave it whole in the spec."
+        "sharding of an array of shape (9,): expected dimension 0 to be a multiple of 8, since {devices=[8]<=[8]} splits "
+        "it, got size 9.\n  Fix: pad the dimension to 16, or use None for it in the spec."
     )
     assert message(lambda: tiles.shard_shape((8, 8))) == (
         "sharding of a compiled program: expected a tile assignment for 2 dimensions, got {devices=[8]<=[8]}.\n"
-        "  To mend: use it for arrays of the rank it was made for."
+        "  Fix: apply the sharding to arrays of rank 1."
     )
 
 
@@ -205,7 +206,7 @@ def test_an_abstract_mesh_places_no_data():
     assert message(lambda: sharding.device_set) == (
         "devices of a sharding: expected a sharding over a Mesh of devices, got "
         "NamedSharding(AbstractMesh('x': 4, 'y': 2), PartitionSpec('x', 'y')).\n"
-        "  To mend: build the sharding over a Mesh, for example phalanx.make_mesh(...), to place data with it."
+        "  Fix: use a Mesh, for example phalanx.make_mesh(...), in place of the AbstractMesh to place data."
     )
 
 
@@ -214,12 +215,12 @@ def test_a_bare_spec_is_over_the_mesh_in_force(mesh):
         assert to_sharding(P("x"), where="x") is NamedSharding(mesh, P("x"))
     assert to_sharding(NamedSharding(mesh, P()), where="x") is NamedSharding(mesh, P())
     assert message(lambda: to_sharding(P("x"), where="in_shardings[1]")) == (
-        "in_shardings[1]: expected a sharding, or a mesh in force for a bare spec, got PartitionSpec('x').\n"
-        "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
+        "in_shardings[1]: expected a sharding, or a current mesh to resolve a bare spec, got PartitionSpec('x').\n"
+        "  Fix: pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)."
     )
     assert message(lambda: to_sharding("x", where="in_shardings[1]")) == (
-        "in_shardings[1]: expected a Sharding, or a PartitionSpec over the mesh in force, got 'x' of type str.\n"
-        "  To mend: give NamedSharding(mesh, PartitionSpec(...))."
+        "in_shardings[1]: expected a Sharding, or a PartitionSpec over the current mesh, got 'x' of type str.\n"
+        "  Fix: pass NamedSharding(mesh, PartitionSpec(...))."
     )
 
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from phalanx.experimental import io_callback
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, RuleError
-from phalanx.experimental import io_callback
+from phalanx.core.error_classes import ArgumentError, RuleError
 from phalanx.lax.callback import host_callback_p
-from phalanx.runtime import runs
+from phalanx.runtime import in_flight
 from phalanx.sharding import NamedSharding, PartitionSpec
 
 X = np.array([3.0, 1.0, 2.0], np.float32)
@@ -72,7 +72,7 @@ def test_the_barrier_waits_for_every_program():
 
     phalanx.effects_barrier()
     for number in range(100):
-        runs.remember(Token(number))
+        in_flight.add_token(Token(number))
     assert waited == list(range(36))  # those that were too many to keep
     phalanx.effects_barrier()
     assert waited == list(range(100))
@@ -82,7 +82,7 @@ def test_the_barrier_waits_for_every_program():
             raise LookupError("from the program")
 
     for token in (Failed(), Token(100)):
-        runs.remember(token)
+        in_flight.add_token(token)
     with pytest.raises(LookupError, match="from the program"):
         phalanx.effects_barrier()
     assert waited[-1] == 100
@@ -144,14 +144,14 @@ def test_a_sharding_names_the_device_that_calls():
     assert str(error.value) == (
         "device of a callback: expected one of the 2 devices that the program runs on, or its number among them, got "
         "CpuDevice(id=5).\n"
-        "  To mend: name a device of the mesh, or leave it out."
+        "  Fix: pass a device of the program's mesh, or leave the argument out."
     )
     with pytest.raises(TypeError, match="None or a SingleDeviceSharding"):
         phalanx.pure_callback(np.sort, SHAPE, X, sharding=x.sharding)
 
 
 def test_wrong_results_are_refused():
-    with pytest.raises(ValueError, match="declared result shapes"):
+    with pytest.raises(ValueError, match="change result_shape_dtypes"):
         phalanx.block_until_ready(phalanx.pure_callback(lambda x: x[:2], SHAPE, X))
 
 

@@ -4,14 +4,13 @@ import functools
 
 import numpy as np
 import pytest
+from phalanx.experimental.maps import xmap
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.checker import check_jaxpr
-from phalanx.experimental.maps import xmap
-from phalanx.sharding import AxisType
-from phalanx.sharding import PartitionSpec as P
+from phalanx.core.jaxpr_checker import check_jaxpr
+from phalanx.sharding import AxisType, PartitionSpec as P
 
 pytestmark = pytest.mark.lengthy
 

@@ -11,7 +11,7 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, ShardingError
+from phalanx.core.error_classes import ArgumentError, ShardingError
 from phalanx.sharding import NamedSharding, P, make_mesh, no_collectives, set_mesh
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 
@@ -81,7 +81,7 @@ def test_stages_and_meshes_inside_the_program_are_understood(mesh):
         collectives(traced, x)
     assert str(error.value) == (
         "collectives: expected a stage alone, or a function with its arguments, got a Traced stage and 1 arguments.\n"
-        "  To mend: leave the arguments out: the stage knows those it was made for."
+        "  Fix: leave the arguments out: a stage is compiled for fixed types of arguments."
     )
     inside = NamedSharding(mesh, P("data"))
     (c,) = collectives(lambda x: total(lax.with_sharding_constraint(x * 2, inside)), X)
@@ -98,7 +98,7 @@ def test_what_is_not_allowed_is_refused_with_its_line(mesh):
     assert str(error.value) == (
         "total: expected a program with no communication but all-gather, all-reduce over ('model',), and with "
         f"all-gather, got all-reduce of 32 bytes over 'data', at {__file__}:{LINE}; no all-gather.\n"
-        "  To mend: shard the operands of these lines along dimensions that they treat alike, or allow the kinds meant."
+        "  Fix: shard the operands of these lines along dimensions that need no communication, or add the kinds to `allowed`."
     )
     with pytest.raises(AssertionError, match="expected a program with no communication, got all-reduce"):
         assert_collectives(total, x)
@@ -117,7 +117,7 @@ def test_programs_that_send_along_a_forbidden_axis_are_refused(mesh):
         f(x)
         with no_collectives({"model", "other"}):
             f(x)
-        with pytest.raises(ShardingError, match="no_collectives: expected a program that sends nothing along 'data'"):
+        with pytest.raises(ShardingError, match="no_collectives: expected a program without collectives along 'data'"):
             with no_collectives({"data"}):
                 f(x)
         with no_collectives({"data"}), no_collectives(set()):
@@ -127,9 +127,9 @@ def test_programs_that_send_along_a_forbidden_axis_are_refused(mesh):
         with pytest.raises(ShardingError) as raised:
             everywhere(put(X, mesh, "data"))
     assert str(raised.value) == (
-        "no_collectives: expected a program that sends nothing along 'data', 'model', got all-reduce of 32 bytes over "
-        f"'data', at {__file__}:{LINE}.\n  To mend: split operands so that each device has what it needs, or leave the "
-        "axis out of no_collectives."
+        "no_collectives: expected a program without collectives along 'data', 'model', got all-reduce of 32 bytes over "
+        f"'data', at {__file__}:{LINE}.\n  Fix: shard the operands of these lines along dimensions that need no communication, or remove the "
+        "axis from no_collectives."
     )
 
 

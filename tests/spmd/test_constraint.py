@@ -8,12 +8,12 @@ from tests.meshes import auto_mesh
 
 import phalanx as ph
 from phalanx import lax
-from phalanx.core.errors import ArgumentTypeError, ShardingError, TreeError
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError, TreeError
 from phalanx.engine.client import devices as all_devices
-from phalanx.lax.constraint import with_sharding_constraint
+from phalanx.lax.sharding_constraint import with_sharding_constraint
 from phalanx.sharding import AxisType, NamedSharding, P, make_mesh
 from phalanx.spmd import jit
-from phalanx.spmd.placement import device_put
+from phalanx.spmd.device_put import device_put
 
 OPEN = P.UNCONSTRAINED
 
@@ -73,9 +73,9 @@ def test_a_tree_takes_a_prefix_and_a_bare_spec_the_mesh_in_force(mesh):
         out = jit(lambda t: with_sharding_constraint(t, {"a": P("x"), "b": None}))(tree)
         assert out["a"].sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 1)
     assert message(lambda: with_sharding_constraint(tree, {"a": None, "b": [P("x"), None]})) == (
-        "with_sharding_constraint, shardings['b'][0]: expected a sharding, or a mesh in force for a bare spec, got "
+        "with_sharding_constraint, shardings['b'][0]: expected a sharding, or a current mesh to resolve a bare spec, got "
         "PartitionSpec('x').\n"
-        "  To mend: give NamedSharding(mesh, spec), or call inside `with mesh:` or after set_mesh(mesh)."
+        "  Fix: pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)."
     )
 
 
@@ -132,9 +132,9 @@ def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
     assert specs_of(ph.vmap(put, spmd_axis_name="y"), x) == [P("y", "x")]
     np.testing.assert_array_equal(np.asarray(ph.vmap(f)(x)), x)
     assert message(lambda: ph.vmap(f, spmd_axis_name="x")(x)) == (
-        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside names, "
+        "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside the mapped function uses, "
         "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
-        "  To mend: split the mapped dimension along another axis, or take this one out of the spec."
+        "  Fix: split the mapped dimension over another mesh axis, or remove 'x' from the spec."
     )
 
 
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert message(lambda: jit(lambda x: with_sharding_constraint(x, sharding))(values(8))) == (
         "with_sharding_constraint, argument x: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', "
-        "None).\n  To mend: drop the last entry, or give the array 2 dimensions."
+        "None).\n  Fix: drop the last entry, or give the array 2 dimensions."
     )
     with pytest.raises(ShardingError, match=r"with_sharding_constraint, argument x\['k'\]\[0\]: expected a spec of"):
         with_sharding_constraint({"k": [values(8)]}, sharding)
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused(mesh):
     ) == (
         "with_sharding_constraint inside a compiled function: expected a sharding over the 8 devices that the program "
         "runs on, got NamedSharding(Mesh('z': 2), PartitionSpec('z')).\n"
-        "  To mend: use one mesh for the arguments and for what is inside, or move the array before the call."
+        "  Fix: use the mesh of the arguments, or call device_put on the array before the call."
     )
 
 
@@ -206,9 +206,9 @@ def test_types_over_explicit_axes_keep_their_mesh_inside_a_compiled_function(mes
 
     with around:
         assert message(lambda: jit(f)(values(8))) == (
-            f"changing the mesh inside a compiled function: expected the mesh it was called under, {around!r}, "
+            f"changing the mesh inside a compiled function: expected the mesh that was current at the call, {around!r}, "
             f"got {other!r}.\n"
-            "  To mend: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
+            "  Fix: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
             "shard_map(..., mesh=mesh)."
         )
         with around:

@@ -4,11 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.meshes import auto_mesh
-
-import phalanx
-import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, ShapeError, ShardingError, TreeError
 from phalanx.experimental.custom_partitioning import (
     BATCHING,
     ArrayMapping,
@@ -16,8 +11,12 @@ from phalanx.experimental.custom_partitioning import (
     SdyShardingRule,
     custom_partitioning,
 )
-from phalanx.sharding import Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShapeError, ShardingError, TreeError
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec as P
 from phalanx.testing import collectives
 
 MESH = auto_mesh((4, 2), ("x", "y"))
@@ -159,17 +158,17 @@ def test_a_rule_may_be_a_function_of_the_types():
 REFUSED = {
     "i j": (
         "sharding rule: expected operands and results with one `->` between them, got 'i j'.\n"
-        "  To mend: write it like '... i j, ... j k -> ... i k'."
+        "  Fix: write it like '... i j, ... j k -> ... i k'."
     ),
     "i 2 -> i": (
         "sharding rule: expected names of dimensions, `...` and names in parentheses, got 'i 2 -> i'.\n"
-        "  To mend: write it like '... i j, ... j k -> ... i k'."
+        "  Fix: write it like '... i j, ... j k -> ... i k'."
     ),
-    "i ... -> i": "ArrayMapping: expected `...` before all names only, got ('i', '…').\n  To mend: put it first.",
-    "(i) -> i": "CompoundFactor: expected at least two names, got ('i',).\n  To mend: write one name by itself.",
+    "i ... -> i": "ArrayMapping: expected `...` before all names only, got ('i', '…').\n  Fix: move `...` to the front.",
+    "(i) -> i": "CompoundFactor: expected at least two names, got ('i',).\n  Fix: write a single name as a string.",
     None: (
-        "def_partition, argument sharding_rule: expected a text, an SdyShardingRule, or a function that gives one, "
-        "got None.\n  To mend: say which dimensions are split alike, such as '... i -> ... i'."
+        "def_partition, argument sharding_rule: expected a text, an SdyShardingRule, or a function that returns either, "
+        "got None.\n  Fix: pass a text with a name for each dimension, such as sharding_rule='... i -> ... i'."
     ),
 }
 
@@ -186,7 +185,7 @@ def test_names_that_stand_nowhere_are_refused():
         custom_partitioning(jnp.sin).def_partition(lambda *_: None, sharding_rule="i -> i", reduction_factors=("j",))
     assert str(error.value) == (
         "sharding rule, reduction_factors: expected names of the rule (i), got 'j'.\n"
-        "  To mend: use a name that stands in a mapping."
+        "  Fix: remove 'j', or name a dimension 'j' in the rule."
     )
 
 
@@ -227,7 +226,7 @@ def test_an_argument_without_a_position_is_refused():
     f = custom_partitioning(lambda x, *, by=2: x * by)
     f.def_partition(times(3), sharding_rule="i -> i")
     with pytest.raises(
-        ArgumentTypeError, match="expected arguments that can be given by position, got keyword-only by"
+        ArgumentTypeError, match="expected arguments that can be passed by position, got keyword-only by"
     ):
         f(jnp.ones(3), by=5)
     assert f(jnp.ones(3)).tolist() == [2, 2, 2]
@@ -246,7 +245,7 @@ def test_what_does_not_fit_is_said_where_it_was_called():
         doubled(None.__eq__, "i -> i")(x)
     assert str(error.value) == (
         "sharding rule, operand 0: expected names for 2 dimensions, got 1.\n"
-        "  To mend: name each dimension, and give the sizes of compound factors as keywords."
+        "  Fix: write one name for each dimension, and pass the sizes of compound factors as keywords."
     )
     with pytest.raises(ArgumentError, match=r"partition of .*expected \(mesh, function of one device, shardings"):
         doubled(lambda *_: None)(x)
@@ -254,12 +253,12 @@ def test_what_does_not_fit_is_said_where_it_was_called():
         doubled(lambda mesh, args, result: (mesh, jnp.sin, (rows, rows), (rows,)))(x)
     with pytest.raises(ShardingError) as error:
         doubled(lambda mesh, args, result: (mesh, lambda x: x.sum(), rows, (rows,)))(x)
-    assert "result 0 of one device: expected float32[1, 8], as the shardings of the result say, got float32[]" in str(
+    assert "result 0 of one device: expected float32[1, 8], the shard of the result's sharding, got float32[]" in str(
         error.value
     )
     with pytest.raises(ArgumentError) as error:
         custom_partitioning(np.sin)(x)
-    assert "a custom_partitioning function that says how it is split, got one that does not" in str(error.value)
+    assert "a custom_partitioning function with a partitioning, got one without" in str(error.value)
     with pytest.raises(KeyError, match="the user's own"):
         doubled(lambda *_: {}["the user's own"])(x)
 

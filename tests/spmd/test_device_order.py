@@ -9,6 +9,7 @@ from tests.meshes import auto_mesh
 import phalanx as ph
 from phalanx import lax
 from phalanx.sharding import GSPMDSharding, NamedSharding, P
+from phalanx.sharding.gspmd_sharding import reorder_devices
 from phalanx.spmd import device_put
 
 X = np.arange(16, dtype=np.float32)
@@ -59,14 +60,14 @@ def test_captured_arrays_may_differ_in_order(forth, back):
 def test_an_array_keeps_its_buffers_when_only_the_order_changes(forth, back):
     a = device_put(X, forth)
     same = NamedSharding(back.mesh, P(("p", "q"))), NamedSharding(forth.mesh, P(("x", "y")))
-    tiles = same[1].in_order(back._device_assignment, 1)
+    tiles = reorder_devices(same[1], back._device_assignment, 1)
     assert isinstance(tiles, GSPMDSharding) and tiles._device_assignment == back._device_assignment
     assert tiles.devices_indices_map((16,)) == same[1].devices_indices_map((16,))
     x = device_put(X, same[1])
     moved = device_put(x, tiles)
     mine = {s.device: s.data.unsafe_buffer_pointer() for s in x.addressable_shards}
     assert {s.device: s.data.unsafe_buffer_pointer() for s in moved.addressable_shards} == mine
-    assert a.sharding.in_order(forth._device_assignment, 1) is forth
+    assert reorder_devices(a.sharding, forth._device_assignment, 1) is forth
 
 
 def test_a_deleted_array_on_several_devices_is_an_error_and_not_the_end(forth):

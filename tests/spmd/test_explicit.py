@@ -10,7 +10,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentTypeError, ShardingError
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core.source_info import format_code_position
 from phalanx.sharding import AxisType, NamedSharding, P, auto_axes, explicit_axes, make_mesh, reshard, use_mesh
 from phalanx.testing import collectives
 
@@ -31,7 +32,7 @@ def type_of(x) -> str:
     """The type of an array, which must lie as its type says."""
     aval = phalanx.typeof(x)
     if aval.sharding is not None and not isinstance(x, phalanx.core.Tracer):
-        assert x.sharding.spec.padded(x.ndim) == aval.sharding.spec.dims
+        assert x.sharding.spec.axes_per_dim(x.ndim) == aval.sharding.spec.dims
         assert {s.data.shape for s in x.addressable_shards} == {aval.sharding.shard_shape(x.shape)}
     return aval.str_short()
 
@@ -91,28 +92,26 @@ def test_matrix_products_split_like_their_free_dimensions(put):
 
 
 def test_what_is_ambiguous_is_refused_with_types_and_mend(put):
-    mend = (
-        "\n  To mend: reshard an operand with phalanx.reshard, or say how the result lies by out_sharding= where there "
-        "is one."
-    )
+    fix = "\n  Fix: reshard an operand with phalanx.reshard, or pass out_sharding= if the operation has that argument."
     assert refusal(lambda: put(X, "x", "y") + put(X, "y", "x")) == (
-        "add: expected dimensions that go together to be split alike, got f32[8@x,4@y], f32[8@y,4@x]." + mend
+        "add: expected the same sharding of dimensions that correspond to each other, got f32[8@x,4@y], f32[8@y,4@x]."
+        + fix
     )
     assert refusal(lambda: put(X, "x") + put(X, None, "x")) == (
-        "add: expected a result that is split evenly, and over each mesh axis once, got f32[8@x,4@x] from f32[8@x,4], "
-        "f32[8,4@x]." + mend
+        "add: expected a result that is sharded evenly, and over each mesh axis once, got f32[8@x,4@x] from f32[8@x,4], "
+        "f32[8,4@x]." + fix
     )
     assert refusal(phalanx.jit(jnp.matmul), put(X, None, "x"), put(X.T, "x")) == (
-        "dot_general: expected contracted dimensions of which one side is whole, or to be told where the sums go, got "
-        "f32[8,4@x], f32[4@x,8], of which both sides are split over 'x'." + mend
+        "dot_general: expected contracted dimensions of which one side is whole, or an out_sharding for the sums, got "
+        "f32[8,4@x], f32[4@x,8], of which both sides are sharded over 'x'." + fix
     )
     assert refusal(jnp.cumsum, put(X, "x"), 0) == (
         "cumsum: expected operands that are whole along each dimension that the operation mixes, got f32[8@x,4], of "
-        "which f32[8@x,4] is split along dimension 0." + mend
+        "which f32[8@x,4] is sharded along dimension 0." + fix
     )
     assert refusal(lambda: jnp.pad(put(X, "x"), ((0, 1), (0, 0)))) == (
-        "pad: expected a result that is split evenly, and over each mesh axis once, got f32[9@x,4] from f32[8@x,4], "
-        "f32[]." + mend
+        "pad: expected a result that is sharded evenly, and over each mesh axis once, got f32[9@x,4] from f32[8@x,4], "
+        "f32[]." + fix
     )
 
 
@@ -121,7 +120,7 @@ def test_operands_over_two_meshes_are_refused(put):
     assert refusal(lambda: put(X, "x") + phalanx.device_put(X, NamedSharding(other, P("x")))) == (
         "add: expected operands over one mesh, AbstractMesh('x': 2, 'y': 4, axis_types=(Explicit, Explicit)), got "
         "f32[8@x,4], f32[8@x,4], one of them over AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)).\n"
-        "  To mend: bring them to one mesh with phalanx.reshard(x, NamedSharding(mesh, spec))."
+        "  Fix: bring them to one mesh with phalanx.reshard(x, NamedSharding(mesh, spec))."
     )
 
 
@@ -145,8 +144,8 @@ def test_reshapes_keep_pieces(put, spec, shape, want):
 
 def test_a_reshape_that_tears_pieces_is_refused(put):
     assert refusal(lax.reshape, put(X, None, "y"), (32,)) == (
-        "reshape: expected pieces that stay pieces, or to be told how the result lies, got f32[8,4@y] to (32,).\n"
-        "  To mend: give lax.reshape out_sharding=, or reshard the operand with phalanx.reshard."
+        "reshape: expected a reshape that keeps each shard on its device, or out_sharding, got f32[8,4@y] to (32,).\n"
+        "  Fix: pass out_sharding to lax.reshape, or reshard the operand with phalanx.reshard."
     )
     refusal(lax.reshape, put(X, "y"), (2, 16))
 
@@ -169,16 +168,16 @@ def test_reshard_refuses_what_is_not_explicit(put, mesh):
     auto = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
     assert refusal(reshard, X, NamedSharding(auto, P("x"))) == (
         "reshard, out_shardings: expected a spec over the Explicit axes of the mesh, 'y', got PartitionSpec('x') with "
-        "axis 'x' of type Auto.\n  To mend: leave it out; how the others split an array is up to the compiler."
+        "axis 'x' of type Auto.\n  Fix: leave it out of the spec; the compiler chooses the sharding over axes that are not Explicit."
     )
     with use_mesh(make_mesh((8,), ("x",), AxisType.Auto)):
         assert refusal(reshard, X, P("x")) == (
             "reshard, out_shardings: expected a spec over Explicit axes of a mesh, got PartitionSpec('x'), over a mesh "
-            "of which no axis is Explicit.\n  To mend: use with_sharding_constraint, or make the mesh with "
+            "of which no axis is Explicit.\n  Fix: use with_sharding_constraint, or make the mesh with "
             "axis_types=AxisType.Explicit."
         )
     assert "or after set_mesh(mesh)" in refusal(reshard, X, P("x"))
-    assert "to be a multiple of 4, since PartitionSpec('y') cuts it over 'y' (4)" in refusal(
+    assert "to be a multiple of 4, since PartitionSpec('y') splits it over 'y' (4)" in refusal(
         reshard, np.zeros(6), NamedSharding(mesh, P("y"))
     )
     with pytest.raises(ArgumentTypeError):
@@ -233,9 +232,11 @@ def test_vmap_maps_over_split_dimensions(put):
     np.testing.assert_allclose(scanned, 3 * X.sum(1))
     named = phalanx.vmap(phalanx.jit(lambda r: r + 1), spmd_axis_name="x")
     assert type_of(named(put(X, None, "y"))) == "f32[8@x,4@y]"
-    assert refusal(phalanx.vmap(jnp.add), a, put(X, "y")) == (
-        "vmap: expected mapped dimensions split alike, as one is over ('x',), got dimension 0 of f32[8@y,4].\n"
-        "  To mend: reshard the arguments with phalanx.reshard."
+    add = lambda a, b: a + b
+    assert refusal(phalanx.vmap(add), a, put(X, "y")) == (
+        f"vmap of {format_code_position(add)}: expected mapped dimensions with one sharding, as another one is sharded "
+        "over ('x',), got dimension 0 of f32[8@y,4].\n"
+        "  Fix: reshard the arguments with phalanx.reshard."
     )
 
 
@@ -262,21 +263,24 @@ def test_a_carry_that_is_over_no_mesh_lies_as_it_comes_back(put):
 
 def test_loops_and_branches_refuse_to_change_a_sharding(put):
     a = put(X, "x", "y")
-    assert refusal(lax.scan, lambda c, _: (reshard(c, P("y")), None), a, None, 3) == (
-        "scan, the carry that f returns: expected type f32[8@x,4@y], that of init, got f32[8@y,4].\n"
-        "  To mend: reshard one of them with phalanx.reshard: it, or init."
+    body, other = (lambda c, _: (reshard(c, P("y")), None)), (lambda c: reshard(c, P("y")))
+    same = lambda c: c
+    fix = "  Fix: reshard it to PartitionSpec('x', 'y') with phalanx.reshard."
+    assert refusal(lax.scan, body, a, None, 3) == (
+        f"scan, carry returned by f = {format_code_position(body)}: expected type f32[8@x,4@y], as in init, "
+        f"got f32[8@y,4].\n{fix}"
     )
-    assert refusal(lax.while_loop, lambda c: c.sum() < 3, lambda c: reshard(c, P("y")), a) == (
-        "while_loop, the result of body_fun: expected type f32[8@x,4@y], that of init_val, got f32[8@y,4].\n"
-        "  To mend: reshard one of them with phalanx.reshard: it, or init_val."
+    assert refusal(lax.while_loop, lambda c: c.sum() < 3, other, a) == (
+        f"while_loop, result of body_fun = {format_code_position(other)}: expected type f32[8@x,4@y], as in init_val, "
+        f"got f32[8@y,4].\n{fix}"
     )
-    assert refusal(lax.cond, True, lambda c: c, lambda c: reshard(c, P("y")), a) == (
-        "cond, the result of false_fun: expected type f32[8@x,4@y], that of the result of true_fun, got f32[8@y,4].\n"
-        "  To mend: reshard one of them with phalanx.reshard: it, or the result of true_fun."
+    assert refusal(lax.cond, True, same, other, a) == (
+        f"cond, result of false_fun = {format_code_position(other)}: expected type f32[8@x,4@y], as in the result of "
+        f"true_fun = {format_code_position(same)}, got f32[8@y,4].\n{fix}"
     )
     assert refusal(lax.scan, lambda c, r: (c, r), np.float32(0), a) == (
-        "scan, argument xs: expected a leading dimension that is not split, since each device runs all iterations, got "
-        "f32[8@x,4@y].\n  To mend: reshard it with phalanx.reshard, leaving the leading dimension whole."
+        "scan, argument xs: expected a leading dimension that is not sharded, since each device runs all iterations, "
+        "got f32[8@x,4@y].\n  Fix: reshard it with phalanx.reshard to a spec whose first entry is None."
     )
 
 
@@ -290,7 +294,7 @@ def test_jit_types_arguments_and_results_as_declared(put, mesh):
     assert type_of(phalanx.jit(lambda a: phalanx.jit(lambda a: a * 2, out_shardings=y)(a) + 1)(a)) == "f32[8@y,4]"
     assert refusal(phalanx.jit(phalanx.jit(lambda a: a, in_shardings=y)), a) == (
         "<lambda>, argument a: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
-        "  To mend: reshard it with phalanx.reshard, or leave the sharding of this argument open."
+        "  Fix: reshard it with phalanx.reshard, or pass None for this argument in in_shardings."
     )
     assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
 
@@ -306,9 +310,9 @@ def test_a_constraint_over_explicit_axes_asserts(put, mesh):
     a = put(X, "x", "y")
     assert type_of(lax.with_sharding_constraint(a, NamedSharding(mesh, P("x", "y")))) == "f32[8@x,4@y]"
     want = (
-        "with_sharding_constraint: expected what the type says over the Explicit axes of the mesh, "
+        "with_sharding_constraint: expected the sharding in the array's type over Explicit axes, "
         "PartitionSpec('x', 'y'), got PartitionSpec('y') for f32[8@x,4@y].\n"
-        "  To mend: use phalanx.reshard to split the array another way."
+        "  Fix: change the sharding with phalanx.reshard(x, PartitionSpec('y'))."
     )
     constrain = lambda a: lax.with_sharding_constraint(a, NamedSharding(mesh, P("y")))
     assert refusal(constrain, a) == want
@@ -411,12 +415,15 @@ def test_a_mesh_of_one_device_keeps_types():
     assert type_of(a * 2) == type_of(phalanx.jit(jnp.sin)(a)) == "f32[8@x,4]"
 
 
-@pytest.mark.parametrize("product", [
-    lax.dot,
-    jnp.matmul,
-    lambda a, b, out_sharding: jnp.einsum("ij,jk->ik", a, b, out_sharding=out_sharding),
-    lambda a, b, out_sharding: jnp.tensordot(a, b, 1, out_sharding=out_sharding),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "product",
+    [
+        lax.dot,
+        jnp.matmul,
+        lambda a, b, out_sharding: jnp.einsum("ij,jk->ik", a, b, out_sharding=out_sharding),
+        lambda a, b, out_sharding: jnp.tensordot(a, b, 1, out_sharding=out_sharding),
+    ],
+)
 def test_out_sharding_settles_what_is_ambiguous(put, mesh, product):
     a, b = put(X, None, "x"), put(X.T, "x")
     for out, want in ((P("y"), "f32[8@y,8]"), (NamedSharding(mesh, P("y")), "f32[8@y,8]"), (P(), "f32[8,8]")):
@@ -554,5 +561,5 @@ def test_map_over_a_split_dimension_stays_on_each_device(put):
         )
         assert collectives(f, a) == collectives(g, a) == ()
     assert refusal(lax.map, lambda r: r, (put(X, "x"), put(X, "y"))).startswith(
-        "map, argument xs[0]: expected a leading dimension that is not split, since each device runs all iterations"
+        "map, argument xs[0]: expected a leading dimension that is not sharded, since each device runs all iterations"
     )

@@ -6,12 +6,12 @@ import io
 
 import numpy as np
 import pytest
+from phalanx.experimental.host_callback import CallbackException, barrier_wait, call, id_print, id_tap
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import RuleError
-from phalanx.experimental.host_callback import CallbackException, barrier_wait, call, id_print, id_tap
+from phalanx.core.error_classes import RuleError
 from phalanx.sharding import NamedSharding, P, make_mesh
 
 X = np.array([3.0, 1.0, 2.0], np.float32)
@@ -180,7 +180,7 @@ def test_calls_give_values_back(ordered):
         mapped(X[None])
     assert str(error.value) == (
         "vmap of an ordered callback: expected a callback without order, got OrderedIO.\n"
-        "  To mend: give ordered=False, or use lax.map instead of vmap."
+        "  Fix: give ordered=False, or use lax.map instead of vmap."
     )
 
 
@@ -197,4 +197,4 @@ def test_exceptions_reach_whoever_waits(ordered):
         assert error.traceback[-1].name == "fail" and isinstance(error.value, CallbackException)
     with pytest.raises(TypeError) as error:
         id_tap(None, X)
-    assert str(error.value) == "id_tap, tap_func: expected a function, got None.\n  To mend: pass one."
+    assert str(error.value) == "id_tap, tap_func: expected a function, got None.\n  Fix: pass a callable for tap_func."

@@ -10,10 +10,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from phalanx.tree_util import tree_structure
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import (
+from phalanx.core.error_classes import (
     ArgumentError,
     ArgumentTypeError,
     ConcretizationTypeError,
@@ -23,7 +24,6 @@ from phalanx.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from phalanx.tree_util import tree_structure
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -93,10 +93,10 @@ def test_static_arguments_must_be_hashable():
     with pytest.raises(ArgumentTypeError) as e:
         phalanx.jit(scale, static_argnums=1)(X, [1, 2])
     assert str(e.value).startswith("jit of scale at ")
-    assert ", static argument factors: expected a hashable value, since it is part of the key under which" in str(
+    assert ", static argument factors: expected a hashable value, since it is part of the cache key of the" in str(
         e.value
     )
-    assert str(e.value).endswith("give a tuple instead of a list, or do not mark the argument as static.")
+    assert str(e.value).endswith("pass a tuple instead of a list, or do not mark the argument as static.")
 
 
 def second(p):
@@ -114,7 +114,7 @@ def test_donated_buffers_are_reused_and_then_gone():
         f(x, y)
     assert str(e.value) == (
         "<lambda>, argument x: expected an array with live buffers, got f32[1000], deleted or donated.\n"
-        "  To mend: use the result of the call it was donated to, or leave that argument out of donate_argnums."
+        "  Fix: use the result of the call to which it was donated, or remove the argument from donate_argnums."
     )
     with pytest.raises(ArgumentError, match="^use of an array: .* deleted or donated"):
         np.asarray(x)
@@ -204,10 +204,10 @@ def test_conversions_of_traced_values_say_what_to_do():
         (lambda x: float(x.sum()), ConcretizationTypeError, "keep the computation in phalanx.numpy"),
         (lambda x: x.sum().item(), ConcretizationTypeError, "keep the computation in phalanx.numpy"),
     ]
-    for f, error, mend in cases:
+    for f, error, fix in cases:
         with pytest.raises(error) as e:
             phalanx.jit(f)(X)
-        assert mend in str(e.value)
+        assert fix in str(e.value)
         assert "traced by <lambda>" in str(e.value)
         assert "test_jit.py" in str(e.value) or error is TracerArrayConversionError
 
@@ -241,7 +241,7 @@ def test_bad_results_are_named_by_path():
         phalanx.jit(lambda x: {"a": x, "b": "text"})(X)
     assert str(e.value) == (
         "output['b']: expected an array or a scalar, got 'text' of type str.\n"
-        "  To mend: return only arrays from a transformed function; pass other results by has_aux or a closure."
+        "  Fix: return only arrays from a transformed function; pass other results by has_aux or a closure."
     )
     with pytest.raises(ArgumentTypeError) as e:
         phalanx.jit(lambda x: x)("text")
@@ -368,7 +368,7 @@ def test_an_argument_that_is_no_array_is_named():
     f = phalanx.jit(lambda x, *, options: x)
     wanted = (
         "<lambda>, argument options['mode']: expected an array or a scalar, got 'fast' of type str.\n"
-        "  To mend: convert it with phalanx.numpy.asarray, or pass it as a static argument."
+        "  Fix: convert it with phalanx.numpy.asarray, or pass it as a static argument."
     )
     for call in (f, f.lower, lambda x, options: phalanx.vmap(lambda v: f(v, options=options))(x[None])):
         with pytest.raises(ArgumentTypeError) as e:
@@ -444,12 +444,12 @@ def test_a_donated_array_that_is_another_argument_too_is_refused(count):
     with pytest.raises(ArgumentError) as e:
         add(x, x)
     assert str(e.value) == (
-        "call of a compiled function: expected a donated array to be one argument only, got one that is another "
-        "argument too.\n  To mend: copy it with x.copy(), or leave it out of donate_argnums."
+        "call of a compiled function: expected a donated array to be passed once, got one that is another "
+        "argument too.\n  Fix: copy it with x.copy(), or remove it from donate_argnums."
     )
     both = phalanx.jit(lambda x, y: (x + 1, y + 1), donate_argnums=(0, 1))
     y = x.copy()
-    with pytest.raises(ArgumentError, match="expected a donated array to be one argument only"):
+    with pytest.raises(ArgumentError, match="expected a donated array to be passed once"):
         both(y, y)
     assert add(x, x.copy()).tolist() == [2.0] * 8
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import phalanx
-import phalanx.numpy as jnp
-from phalanx.core.errors import ShardingError
 from phalanx.experimental.global_device_array import GlobalDeviceArray, get_shard_indices, get_shard_shape
 from phalanx.experimental.pjit import FROM_GDA, pjit
 from phalanx.interpreters import pxla
 from phalanx.interpreters.pxla import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.error_classes import ShardingError
 from phalanx.sharding import NamedSharding, P, make_mesh
 
 WHOLE = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -118,8 +118,8 @@ def test_an_array_on_one_device_has_no_mesh():
     with pytest.raises(ShardingError) as error:
         jnp.ones(3).mesh
     assert str(error.value) == (
-        "mesh of an array: expected an array that lies over a mesh, got SingleDeviceSharding(CpuDevice(id=0)).\n"
-        "  To mend: place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding."
+        "mesh of an array: expected an array that is sharded over a mesh, got SingleDeviceSharding(CpuDevice(id=0)).\n"
+        "  Fix: place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding."
     )
 
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from phalanx.experimental import multihost_utils
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentTypeError, ShardingError, TraceError
-from phalanx.experimental import multihost_utils
-from phalanx.sharding import Mesh, NamedSharding
-from phalanx.sharding import PartitionSpec as P
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError, TraceError
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 X = np.arange(8.0, dtype=np.float32).reshape(4, 2)
 
@@ -36,8 +35,8 @@ def test_the_one_process_is_the_source(mesh):
     with pytest.raises(ArgumentTypeError) as error:
         multihost_utils.broadcast_one_to_all(X, is_source=False)
     assert str(error.value) == (
-        "broadcast_one_to_all, argument is_source: expected a process whose values count, got False in the only "
-        "process.\n  To mend: leave it out, or pass process_index() == 0."
+        "broadcast_one_to_all, argument is_source: expected True in one process, which is the source, got False in the only "
+        "process.\n  Fix: leave is_source out, or pass is_source=process_index() == 0."
     )
 
 
@@ -78,10 +77,10 @@ def test_specs_that_do_not_fit_are_refused(mesh):
         lay(X, mesh, None)
     assert str(error.value) == (
         "host_local_array_to_global_array, pspecs: expected a PartitionSpec, got None.\n"
-        "  To mend: write PartitionSpec() for a whole array."
+        "  Fix: write PartitionSpec() for a replicated array."
     )
 
 
 def test_traced_values_are_not_on_the_host():
-    with pytest.raises(TraceError, match="process_allgather: expected values on the host, got .* while tracing"):
+    with pytest.raises(TraceError, match="process_allgather: expected concrete values, got .* while tracing"):
         phalanx.jit(multihost_utils.process_allgather)(X)

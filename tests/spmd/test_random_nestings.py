@@ -5,14 +5,12 @@ import random
 
 import numpy as np
 import pytest
+from phalanx.experimental.maps import xmap
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
-from phalanx import random as random_bits
-from phalanx.experimental.maps import xmap
-from phalanx.sharding import Mesh
-from phalanx.sharding import PartitionSpec as P
+from phalanx import lax, random as random_bits
+from phalanx.sharding import Mesh, PartitionSpec as P
 
 AXES = ("x", "y")
 KEY = random_bits.key(0)

@@ -8,24 +8,23 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.strategies import specs
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import grad, jit, lax
 from phalanx.core.aval import ShapedArray
-from phalanx.core.trace import stage
+from phalanx.core.trace import trace_to_jaxpr
 from phalanx.engine import compiler
-from phalanx.runtime import dispatch
+from phalanx.runtime import compiled_program
 from phalanx.runtime.array import ArrayType
-from phalanx.runtime.moves import SLICED_FROM
+from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.sharding import AxisType, Mesh, NamedSharding, P, make_mesh
-from phalanx.sharding.route import route
-from phalanx.spmd import reshard
-from phalanx.spmd.communication import collectives_of
-from phalanx.spmd.placement import device_put
+from phalanx.sharding.reshard_plan import plan_reshard
+from phalanx.spmd import array_resharding
+from phalanx.spmd.communication import list_collectives
+from phalanx.spmd.device_put import device_put
 from phalanx.testing import collectives
 
 pytestmark = pytest.mark.lengthy
@@ -56,7 +55,7 @@ def is_one_order(case):
 
 def compiled(held, wanted, shape):
     aval = ShapedArray(shape, np.dtype(np.float32))
-    return reshard.compile_exchange([ArrayType(aval, held, True)], [ArrayType(aval, wanted, True)], [False])
+    return array_resharding.compile_exchange([ArrayType(aval, held, True)], [ArrayType(aval, wanted, True)], [False])
 
 
 def is_placed(x, value, sharding):
@@ -73,11 +72,15 @@ def test_a_move_needs_its_ends_and_one_part_more(case):
     held, wanted = case
     value = np.arange(48 * 24 * 48, dtype=np.float32).reshape(48, 24, 48)
     x = device_put(value, held)
-    (moved,) = reshard._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
+    (moved,) = array_resharding._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
     assert is_placed(moved, value, wanted) and is_placed(x, value, held)
     if held.mesh.size == 1:
         return
-    (program,) = [p for key, p in reshard._programs.items() if key[0] == (x._type,) and key[1][0].sharding is wanted]
+    (program,) = [
+        array_resharding._programs.get(key)
+        for key in array_resharding._programs
+        if key[0] == (x._type,) and key[1][0].sharding is wanted
+    ]
     part = max(math.prod(s.shard_shape(value.shape)) * 4 for s in case)
     assert compiler.memory_stats(program.executable).temp_size_in_bytes <= part + 4096
 
@@ -87,7 +90,7 @@ def test_a_move_needs_its_ends_and_one_part_more(case):
 def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
     """Each stop cuts, carries minor axes to another dimension, permutes parts, or gathers; no part outgrows the ends."""
     held, wanted = case
-    stops = route(*(s.tiling(3) for s in case), held.mesh.axis_sizes).stops if is_one_order(case) else ()
+    stops = plan_reshard(*(s.tiling(3) for s in case), held.mesh.axis_sizes).tilings if is_one_order(case) else ()
     assert max((math.prod(t.parts) for t in stops), default=0) <= 8
     fewest = min(math.prod(s.tiling(3).parts) for s in case)
     for before, after in itertools.pairwise(stops):
@@ -105,7 +108,7 @@ def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
 
 
 def kinds(mesh, before, after, shape=(64, 64)):
-    found = collectives_of(compiled(NamedSharding(mesh, before), NamedSharding(mesh, after), shape))
+    found = list_collectives(compiled(NamedSharding(mesh, before), NamedSharding(mesh, after), shape))
     return [(c.kind, c.bytes * math.prod(c.loops)) for c in found]
 
 
@@ -128,7 +131,7 @@ def test_the_example_of_three_dimensions_builds_no_replica(mesh):
     assert all(size == whole // 8 for _, size in found)
     value = np.arange(32**3, dtype=np.float32).reshape(shape)
     x, target = device_put(value, NamedSharding(mesh, ends[0])), NamedSharding(mesh, ends[1])
-    (moved,) = reshard._exchange([x], [ArrayType(x.aval, target, True)], [False])
+    (moved,) = array_resharding._exchange([x], [ArrayType(x.aval, target, True)], [False])
     assert is_placed(moved, value, target)
 
 
@@ -248,15 +251,15 @@ def test_its_transpose_its_batched_form_and_a_donated_argument_need_no_more(case
 def test_slices_are_what_keeps_the_bound(mesh):
     """At once, XLA takes a part to send and one that arrives, and has both ends still."""
     held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "x")])
-    program = stage(lambda x: [x], [ShapedArray(CUBE, np.dtype(np.float32))], "move")
+    program = trace_to_jaxpr(lambda x: [x], [ShapedArray(CUBE, np.dtype(np.float32))], "move")
     at_once, sliced = (
-        dispatch.lower(program, mesh.flat_devices, [held], [wanted], sliced_from=least).compile()
+        compiled_program.lower(program, mesh.flat_devices, [held], [wanted], slice_threshold=least).compile()
         for least in (2**40, SLICED_FROM)
     )
     part = math.prod(CUBE) * 4 // 4
     assert part // 2 < excess(at_once, held, wanted) < part and excess(sliced, held, wanted) <= 4096
-    assert [(c.kind, c.bytes, c.loops) for c in collectives_of(at_once)] == [("all-to-all", part, ())]
-    assert [(c.kind, c.bytes, c.loops) for c in collectives_of(sliced)] == [("all-to-all", part // 2, (2,))]
+    assert [(c.kind, c.bytes, c.loops) for c in list_collectives(at_once)] == [("all-to-all", part, ())]
+    assert [(c.kind, c.bytes, c.loops) for c in list_collectives(sliced)] == [("all-to-all", part // 2, (2,))]
 
 
 def test_a_large_argument_moves_in_slices_and_all_else_in_one_step(mesh):
@@ -292,7 +295,7 @@ def test_slices_bring_every_dtype(mesh, dtype):
     held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "y")])
     value = np.arange(12 * 8 * 3).reshape(12, 8, 3).astype(jnp.dtype(dtype))
     x = device_put(value, held)
-    (moved,) = reshard._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
+    (moved,) = array_resharding._exchange([x], [ArrayType(x.aval, wanted, True)], [False])
     assert is_placed(moved, value, wanted)
 
 

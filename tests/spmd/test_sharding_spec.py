@@ -6,11 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-import phalanx
-from phalanx.core.errors import ArgumentTypeError, ShardingError
+from hypothesis import given, strategies as st
 from phalanx.interpreters.pxla import (
     Chunked,
     NoSharding,
@@ -20,6 +16,9 @@ from phalanx.interpreters.pxla import (
     Unstacked,
     spec_to_indices,
 )
+
+import phalanx
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError
 from phalanx.sharding import GSPMDSharding, NamedSharding, P, make_mesh
 
 ALL = slice(None)
@@ -115,30 +114,30 @@ def test_mistakes_are_named():
     with pytest.raises(ShardingError) as error:
         ShardingSpec([Chunked([2]), Chunked([2])], [ShardedAxis(0), ShardedAxis(0)])
     assert str(error.value) == (
-        "ShardingSpec, mesh_mapping: expected each of the 2 cuts of the dimensions once, as ShardedAxis(0) and so on, "
+        "ShardingSpec, mesh_mapping: expected each of the 2 splits of the dimensions once, as ShardedAxis(0) and so on, "
         "got [ShardedAxis(axis=0), ShardedAxis(axis=0)].\n"
-        "  To mend: name every cut once, and add Replicated(n) for axes that cut nothing."
+        "  Fix: list every split once, and add Replicated(n) for mesh axes that split no dimension."
     )
     with pytest.raises(ArgumentTypeError) as error:
         ShardingSpec([None])
     assert str(error.value) == (
-        "ShardingSpec, sharding: expected entries of the kinds NoSharding, Chunked, Unstacked, got None.\n"
-        "  To mend: write NoSharding() for a dimension that is whole, Replicated(n) for devices that hold the same."
+        "ShardingSpec, sharding: expected entries of type NoSharding or Chunked or Unstacked, got None.\n"
+        "  Fix: write NoSharding() for a dimension that is not split, Replicated(n) for a replicated mesh axis."
     )
     spec = ShardingSpec([Chunked([4])])
     with pytest.raises(ShardingError) as error:
         spec_to_indices((6,), spec)
     assert str(error.value) == (
-        "ShardingSpec: expected dimension 0 to be a multiple of 4, since Chunked(chunks=(4,)) cuts it, got size 6.\n"
-        "  To mend: pad the dimension to 8, or leave it whole in the spec."
+        "ShardingSpec: expected dimension 0 to be a multiple of 4, since Chunked(chunks=(4,)) splits it, got size 6.\n"
+        "  Fix: pad the dimension to 8, or use None for it in the spec."
     )
     with pytest.raises(ShardingError, match=r"expected an array of 1 dimensions, .* got shape \(4, 4\)"):
         spec_to_indices((4, 4), spec)
     with pytest.raises(ShardingError, match=r"expected dimension 0 of size 3, .* got size 6"):
         spec_to_indices((6,), ShardingSpec([Unstacked(3)]))
-    with pytest.raises(ShardingError, match=r"expected 4 devices, a box of \(4,\), got 8 devices"):
+    with pytest.raises(ShardingError, match=r"expected 4 devices, for a mesh of shape \(4,\), got 8 devices"):
         spec.named(phalanx.devices())
-    with pytest.raises(ShardingError, match="over whose axes"):
+    with pytest.raises(ShardingError, match="over which some PartitionSpec is equivalent to"):
         ShardingSpec([Chunked([2])], [ShardedAxis(0), Replicated(2)]).named(
             make_mesh((4,), ("x",), devices=phalanx.devices()[:4])
         )

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from phalanx.experimental.layout import Format, Layout
 from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
-from phalanx.experimental.layout import Format, Layout
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.sharding import NamedSharding, P
 
 X = np.ones((4, 4), np.float32)
@@ -29,7 +29,7 @@ def test_stages_show_types_and_trees():
     lowered = traced.lower()
     assert "stablehlo.sine" in lowered.as_text() and "HloModule" in lowered.as_text("hlo")
     assert lowered.in_tree == traced.in_tree and lowered.out_tree == traced.out_tree
-    with pytest.warns(UserWarning, match=r"donated, but no result .*: x\['b'\]: f32\[4\]\."):
+    with pytest.warns(UserWarning, match=r"no result has .*: x\['b'\]: f32\[4\]\."):
         compiled = lowered.compile()
     assert compiled.memory_analysis().argument_size_in_bytes > 0
     assert compiled.cost_analysis()["flops"] > 0
@@ -68,20 +68,20 @@ def test_calling_with_other_arguments_lists_the_differences():
     with pytest.raises(ArgumentTypeError) as e:
         compiled({"a": X[:2], "b": X[0].astype(np.int32)}, scale=1.0)
     assert str(e.value) == (
-        "call of compiled f: expected the argument types it was compiled for, got x['a'] is f32[2,4], compiled for "
+        "call of compiled f: expected arguments of the types that it was compiled for, got x['a'] is f32[2,4], compiled for "
         "f32[4,4]; x['b'] is i32[4], compiled for f32[4].\n"
-        "  To mend: convert the arguments, or call the jit function, which compiles anew."
+        "  Fix: convert the arguments, or call the jit function f, which compiles again."
     )
     with pytest.raises(TreeError) as e:
         compiled({"a": X}, scale=1.0, more=2)
     assert str(e.value) == (
-        "call of compiled f: expected arguments of the structure it was compiled for, got args[0] is a dict with keys "
+        "call of compiled f: expected arguments with the structure that it was compiled for, got args[0] is a dict with keys "
         "['a'], compiled for a dict with keys ['a', 'b']; kwargs is a dict with keys ['more', 'scale'], compiled for a "
-        "dict with keys ['scale'].\n  To mend: call it with the arguments it was compiled for, or call the jit function."
+        "dict with keys ['scale'].\n  Fix: pass arguments with that structure, or call the jit function f itself."
     )
     with pytest.raises(TraceError) as e:
         phalanx.grad(lambda v: compiled({"a": v, "b": v[0]}, scale=1.0)["n"])(X)
-    assert "inside a transformation call the jit function, not its compiled stage" in str(e.value)
+    assert "itself inside a transformation" in str(e.value)
 
 
 def test_a_compiled_stage_keeps_its_static_arguments():
@@ -109,9 +109,9 @@ def test_formats_say_how_and_where_arguments_and_results_lie():
     with pytest.raises(ArgumentError) as e:
         phalanx.device_put(X, Format(Layout((1, 0)), sharding))
     assert str(e.value) == (
-        "device_put, device: expected a layout that is left to the compiler, or the usual one, row by row, got "
+        "device_put, device: expected the row-major layout, or one that is left to the compiler, got "
         "Layout(major_to_minor=(1, 0), tiling=None, sub_byte_element_size_in_bits=0).\n"
-        "  To mend: leave the layout out; transpose the array where another order matters."
+        "  Fix: leave the layout out, and transpose the array if you need another order of dimensions."
     )
 
 

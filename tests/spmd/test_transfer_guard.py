@@ -12,7 +12,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, TransferError
+from phalanx.core.error_classes import ArgumentError, TransferError
 from phalanx.sharding import NamedSharding, P, make_mesh
 
 HOST = np.arange(8, dtype=np.float32)
@@ -29,9 +29,9 @@ def test_an_implicit_transfer_to_a_device_is_refused(add_one):
     with phalanx.transfer_guard("disallow"), pytest.raises(TransferError) as error:
         add_one(HOST)
     assert str(error.value) == (
-        "host-to-device transfer: expected no such transfer, which a guard forbids, got aval=ShapedArray(float32[8]), "
+        "host-to-device transfer: expected no such transfer, since a guard forbids it, got aval=ShapedArray(float32[8]), "
         "dst_sharding=SingleDeviceSharding(CpuDevice(id=0)).\n"
-        '  To mend: move the data with device_put if the guard is "disallow", or allow it with transfer_guard("allow").'
+        '  Fix: transfer the data with device_put if the guard is "disallow", or allow it with transfer_guard("allow").'
     )
     with phalanx.transfer_guard("disallow"), pytest.raises(RuntimeError, match="host-to-device"):
         jnp.sin(HOST)
@@ -133,7 +133,7 @@ def test_an_unknown_level_is_refused():
     assert str(error.value) == (
         "option transfer_guard: expected one of None, 'allow', 'log', 'disallow', 'log_explicit', 'disallow_explicit', "
         "got 'forbid'.\n"
-        "  To mend: pass one of these."
+        "  Fix: for example, config.update('transfer_guard', 'disallow_explicit')."
     )
 
 

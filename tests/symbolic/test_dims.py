@@ -7,11 +7,10 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from phalanx import symbolic as dims
-from phalanx.core.errors import ArgumentError, InconclusiveDimensionOperation
+from phalanx.core.error_classes import ArgumentError, InconclusiveDimensionOperation
 from phalanx.export import SymbolicScope
 from phalanx.symbolic import Fact, Scope
 
@@ -196,28 +195,25 @@ def test_bounds_are_exact_however_large():
 
 
 def test_an_undecided_question_is_explained():
-    mend = (
-        "\n  To mend: give the scope a constraint that decides it, as in symbolic_shape('b, c', constraints=['b >= c']), "
+    fix = (
+        "\n  Fix: give the scope a constraint that decides it, as in symbolic_shape('b, c', constraints=['b >= c']), "
         "or scope.assume('b >= c'); both are checked when the program is called."
     )
     every = "expected an answer that is the same for all values of the variables, got"
     for ask, text in [
         (
             lambda: B >= C,
-            f"comparison of symbolic dimensions: {every} b >= c, which holds for b=1, c=1 and not for b=1, c=2.{mend}",
+            f"comparison of symbolic dimensions: {every} b >= c, which holds for b=1, c=1 and not for b=1, c=2.{fix}",
         ),
-        (
-            lambda: 3 > B,
-            f"comparison of symbolic dimensions: {every} b < 3, which holds for b=1 and not for b=3.{mend}",
-        ),
+        (lambda: 3 > B, f"comparison of symbolic dimensions: {every} b < 3, which holds for b=1 and not for b=3.{fix}"),
         (
             lambda: bool(C),
-            f"truth value of a symbolic dimension: {every} c != 0, which holds for c=1 and not for c=0.{mend}",
+            f"truth value of a symbolic dimension: {every} c != 0, which holds for c=1 and not for c=0.{fix}",
         ),
         (
             lambda: B // C,
             f"division of symbolic dimensions: {every} whether c is 0 in floordiv(b, c), "
-            f"which holds for c=1 and not for c=0.{mend}",
+            f"which holds for c=1 and not for c=0.{fix}",
         ),
     ]:
         with pytest.raises(InconclusiveDimensionOperation) as error:
@@ -230,17 +226,19 @@ def test_misuses():
         int(B)
     assert str(error.value) == (
         "conversion of a symbolic dimension to int: expected a size that is known while tracing, got b.\n"
-        "  To mend: use the dimension itself in shapes and arithmetic; phalanx.numpy.asarray makes it an array."
+        "  Fix: use the dimension itself in shapes and arithmetic; phalanx.numpy.asarray makes it an array."
     )
     with pytest.raises(InconclusiveDimensionOperation) as error:
         dims.divide_exactly(B, 2, "reshape")
     assert str(error.value) == (
         "reshape: expected a size that 2 divides for all values of the variables, got b.\n"
-        "  To mend: give the scope the constraint 'mod(b, 2) == 0', or write the size as a multiple, such as 2*n."
+        "  Fix: give the scope the constraint 'mod(b, 2) == 0', or write the size as a multiple, such as 2*n."
     )
     with pytest.raises(ArgumentError) as error:
         dims.divide_exactly(7, 2, "reshape")
-    assert str(error.value) == "reshape: expected a multiple of 2, got 7.\n  To mend: give sizes that divide."
+    assert (
+        str(error.value) == "reshape: expected a multiple of 2, got 7.\n  Fix: choose a size that is a multiple of 2."
+    )
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(B)
     with pytest.raises(ZeroDivisionError):
@@ -249,7 +247,7 @@ def test_misuses():
         range(B)
     with pytest.raises(ArgumentError, match="expected polynomials of at most 1000 terms and powers up to 64"):
         B**65
-    with pytest.raises(ArgumentError, match="expected 0 <= least <= greatest, got \\(3, 2\\)"):
+    with pytest.raises(ArgumentError, match="expected 0 <= lower <= upper, got \\(3, 2\\)"):
         Scope(b=(3, 2))
     with pytest.raises(
         ArgumentError, match="expected an identifier other than floordiv, mod, max, min, non_negative, got '2b'"

@@ -8,7 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import (
+from phalanx.core.error_classes import (
     ArgumentError,
     ArgumentTypeError,
     ConcretizationTypeError,
@@ -19,6 +19,7 @@ from phalanx.core.errors import (
     TreeError,
     UnexpectedTracerError,
 )
+from phalanx.core.source_info import format_code_position
 
 
 def f(x):
@@ -86,13 +87,13 @@ def test_python_control_flow_on_concrete_values_under_grad():
     assert float(phalanx.grad(phalanx.grad(g))(2.0)) == 2.0
 
 
-def test_a_number_made_of_a_differentiated_value_would_lose_its_derivative():
+def test_converting_a_differentiated_value_to_a_python_number_is_an_error():
     with pytest.raises(ConcretizationTypeError) as error:
         phalanx.grad(math.sin)(1.0)
     assert str(error.value) == (
-        "conversion of a differentiated value to float: expected a value whose derivative nobody asks for, since a "
+        "conversion of a differentiated value to float: expected a value without a derivative, since a "
         "Python number has none, got ~f32[] traced by sin.\n"
-        "  To mend: compute with phalanx.numpy instead of math, or take the number of lax.stop_gradient(x)."
+        "  Fix: compute with phalanx.numpy instead of math, or convert lax.stop_gradient(x)."
     )
     with pytest.raises(ConcretizationTypeError, match="to complex"):
         phalanx.grad(lambda x: phalanx.grad(lambda y: y * abs(complex(x)))(1.0))(2.0)
@@ -103,7 +104,7 @@ def test_a_number_made_of_a_differentiated_value_would_lose_its_derivative():
                 derivative(lambda x, take=take: x * take(x))(1.5)
 
 
-def test_what_decides_or_shows_takes_the_number_of_a_differentiated_value():
+def test_conditions_and_printing_see_the_concrete_value_under_grad():
     seen = []
 
     def f(x, n):
@@ -120,7 +121,7 @@ def test_what_decides_or_shows_takes_the_number_of_a_differentiated_value():
     assert seen == [1, True, True, 1, "1.5", range(1), "b", 1, 0, 1.5, 1.5, 1.5, 2.0, 2.0]
 
 
-def test_gradients_of_trees():
+def test_gradient_has_the_structure_of_the_arguments():
     params = {"w": np.ones((2, 3), np.float32), "b": (np.zeros(3, np.float32), None)}
 
     def loss(p, x):
@@ -135,7 +136,7 @@ def test_gradients_of_trees():
     assert g["b"][1] is None
 
 
-def test_argnums_choose_arguments():
+def test_argnums_select_the_differentiated_arguments():
     def g(a, b, c):
         return a * b + b * c
 
@@ -143,7 +144,7 @@ def test_argnums_choose_arguments():
     assert float(phalanx.grad(g, -1)(2.0, 3.0, 5.0)) == 3.0
 
 
-def test_aux_values_are_returned_beside_the_derivative():
+def test_has_aux_returns_the_auxiliary_output():
     def g(x):
         return x * x, {"twice": 2 * x, "what": "no array"}
 
@@ -176,7 +177,7 @@ def test_linear_transpose_needs_shapes_only():
     np.testing.assert_allclose(got, [6, 4, 2])
 
 
-def test_vjp_function_can_leave_a_compiled_function():
+def test_jitted_function_can_return_a_vjp_function():
     _, pull = phalanx.jit(lambda x: phalanx.vjp(jnp.sin, x))(0.5)
     np.testing.assert_allclose(pull(1.0)[0], np.cos(0.5), rtol=1e-6)
 
@@ -186,37 +187,95 @@ def test_unused_arguments_have_zero_gradients():
     np.testing.assert_allclose(g[1], np.zeros(3))
 
 
-def test_errors_say_what_to_do():
+def test_errors_of_grad_name_the_function_and_the_parameter():
+    def scaled(x):
+        return x * 2.0
+
     with pytest.raises(ShapeError) as e:
-        phalanx.grad(lambda x: x * 2)(np.ones(3, np.float32))
-    assert "expected a scalar, got f32[3]." in str(e.value)
-    assert "reduce it with .sum() or .mean()" in str(e.value)
+        phalanx.grad(scaled)(np.ones(3, np.float32))
+    assert str(e.value) == (
+        f"grad, the result of {format_code_position(scaled)}: expected a scalar, got f32[3].\n"
+        "  Fix: reduce it with .sum() or .mean(), or use jacrev, jacfwd or vjp for array results."
+    )
     with pytest.raises(DTypeError) as e:
-        phalanx.grad(lambda x: x * 1.0)(3)
+        phalanx.grad(scaled)(3)
     assert str(e.value) == (
-        "grad, argument[0]: expected a real or complex floating-point dtype, got ~i32[].\n"
-        "  To mend: convert the argument to float32, choose others by argnums, or pass allow_int=True."
+        f"grad of {format_code_position(scaled)}, argument x: expected a real or complex floating-point dtype, "
+        "got ~i32[].\n"
+        "  Fix: convert the argument to float32, choose others by argnums, or pass allow_int=True."
     )
-    with pytest.raises(TreeError) as e:
-        phalanx.jvp(lambda x: x["a"], ({"a": 1.0},), ({"b": 1.0},))
-    assert "expected the structure of primals" in str(e.value)
+
+    def pair(params):
+        return params["w"], params["b"]
+
     with pytest.raises(ArgumentTypeError) as e:
-        phalanx.jvp(lambda x: x, 1.0, (1.0,))
+        phalanx.grad(pair)({"w": 1.0, "b": jnp.ones(2)})
     assert str(e.value) == (
-        "jvp, argument primals: expected a tuple or list of arguments, got a float.\n  To mend: wrap it: (primal,)."
+        f"grad, the result of {format_code_position(pair)}: expected one scalar, got a pytree of 2 leaves: ~f32[], "
+        "f32[2].\n"
+        "  Fix: return a scalar; with has_aux=True it may return (scalar, aux)."
     )
-    with pytest.raises(ShapeError) as e:
-        phalanx.jvp(jnp.sin, (np.ones(3, np.float32),), (np.ones(2, np.float32),))
-    assert str(e.value) == (
-        "jvp, tangents[0]: expected a value of type f32[3], got f32[2].\n"
-        "  To mend: give values of the shapes and dtypes of the primals."
-    )
+    with pytest.raises(DTypeError) as e:
+        phalanx.grad(pair)({"w": 1.0, "b": 2})
+    assert str(e.value).startswith(f"grad of {format_code_position(pair)}, argument params['b']: expected a real or")
     with pytest.raises(ArgumentError) as e:
         phalanx.grad(jnp.sin, 3)(1.0)
     assert "expected positions below 1, the number of positional arguments, got 3." in str(e.value)
 
 
-def test_derivatives_have_the_weak_type_of_what_they_are_derivatives_of():
+def test_errors_of_jvp_and_vjp_describe_the_mismatch_in_words():
+    def model(params):
+        return {"y": params["w"] * 2.0, "z": (params["w"], params["w"])}
+
+    at, w = format_code_position(model), np.ones(3, np.float32)
+    with pytest.raises(TreeError) as e:
+        phalanx.jvp(model, ({"w": w},), ({"b": w},))
+    assert str(e.value) == (
+        f"jvp of {at}, tangents[0]: expected a dict with keys ['w'], as in primals[0], got a dict with keys ['b'].\n"
+        "  Fix: pass one tangent for each leaf of primals."
+    )
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.jvp(model, {"w": w}, (1.0,))
+    assert str(e.value) == (
+        f"jvp of {at}, argument primals: expected a tuple or list with one entry for each argument of the function, "
+        "got a dict.\n"
+        "  Fix: wrap it in a tuple: (primal,)."
+    )
+    with pytest.raises(ShapeError) as e:
+        phalanx.jvp(model, ({"w": w},), ({"w": w[:2]},))
+    assert str(e.value) == (
+        f"jvp of {at}, tangents[0]['w']: expected a value of type f32[3] for primals[0]['w'], got f32[2].\n"
+        "  Fix: pass a value of shape [3]."
+    )
+    with pytest.raises(TreeError) as e:
+        phalanx.linearize(model, {"w": w})[1]({"w": (w, w)})
+    assert str(e.value) == (
+        f"linearize of {at}, tangents[0]['w']: expected a leaf, as in primals[0]['w'], got a tuple of length 2.\n"
+        "  Fix: pass one tangent for each argument that the function was linearized at."
+    )
+    pull = phalanx.vjp(model, {"w": w})[1]
+    with pytest.raises(TreeError) as e:
+        pull({"y": w, "z": [w, w]})
+    assert str(e.value) == (
+        f"vjp of {at}, cotangent['z']: expected a tuple of length 2, as in the result['z'], got a list of length 2.\n"
+        "  Fix: pass one cotangent for each leaf of the result."
+    )
+    with pytest.raises(DTypeError) as e:
+        pull({"y": w, "z": (w, np.ones(3, np.int32))})
+    assert str(e.value) == (
+        f"vjp of {at}, cotangent['z'][1]: expected a value of type f32[3] for the result['z'][1], got i32[3].\n"
+        "  Fix: convert it with .astype."
+    )
+    with pytest.raises(ArgumentTypeError) as e:
+        pull(w, w)
+    assert str(e.value) == (
+        f"the vjp function of {at}: expected one argument, a cotangent with the structure of the result, "
+        "got 2 arguments.\n"
+        "  Fix: pass the cotangents of several results as one tuple."
+    )
+
+
+def test_derivatives_are_weakly_typed_where_their_primals_are():
     half = jnp.ones(2, "bfloat16")
     assert (phalanx.grad(lambda x: x**2)(3.0) * half).dtype == "bfloat16"
     assert phalanx.jit(lambda x: phalanx.grad(jnp.sin)(x) * half)(3.0).dtype == "bfloat16"
@@ -228,7 +287,7 @@ def test_derivatives_have_the_weak_type_of_what_they_are_derivatives_of():
     assert phalanx.linear_transpose(lambda x: 2 * x, 1.0)(3.0)[0].weak_type
 
 
-def test_derivatives_that_are_constants_are_arrays_too():
+def test_constant_derivatives_are_arrays():
     for found in (
         phalanx.grad(jnp.sign)(2.0),
         phalanx.jvp(jnp.floor, (2.5,), (1.0,))[1],
@@ -248,13 +307,17 @@ def test_jacrev_of_integers_is_float0():
     assert mapped.shape == (3,) and mapped.dtype == phalanx.dtypes.float0
 
 
+def magnitude(x):
+    return jnp.abs(x)
+
+
 def test_jacfwd_refuses_complex_arguments_unless_holomorphic():
     with pytest.raises(DTypeError) as e:
-        phalanx.jacfwd(jnp.abs)(jnp.array([1 + 2j]))
+        phalanx.jacfwd(magnitude)(jnp.array([1 + 2j]))
     assert str(e.value) == (
-        "jacfwd, argument[0]: expected a real dtype, since a direction for each element tells half of a complex "
+        f"jacfwd of {format_code_position(magnitude)}, argument x: expected a real dtype, since one direction for each element gives half of a complex "
         "derivative, got c64[1].\n"
-        "  To mend: pass holomorphic=True if the function is holomorphic, else use jvp or jacrev."
+        "  Fix: pass holomorphic=True if the function is holomorphic, else use jvp or jacrev."
     )
 
 
@@ -262,32 +325,39 @@ def test_argnums_may_be_numpy_integers():
     assert float(phalanx.grad(lambda x, y: x * y, argnums=np.int64(1))(3.0, 4.0)) == 3.0
 
 
-def test_tangents_of_another_shape_are_refused_as_values_of_another_shape():
-    with pytest.raises(ShapeError, match=r"jvp, tangents\[0\]: expected a value of type f32\[3\], got f32\[2\]"):
-        phalanx.jvp(jnp.sin, (jnp.ones(3),), (jnp.ones(2),))
-    with pytest.raises(ShapeError, match=r"the vjp function's argument: expected a value of type f32\[3\]"):
-        phalanx.vjp(jnp.sin, jnp.ones(3))[1](jnp.ones(2))
+def test_cotangents_of_another_shape_are_refused():
+    with pytest.raises(ShapeError) as e:
+        phalanx.vjp(magnitude, jnp.ones(3))[1](jnp.ones(2))
+    assert str(e.value) == (
+        f"vjp of {format_code_position(magnitude)}, cotangent: expected a value of type f32[3] for the result, "
+        "got f32[2].\n"
+        "  Fix: pass a value of shape [3]."
+    )
 
 
-def test_linear_transpose_of_integers_and_of_what_is_not_linear():
+def test_linear_transpose_accepts_integers_and_refuses_nonlinear_functions():
     (back,) = phalanx.linear_transpose(lambda x: jnp.cumsum(x[::2]), jnp.arange(5))(jnp.arange(3))
     assert back.tolist() == [3, 0, 3, 0, 2] and back.dtype == "int32"
     with pytest.raises(RuleError) as e:
         phalanx.linear_transpose(lambda x: x * x, 1.0)(3.0)
     assert str(e.value) == (
-        "transposition: expected operations that are linear in what is transposed, got a product or quotient of two "
+        "transposition: expected operations that are linear in the transposed arguments, got a product or quotient of two "
         "such values, one of type ~f32[].\n"
-        "  To mend: transpose the linearisation instead (phalanx.vjp), or make the function linear."
+        "  Fix: transpose the linearization instead (phalanx.vjp), or make the function linear."
     )
 
 
 def test_jacrev_refuses_complex_results_unless_holomorphic():
-    """It gave the real part of the rows, silently."""
+    """The rows of such a Jacobian would silently be real parts."""
+
+    def rotate(x):
+        return {"y": x * (1 + 1j)}
+
     with pytest.raises(DTypeError) as e:
-        phalanx.jacrev(lambda x: {"y": x * (1 + 1j)})(np.ones(2, np.float32))
+        phalanx.jacrev(rotate)(np.ones(2, np.float32))
     assert str(e.value) == (
-        "jacrev, the result['y']: expected a real dtype, since a row for each element tells half of a complex "
-        "derivative, got c64[2].\n  To mend: pass holomorphic=True if the function is holomorphic, else use vjp, or "
+        f"jacrev, the result['y'] of {format_code_position(rotate)}: expected a real dtype, since one row for each "
+        "element gives half of a complex derivative, got c64[2].\n  Fix: pass holomorphic=True if the function is holomorphic, else use vjp, or "
         "return y.real and y.imag."
     )
     z = np.array([1j, 2.0], np.complex64)
@@ -304,16 +374,16 @@ def test_errors_name_the_function_that_the_user_wrote():
             derivative(returns_no_pair, has_aux=True)(1.0)
 
 
-def test_argnums_that_are_no_numbers_are_refused():
+def test_argnums_must_be_integers():
     with pytest.raises(ArgumentTypeError) as e:
         phalanx.grad(lambda x: x, argnums="x")(1.0)
     assert str(e.value) == (
-        "argnums: expected an int, or a sequence of them, got 'x'.\n  To mend: give positions, counted from 0."
+        "argnums: expected an int, or a sequence of them, got 'x'.\n  Fix: give positions, counted from 0."
     )
 
 
 @pytest.mark.parametrize("transform", [phalanx.vmap, phalanx.grad, lambda f: lambda x: phalanx.jvp(f, (x,), (x,))])
-def test_a_tracer_that_leaked_from_an_eager_transformation_names_the_line(transform):
+def test_error_for_a_leaked_tracer_names_the_line_that_created_it(transform):
     kept = []
 
     def leak(x):

@@ -10,7 +10,9 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, RuleError, TreeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, AxisError, RuleError, TreeError
+from phalanx.core.source_info import format_code_position
+from phalanx.lax.control_flow import control_flow_tracing
 
 W = np.linspace(-0.5, 0.7, 9).astype(np.float32).reshape(3, 3)
 XS = np.linspace(0.1, 1.2, 15).astype(np.float32).reshape(5, 3)
@@ -42,14 +44,14 @@ OPTIONS = [{}, {"reverse": True}, {"unroll": 2}, {"unroll": 5}, {"unroll": True}
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_scan_is_the_loop(options):
+def test_scan_equals_the_python_loop(options):
     for got, want in zip(by_scan(W, H, XS, **options), by_python(W, H, XS, options.get("reverse", False))):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
-def test_gradient_of_scan_is_that_of_the_loop(options, compiled):
+def test_gradient_of_scan_equals_that_of_the_python_loop(options, compiled):
     scanned = phalanx.grad(functools.partial(loss, by_scan, **options), (0, 1, 2))
     scanned = phalanx.jit(scanned) if compiled else scanned
     looped = phalanx.grad(
@@ -76,7 +78,7 @@ def test_forward_mode_through_scan():
 
 
 @pytest.mark.parametrize("dims", [(None, 0, None), (0, None, None), (None, None, 1), (0, 1, 2)], ids=str)
-def test_vmap_of_scan_is_a_loop(dims):
+def test_vmap_of_scan_equals_python_loops(dims):
     args = [W, H, XS]
     batched = [a if d is None else np.stack([a, 2 * a, -a], d) for a, d in zip(args, dims)]
     run = phalanx.vmap(by_scan, in_axes=dims)
@@ -139,9 +141,9 @@ def test_reverse_mode_through_while_loop_is_refused():
     with pytest.raises(RuleError) as e:
         phalanx.grad(lambda x: lax.while_loop(lambda c: c < 100.0, lambda c: c * c, x))(2.0)
     assert str(e.value) == (
-        "reverse-mode differentiation of while_loop (or fori_loop with traced bounds): expected a loop whose length is "
-        "known while tracing, got one that ends when its condition says so.\n"
-        "  To mend: use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)."
+        "reverse-mode differentiation of while_loop (or fori_loop with traced bounds): expected a loop with a "
+        "number of iterations that is known while tracing, got one that ends when its condition is false.\n"
+        "  Fix: use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)."
     )
 
 
@@ -155,7 +157,7 @@ def test_fori_loop_with_static_bounds_has_a_gradient():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_cond_chooses_and_differentiates(compiled):
+def test_cond_and_its_derivatives(compiled):
     def f(x):
         return lax.cond(x > 1.0, lambda a: jnp.sin(a) * a, lambda a: a**3, x)
 
@@ -178,7 +180,7 @@ def test_cond_chooses_and_differentiates(compiled):
     )
 
 
-def test_cond_with_captured_values_has_their_gradient():
+def test_cond_differentiates_closed_over_values():
     def f(w, p):
         return jnp.sum(lax.cond(p, lambda x: w * x, lambda x: jnp.exp(w) + x, H))
 
@@ -207,17 +209,18 @@ def test_map_and_associative_scan():
             np.testing.assert_allclose(back, np.cumsum(x[::-1], 0)[::-1], rtol=1e-4, atol=1e-5)
 
 
-def test_an_eager_loop_over_the_same_function_compiles_once():
+def test_eager_loop_over_the_same_function_compiles_once():
     body = functools.partial(cell, W)
     lax.scan(body, H, XS)
-    program = next(iter(__import__("phalanx.lax.bodies", fromlist=["_staged"])._staged[body].values())).program
-    before = len(program.cache)
+    (traced,) = control_flow_tracing._staged.get(body).values()
+    jaxpr = traced.jaxpr
+    before = len(jaxpr.cache)
     lax.scan(body, H, XS)
-    assert len(program.cache) == before
+    assert len(jaxpr.cache) == before
 
 
 @pytest.mark.parametrize("loop", [lambda f: lax.fori_loop(0, 3, f, 1.0), lambda f: lax.map(f, np.arange(4.0))])
-def test_the_program_of_a_loop_goes_with_its_body(loop):
+def test_jaxpr_of_a_loop_is_freed_with_its_body(loop):
     def body(*args):
         runs.append(args)
         return args[-1] * 2
@@ -248,58 +251,131 @@ def test_fori_loop_counts_in_the_dtype_of_its_bounds():
         assert set(seen) == {wanted}
 
 
-def test_programs_of_loops_are_well_formed():
+def test_jaxprs_of_loops_are_well_formed():
     from phalanx.core import check_jaxpr
 
     check_jaxpr(phalanx.make_jaxpr(phalanx.grad(functools.partial(loss, by_scan), (0, 1, 2)))(W, H, XS))
     check_jaxpr(phalanx.make_jaxpr(phalanx.vmap(functools.partial(by_scan, W), (0, None)))(np.stack([H, H]), XS))
 
 
-def test_errors_name_what_disagrees():
+def test_errors_of_scan_name_the_body_its_line_and_the_difference():
+    def grow(c, x):
+        return jnp.stack([c, c]), None
+
+    def nest(c, x):
+        return {"h": (c["h"], c["h"])}, None
+
+    def bare(c, x):
+        return c
+
     with pytest.raises(ArgumentTypeError) as e:
-        lax.scan(lambda c, x: (jnp.stack([c, c]), None), np.float32(0), XS)
+        lax.scan(grow, np.float32(0), XS)
     assert str(e.value) == (
-        "scan, the carry that f returns: expected type f32[], that of init, got f32[2].\n"
-        "  To mend: convert it with .astype or reshape it, or change init."
+        f"scan, carry returned by f = {format_code_position(grow)}: expected type f32[], as in init, got f32[2].\n"
+        "  Fix: give it the shape []."
     )
     with pytest.raises(TreeError) as e:
-        lax.scan(lambda c, x: ((c, c), None), np.float32(0), XS)
-    assert str(e.value).startswith("scan, the carry that f returns: expected the structure of init, ")
+        lax.scan(nest, {"h": np.float32(0)}, XS)
+    assert str(e.value) == (
+        f"scan, carry['h'] returned by f = {format_code_position(nest)}: expected a leaf, as in init['h'], got a tuple "
+        "of length 2.\n"
+        "  Fix: return a value with the structure of init."
+    )
+    with pytest.raises(ArgumentTypeError) as e:
+        lax.scan(bare, np.float32(0), XS)
+    assert str(e.value) == (
+        f"scan, the result of f = {format_code_position(bare)}: expected a pair (carry, y), got a ShapedArray.\n"
+        "  Fix: return (carry, y), with None for y if there is no output."
+    )
     with pytest.raises(ArgumentError) as e:
         lax.scan(lambda c, x: (c, None), 0.0, (np.ones(3), {"k": np.ones(4)}))
     assert str(e.value) == (
         "scan, argument xs: expected leading dimensions of one size, got 3 (xs[0]), 4 (xs[1]['k']).\n"
-        "  To mend: make the leading dimensions agree."
+        "  Fix: make the leading dimensions agree."
     )
     for wrong in (3.0, "text"):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=r"^scan, argument xs\['k'\]: expected an array"):
             lax.scan(lambda c, x: (c, None), 0.0, {"a": np.ones(3), "k": wrong})
-    with pytest.raises(ArgumentTypeError, match="^cond, argument pred: expected an array or a scalar, got 'a'"):
-        lax.cond("a", lambda: 1, lambda: 2)
-    with pytest.raises(ArgumentTypeError, match="^switch, argument index: expected an array or a scalar, got 'a'"):
-        lax.switch("a", [lambda: 1, lambda: 2])
+    with pytest.raises(ArgumentError, match="^map, argument xs: expected leading dimensions of one size"):
+        lax.map(lambda x: x, (np.ones(3), np.ones(4)))
     with pytest.raises(AxisError) as e:
         lax.associative_scan(jnp.add, np.ones(3), axis=1)
     assert str(e.value) == (
-        "associative_scan, argument axis: expected dimensions in [-1, 1), got 1.\n"
-        "  To mend: name a dimension that exists."
+        "associative_scan, argument axis: expected dimensions in [-1, 1), got 1.\n  Fix: pass a dimension from -1 to 0."
     )
-    with pytest.raises(ArgumentError, match="^map, argument xs: expected leading dimensions of one size"):
-        lax.map(lambda x: x, (np.ones(3), np.ones(4)))
-    swapped = lambda n: lax.fori_loop(0, n, lambda i, c: (c[1], c[0]), (jnp.ones(2), jnp.ones(())))
+
+
+def test_errors_of_while_and_counted_loops_name_the_body_and_its_line():
+    def swap(i, c):
+        return c[1], c[0]
+
+    def wrap(c):
+        return {"x": [c["x"]]}
+
+    swapped = lambda n: lax.fori_loop(0, n, swap, (jnp.ones(2), jnp.ones(())))
     for loop in (swapped, phalanx.jit(swapped)):
         with pytest.raises(ArgumentTypeError) as e:
             loop(3)
         assert str(e.value) == (
-            "fori_loop, the result of body_fun[0]: expected type f32[2], that of init_val, got f32[].\n"
-            "  To mend: convert it with .astype or reshape it, or change init_val."
+            f"fori_loop, result[0] of body_fun = {format_code_position(swap)}: expected type f32[2], as in "
+            "init_val[0], got f32[].\n"
+            "  Fix: give it the shape [2]."
         )
+    with pytest.raises(TreeError) as e:
+        lax.while_loop(lambda c: c["x"] < 1, wrap, {"x": 0.0})
+    assert str(e.value) == (
+        f"while_loop, result['x'] of body_fun = {format_code_position(wrap)}: expected a leaf, as in init_val['x'], "
+        "got a list of length 1.\n"
+        "  Fix: return a value with the structure of init_val."
+    )
+
+
+def test_errors_of_conditions_name_the_function_and_its_line():
+    def number(c):
+        return c
+
+    def pair(c):
+        return (c < 1,)
+
+    for cond_fun, got in ((number, "~f32[]"), (pair, "a tuple of bool[]")):
+        with pytest.raises(ArgumentTypeError) as e:
+            lax.while_loop(cond_fun, lambda c: c, 1.0)
+        assert str(e.value) == (
+            f"while_loop, the result of cond_fun = {format_code_position(cond_fun)}: expected a boolean scalar, "
+            f"got {got}.\n"
+            "  Fix: return a comparison, or reduce the result with .any() or .all()."
+        )
+
+
+def test_errors_of_cond_and_switch_name_both_branches():
+    def scalar(x):
+        return {"y": x}
+
+    def vector(x):
+        return {"y": jnp.stack([x, x])}
+
+    def renamed(x):
+        return {"z": x}
+
+    one, two, three = map(format_code_position, (scalar, vector, renamed))
     with pytest.raises(ArgumentTypeError) as e:
-        lax.while_loop(lambda c: c, lambda c: c, 1.0)
-    assert str(e.value).startswith("while_loop, the result of cond_fun: expected a boolean scalar, got ~f32[].")
-    with pytest.raises(ArgumentTypeError) as e:
-        lax.cond(True, lambda x: x, lambda x: jnp.stack([x, x]), np.float32(1))
-    assert str(e.value).startswith("cond, the result of false_fun: expected type f32[], that of the result of true_fun")
+        lax.cond(True, scalar, vector, np.float32(1))
+    assert str(e.value) == (
+        f"cond, result['y'] of false_fun = {two}: expected type f32[], as in the result['y'] of true_fun = {one}, "
+        "got f32[2].\n"
+        "  Fix: give it the shape []."
+    )
+    with pytest.raises(TreeError) as e:
+        lax.switch(0, [scalar, renamed], np.float32(1))
+    assert str(e.value) == (
+        f"switch, result of branches[1] = {three}: expected a dict with keys ['y'], as in the result of branches[0] = "
+        f"{one}, got a dict with keys ['z'].\n"
+        f"  Fix: return a value with the structure of the result of branches[0] = {one}."
+    )
+    with pytest.raises(ArgumentTypeError, match="^cond, argument pred: expected an array or a scalar, got 'a'"):
+        lax.cond("a", lambda: 1, lambda: 2)
+    with pytest.raises(ArgumentTypeError, match="^switch, argument index: expected an array or a scalar, got 'a'"):
+        lax.switch("a", [lambda: 1, lambda: 2])
     with pytest.raises(ArgumentTypeError) as e:
         lax.cond(H, lambda: 1, lambda: 2)
     assert "expected a boolean scalar, got f32[3]." in str(e.value)
@@ -330,26 +406,32 @@ def test_custom_linear_solve_and_root():
     np.testing.assert_allclose(phalanx.grad(root)(8.0), 1 / 12, rtol=1e-4)
 
 
-def test_a_weak_carry_gives_way_only_to_what_holds_its_values():
+def truncate(c, _):
+    return c.astype(int), None
+
+
+def test_weakly_typed_carry_is_promoted_without_losing_its_kind():
     grow = lambda dtype: lambda c, _: (c + jnp.ones((), dtype), None)
     for start, dtype in [(0, np.float32), (0, np.uint8), (0.0, jnp.bfloat16)]:
         assert lax.scan(grow(dtype), start, length=2)[0].dtype == dtype
     with pytest.raises(ArgumentTypeError) as e:
-        lax.scan(lambda c, _: (c.astype(int), None), 0.0, length=2)
+        lax.scan(truncate, 0.0, length=2)
     assert str(e.value) == (
-        "scan, the carry that f returns: expected type ~f32[], that of init, got i32[].\n"
-        "  To mend: convert it with .astype or reshape it, or change init."
+        f"scan, carry returned by f = {format_code_position(truncate)}: expected type ~f32[], as in init, got i32[].\n"
+        "  Fix: convert it to float32 with .astype."
     )
-    with pytest.raises(ArgumentTypeError, match="that of init_val, got u8"):
+    with pytest.raises(ArgumentTypeError, match="as in init_val, got u8"):
         lax.while_loop(lambda c: c < 1, lambda c: jnp.uint8(1), 0.0)
 
 
-def test_an_eager_choice_compiles_once(monkeypatch):
-    from phalanx.runtime import dispatch
+def test_eager_cond_compiles_once(monkeypatch):
+    from phalanx.runtime import compiled_program
 
     compiled = []
-    compile_program = dispatch.LoweredProgram.compile
-    monkeypatch.setattr(dispatch.LoweredProgram, "compile", lambda *args: compiled.append(1) or compile_program(*args))
+    compile_program = compiled_program.LoweredProgram.compile
+    monkeypatch.setattr(
+        compiled_program.LoweredProgram, "compile", lambda *args: compiled.append(1) or compile_program(*args)
+    )
     table = jnp.arange(3.0)
     closing, weak = (lambda x: jnp.sin(x) + table), (lambda x: 1.0)
     strong, index = (lambda x: x[0]), jnp.array(1)
@@ -362,27 +444,18 @@ def test_an_eager_choice_compiles_once(monkeypatch):
     assert compiled == []
 
 
-def test_an_operand_may_be_none_and_stand_before_each_function():
+def test_cond_accepts_operand_none_and_the_oldest_signature():
     assert float(lax.cond(True, lambda _: 1.0, lambda _: 2.0, operand=None)) == 1.0
     assert float(lax.switch(1, [lambda _: 1.0, lambda _: 2.0], operand=None)) == 2.0
     assert float(lax.cond(False, 1.0, lambda x: x, 2.0, lambda x: -x)) == -2.0
 
 
-def test_branches_never_lose_the_kind_of_a_weak_result():
+def test_cond_promotes_weak_results_without_losing_their_kind():
     for first, second in ((lambda: 1.5, lambda: jnp.int32(2)), (lambda: 2, lambda: jnp.bool_(True))):
         for pair in ((first, second), (second, first)):
-            with pytest.raises(ArgumentTypeError, match=r"cond, the result of false_fun: expected"):
+            with pytest.raises(ArgumentTypeError, match=r"^cond, result of false_fun = .*: expected"):
                 lax.cond(True, *pair)
     for pair in ((lambda: 2, lambda: 1.5), (lambda: 1.5, lambda: 2)):
         out = lax.cond(True, *pair), lax.cond(False, *pair)
         assert {float(x) for x in out} == {1.5, 2.0} and all(x.dtype == "float32" and x.weak_type for x in out)
     assert lax.cond(True, lambda: 1.5, lambda: jnp.bfloat16(2)).dtype == "bfloat16"
-
-
-def test_a_condition_in_a_tuple_is_refused():
-    with pytest.raises(ArgumentTypeError) as e:
-        lax.while_loop(lambda c: (c < 1,), lambda c: c, 1.0)
-    assert str(e.value) == (
-        "while_loop, the result of cond_fun: expected a boolean scalar, got a tree, PyTreeDef((*,)), of bool[].\n"
-        "  To mend: compare, or reduce with .any() or .all()."
-    )

@@ -9,7 +9,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import ArgumentTypeError, TraceError, TreeError
+from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TraceError, TreeError
+from phalanx.core.source_info import format_code_position
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
@@ -50,7 +51,7 @@ WANT = (10 * np.cos(0.5) * 3, 100 * np.sin(0.5))
     [lambda g: g, phalanx.jit, lambda f: phalanx.jit(phalanx.jit(f)), phalanx.checkpoint],
     ids=["eager", "jit", "nested", "checkpoint"],
 )
-def test_the_rule_is_used(make, around):
+def test_custom_rule_replaces_the_derivative(make, around):
     f = around(make())
     for transform in (lambda g: g, phalanx.jit):
         np.testing.assert_allclose(transform(phalanx.grad(f, (0, 1)))(0.5, 3.0), WANT, rtol=1e-5)
@@ -58,7 +59,7 @@ def test_the_rule_is_used(make, around):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_the_rule_is_used_in_loops_and_branches(make):
+def test_custom_rule_applies_inside_scan_and_cond(make):
     f = make()
 
     def looped(x):
@@ -72,7 +73,7 @@ def test_the_rule_is_used_in_loops_and_branches(make):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_the_rule_is_mapped(make):
+def test_vmap_maps_the_custom_rule(make):
     f = make()
     got = phalanx.vmap(phalanx.grad(f), (0, None))(X, 3.0)
     np.testing.assert_allclose(got, 10 * np.cos(X) * 3, rtol=1e-5)
@@ -96,15 +97,15 @@ def test_forward_mode_of_custom_vjp_is_refused():
         with pytest.raises(TraceError) as e:
             run(0.5)
         assert str(e.value) == (
-            f"forward-mode differentiation (jvp){where}: expected functions with a forward derivative, got a "
-            "custom_vjp function, which has a reverse one only.\n"
-            "  To mend: give it a custom_jvp rule, or differentiate in reverse mode (grad, vjp, jacrev)."
+            f"forward-mode differentiation (jvp){where}: expected functions with a forward-mode derivative, got a "
+            "custom_vjp function, which defines reverse mode only.\n"
+            "  Fix: define the function with custom_jvp, or differentiate in reverse mode (grad, vjp, jacrev)."
         )
     pushed = phalanx.jit(lambda t: phalanx.jvp(f, (0.5, 3.0), (t, 0.0))[1])
     np.testing.assert_allclose(phalanx.linear_transpose(pushed, 1.0)(1.0)[0], WANT[0], rtol=1e-5)
 
 
-def test_nondiff_arguments_come_first():
+def test_nondiff_arguments_are_passed_to_the_rule_first():
     @functools.partial(phalanx.custom_jvp, nondiff_argnums=(0,))
     def apply(fun, x):
         return fun(x)
@@ -120,7 +121,7 @@ def test_nondiff_arguments_come_first():
     assert float(phalanx.grad(lambda x: power(x, 2))(1.0)) == 2000.0
 
 
-def test_defjvps_gives_one_rule_an_argument():
+def test_defjvps_defines_one_rule_per_argument():
     @phalanx.custom_jvp
     def f(x, y):
         return x * y
@@ -129,7 +130,7 @@ def test_defjvps_gives_one_rule_an_argument():
     assert [float(g) for g in phalanx.grad(f, (0, 1))(3.0, 5.0)] == [10.0, 0.0]
 
 
-def test_symbolic_zeros_reach_the_rule():
+def test_symbolic_zeros_are_passed_to_the_rule():
     seen = []
 
     @phalanx.custom_jvp
@@ -171,12 +172,12 @@ def test_custom_vmap_rule_and_its_derivatives():
     assert float(phalanx.grad(f)(3.0, 2.0)) == 2.0
 
 
-def test_errors_name_the_rule():
+def test_missing_or_malformed_rules_are_refused():
     @phalanx.custom_jvp
     def f(x):
         return x
 
-    with pytest.raises(TraceError, match="a custom_jvp function with a rule, got none"):
+    with pytest.raises(TraceError, match="a custom_jvp function with a derivative rule, got one without a rule"):
         f(1.0)
     f.defjvp(lambda p, t: p[0])
     with pytest.raises(ArgumentTypeError, match=r"expected a pair \(result, tangent\)"):
@@ -208,20 +209,92 @@ def test_none_in_a_result_has_no_tangent():
 
 
 def test_tangents_of_another_structure_are_refused():
-    f = phalanx.custom_jvp(lambda x: x)
-    f.defjvp(lambda p, t: (p[0], {"a": t[0]}))
-    with pytest.raises(TreeError, match=r"expected a tangent with the structure of the result, PyTreeDef\(\*\)"):
-        phalanx.grad(f)(1.0)
+    @phalanx.custom_jvp
+    def f(x):
+        return {"y": x, "z": (x, x)}
+
+    @f.defjvp
+    def f_jvp(p, t):
+        return f(*p), {"y": t[0], "z": [t[0]]}
+
+    with pytest.raises(TreeError) as e:
+        phalanx.jvp(f, (1.0,), (1.0,))
+    assert str(e.value) == (
+        f"jvp rule {format_code_position(f_jvp)} of f, tangent['z']: expected a tuple of length 2, as in the "
+        "result['z'], got a list of length 1.\n"
+        "  Fix: return one tangent for each leaf of the result."
+    )
 
 
-def test_none_stands_for_the_zero_cotangent_of_a_whole_subtree():
+def test_tangents_of_another_type_are_refused():
+    f = phalanx.custom_jvp(lambda x: {"y": x})
+
+    @f.defjvp
+    def f_jvp(p, t):
+        return f(*p), {"y": jnp.ones(3)}
+
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.jvp(f, (1.0,), (1.0,))
+    assert str(e.value) == (
+        f"jvp rule {format_code_position(f_jvp)} of <lambda>, tangent['y']: expected type ~f32[], as the result['y'] "
+        "has, got f32[3].\n"
+        "  Fix: convert the tangent to the shape and dtype of its result."
+    )
+
+
+def test_cotangents_of_another_structure_or_shape_are_refused():
+    @phalanx.custom_vjp
+    def f(params, x):
+        return params["w"] * x
+
+    def bwd(residuals, ct):
+        return {"v": ct}, ct
+
+    f.defvjp(lambda params, x: (f(params, x), None), bwd)
+    with pytest.raises(TreeError) as e:
+        phalanx.grad(f)({"w": 2.0}, 3.0)
+    assert str(e.value) == (
+        f"bwd rule {format_code_position(bwd)} of f, the cotangent of argument params: expected a dict with keys "
+        "['w'], as in argument params, got a dict with keys ['v'].\n"
+        "  Fix: return a cotangent for each leaf of the argument."
+    )
+    wide = lambda residuals, ct: ({"w": jnp.ones(3)}, ct)
+    f.defvjp(lambda params, x: (f(params, x), None), wide)
+    with pytest.raises(ShapeError) as e:
+        phalanx.grad(f)({"w": 2.0}, 3.0)
+    assert str(e.value) == (
+        f"bwd rule {format_code_position(wide)} of f, the cotangent of argument params['w']: expected type ~f32[], as "
+        "the argument has, got f32[3].\n"
+        "  Fix: return a cotangent of shape []."
+    )
+
+
+def test_custom_vmap_rule_with_another_structure_is_refused():
+    @phalanx.custom_batching.custom_vmap
+    def f(x):
+        return x, x
+
+    @f.def_vmap
+    def rule(size, batched, x):
+        return (x, (x, x)), True
+
+    with pytest.raises(TreeError) as e:
+        phalanx.vmap(f)(X)
+    assert str(e.value) == (
+        f"vmap rule {format_code_position(rule)} of f, result[1]: expected a leaf, as in the result[1] of "
+        f"{format_code_position(f.fun)}, got a tuple of length 2.\n"
+        "  Fix: return a result with the structure that the function returns."
+    )
+
+
+def test_none_is_the_zero_cotangent_of_a_subtree():
     f = phalanx.custom_vjp(lambda d: d["x"] * d["rest"]["a"])
     f.defvjp(lambda d: (f(d), d["rest"]["a"]), lambda a, g: ({"x": g * a, "rest": None},))
     out = phalanx.grad(f)({"x": 2.0, "rest": {"a": 3.0, "b": jnp.ones(2)}})
     assert float(out["x"]) == 3.0 and float(out["rest"]["a"]) == 0.0 and out["rest"]["b"].tolist() == [0.0, 0.0]
 
 
-def test_custom_root_whose_solver_closes_over_what_is_differentiated():
+def test_custom_root_differentiates_through_closed_over_values():
     def root(a):
         solve = lambda f, guess: {"x": jnp.sqrt(a), "y": a}
         along = lambda g, y: {"x": y["x"] / g({"x": 1.0, "y": 0.0})["x"], "y": y["y"]}
@@ -241,7 +314,7 @@ def scaled(x, n):
 scaled.defjvp(lambda n, primals, tangents: (scaled(*primals, n), 10 * n * tangents[0]))
 
 
-def test_arguments_without_derivative_of_custom_jvp_may_be_traced():
+def test_nondiff_arguments_of_custom_jvp_may_be_traced():
     v = np.arange(3.0, dtype=np.float32)
     assert float(phalanx.jit(scaled)(2.0, 3.0)) == 6.0
     assert float(phalanx.jit(phalanx.grad(scaled))(2.0, 3)) == float(phalanx.grad(phalanx.jit(scaled))(2.0, 3)) == 30.0
@@ -262,12 +335,12 @@ def test_arguments_without_derivative_of_custom_jvp_may_be_traced():
     assert float(phalanx.jit(phalanx.grad(lambda x, n: pair(x, {"fun": jnp.sin, "by": n})))(1.0, 3.0)) == 3.0
 
 
-def test_arguments_without_derivative_of_custom_vjp_are_not_traced():
+def test_nondiff_arguments_of_custom_vjp_may_not_be_traced():
     f = phalanx.custom_vjp(lambda x, n: x * n, nondiff_argnums=(1,))
     f.defvjp(lambda x, n: (x * n, None), lambda n, _, c: (n * c,))
     with pytest.raises(ArgumentTypeError) as e:
         phalanx.jit(f)(2.0, 3.0)
     assert re.sub(r" at [^,\s]+", "", str(e.value)) == (
-        "custom_vjp of <lambda>, argument 1: expected a value that is not traced, since it is in nondiff_argnums, got "
-        "Traced<~f32[]>.\n  To mend: pass it as a differentiable argument and return a zero derivative for it."
+        "custom_vjp of <lambda>, argument n: expected a value that is not traced, since the argument is in "
+        "nondiff_argnums, got Traced<~f32[]>.\n  Fix: pass it as a differentiable argument and return a zero derivative for it."
     )

@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.errors import TracerBoolConversionError
+from phalanx.core.error_classes import TracerBoolConversionError
 
 XS = np.array([1.0, -2.0, 3.0], np.float32)
 
@@ -35,7 +35,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_values_may_be_looked_at(name):
+def test_disable_jit_gives_concrete_values(name):
     with phalanx.disable_jit():
         out = PROGRAMS[name]()
     assert phalanx.tree.map(lambda x: np.asarray(x).tolist(), out) == EXPECTED[name]
@@ -43,7 +43,7 @@ def test_values_may_be_looked_at(name):
         phalanx.jit(lambda _: PROGRAMS[name]())(0.0) if name != "jit" else PROGRAMS[name]()
 
 
-def test_what_is_not_known_is_staged_all_the_same():
+def test_traced_values_are_staged_under_disable_jit():
     with phalanx.disable_jit():
         out = phalanx.vmap(lambda n: lax.while_loop(lambda c: c < n, lambda c: c + 2, 0.0))(XS)
         np.testing.assert_array_equal(out, [2.0, 0.0, 4.0])
@@ -53,7 +53,7 @@ def test_what_is_not_known_is_staged_all_the_same():
             phalanx.vmap(branching)(XS)
 
 
-def test_a_scan_over_nothing_has_results_of_the_right_type():
+def test_scan_of_length_zero_under_disable_jit():
     with phalanx.disable_jit():
         carry, ys = lax.scan(lambda c, x: (c + x, x * 2), 1.0, np.zeros((0, 2), np.float32)[:, 0])
     assert float(carry) == 1.0 and ys.shape == (0,)

@@ -25,7 +25,7 @@ def body(x, y):
     return lax.scan(lambda c, k: (jnp.sin(c) + k, c), z, jnp.arange(3.0))[0] + 2.0
 
 
-def test_a_loop_over_equations_runs_a_program():
+def test_custom_interpreter_evaluates_a_jaxpr():
     program = phalanx.make_jaxpr(body)(1.0, 2.0)
     for args in ((1.0, 2.0), (-1.0, 2.0)):
         (got,) = evaluate(program, *args)
@@ -37,7 +37,7 @@ def test_a_loop_over_equations_runs_a_program():
     np.testing.assert_allclose(phalanx.vmap(run)(xs), [body(x, 2.0) for x in xs], rtol=1e-6)
 
 
-def test_an_interpreter_may_run_a_program_backwards():
+def test_custom_interpreter_inverts_a_jaxpr():
     inverses = {lax.exp_p: jnp.log, lax.tanh_p: jnp.arctanh}
 
     def inverse(fun):
@@ -55,7 +55,7 @@ def test_an_interpreter_may_run_a_program_backwards():
     np.testing.assert_allclose(phalanx.jit(phalanx.grad(inverse(f)))(f(0.5)), 1 / phalanx.grad(f)(0.5), rtol=1e-4)
 
 
-def test_programs_and_primitives_are_found():
+def test_extend_core_exposes_jaxprs_and_primitives():
     program = phalanx.make_jaxpr(body)(1.0, 2.0)
     assert isinstance(program, core.ClosedJaxpr)
     assert isinstance(program.jaxpr.eqns[0], core.JaxprEqn)
@@ -69,13 +69,13 @@ def test_programs_and_primitives_are_found():
 
 
 @pytest.mark.parametrize("args", [(0.5, np.float32(1.5)), (np.complex64(1 + 2j), np.complex64(2 - 1j))])
-def test_single_derivatives_are_checked(args):
+def test_check_jvp_and_check_vjp_accept_correct_derivatives(args):
     f = lambda x, y: {"a": jnp.sin(x) * y, "b": (x * x,)}
     test_util.check_jvp(f, functools.partial(phalanx.jvp, f), args)
     test_util.check_vjp(f, functools.partial(phalanx.vjp, f), args)
 
 
-def test_wrong_derivatives_are_found():
+def test_check_grads_rejects_wrong_derivatives():
     f = lambda x: x**3
     with pytest.raises(AssertionError, match="the derivative, beside differences"):
         test_util.check_jvp(f, lambda p, t: (f(*p), 4 * p[0] ** 2 * t[0]), (1.5,))
@@ -89,5 +89,5 @@ def test_wrong_derivatives_are_found():
         test_util.check_jvp(f, lambda p, t: (f(*p), (t[0],)), (1.5,))
 
 
-def test_dlpack_is_a_module():
+def test_dlpack_module():
     np.testing.assert_array_equal(phalanx.dlpack.from_dlpack(np.arange(3.0, dtype=np.float32)), np.arange(3.0))

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from phalanx.custom_derivatives import custom_vjp_primal_tree_values
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentTypeError, ShapeError, TreeError
-from phalanx.custom_derivatives import custom_vjp_primal_tree_values, linear_call
+from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TreeError
+from phalanx.core.source_info import format_code_position
+from phalanx.custom_rules import linear_call
 
 calls = []
 
@@ -24,7 +26,7 @@ def f(r, a, b):
     return linear_call(forward, back, r, {"a": a, "b": b})["y"]
 
 
-def test_the_value_is_that_of_the_function_and_the_transpose_the_users():
+def test_linear_call_uses_the_given_transpose():
     assert float(f(2.0, 4.0, 1.0)) == 4.0
     for g in (phalanx.grad(f, (1, 2)), phalanx.jit(phalanx.grad(f, (1, 2))), phalanx.grad(phalanx.jit(f), (1, 2))):
         assert [float(x) for x in g(2.0, 4.0, 1.0)] == [0.5, 3.0]
@@ -32,20 +34,20 @@ def test_the_value_is_that_of_the_function_and_the_transpose_the_users():
     assert (float(a_bar), float(b_bar)) == (0.5, 3.0)
 
 
-def test_forward_mode_and_residuals_follow_the_function():
+def test_jvp_and_residual_derivatives_use_the_function():
     _, y_dot = phalanx.jvp(f, (2.0, 4.0, 1.0), (0.0, 1.0, 1.0))
     assert float(y_dot) == 2.5
     assert float(phalanx.grad(f)(2.0, 4.0, 1.0)) == -1.0
     assert float(phalanx.grad(phalanx.grad(lambda a: f(2.0, a, 1.0) ** 2))(4.0)) == 0.5
 
 
-def test_the_transpose_of_the_transpose_is_the_function():
+def test_double_transpose_is_the_function():
     pull = lambda ct: phalanx.linear_transpose(lambda b: f(2.0, 0.0, b), 1.0)(ct)[0]
     assert float(phalanx.linear_transpose(pull, 1.0)(5.0)[0]) == 10.0
 
 
 @pytest.mark.parametrize("dims", [(0, None, None), (None, 0, None), (0, 0, 0), (None, None, 0)])
-def test_it_maps(dims):
+def test_vmap_of_linear_call(dims):
     args = [np.arange(1.0, 4.0) + i if d == 0 else 2.0 + i for i, d in enumerate(dims)]
     examples = [[a if d is None else a[i] for a, d in zip(args, dims, strict=True)] for i in range(3)]
     for g in (f, phalanx.grad(f, (0, 1, 2)), phalanx.jit(phalanx.grad(f, (0, 1, 2)))):
@@ -55,7 +57,7 @@ def test_it_maps(dims):
             np.testing.assert_allclose(leaf, [w[i] for w in want], rtol=1e-6)
 
 
-def test_it_works_in_loops_and_under_checkpoint():
+def test_linear_call_inside_scan_and_checkpoint():
     def loop(a):
         return phalanx.lax.scan(lambda c, r: (f(r, c, c), None), a, jnp.arange(1.0, 4.0))[0]
 
@@ -72,7 +74,7 @@ def test_functions_may_close_over_arrays():
     np.testing.assert_allclose(phalanx.grad(h, 1)(jnp.full(3, 2.0), k), np.full(3, 2.0))
 
 
-def test_the_transpose_runs_when_it_is_wanted_only():
+def test_transpose_is_traced_only_when_needed():
     calls.clear()
     phalanx.jit(f)(2.0, 4.0, 1.0)
     assert not calls
@@ -80,18 +82,35 @@ def test_the_transpose_runs_when_it_is_wanted_only():
     assert calls == ["back"]
 
 
-def test_what_the_transpose_gives_is_checked():
+def test_result_of_the_transpose_is_checked():
     one = lambda r, x: x
-    with pytest.raises(TreeError, match="expected the structure of the linear arguments, PyTreeDef"):
-        phalanx.grad(lambda x: linear_call(one, lambda r, ct: (ct, ct), (), x))(1.0)
-    with pytest.raises(ShapeError, match=r"expected a cotangent ~f32\[\], that of a linear argument, got f32\[3\]"):
-        phalanx.grad(lambda x: linear_call(one, lambda r, ct: jnp.ones(3), (), x))(1.0)
+
+    def pair(r, ct):
+        return {"x": (ct["x"], ct["x"])}
+
+    def wide(r, ct):
+        return {"x": jnp.ones(3)}
+
+    with pytest.raises(TreeError) as e:
+        phalanx.grad(lambda x: linear_call(one, pair, (), {"x": x})["x"])(1.0)
+    assert str(e.value) == (
+        f"linear_call, the result['x'] of fun_transpose = {format_code_position(pair)}: expected a leaf, as in "
+        "linear_args['x'], got a tuple of length 2.\n"
+        "  Fix: return a cotangent, or None, for each leaf of linear_args."
+    )
+    with pytest.raises(ShapeError) as e:
+        phalanx.grad(lambda x: linear_call(one, wide, (), {"x": x})["x"])(1.0)
+    assert str(e.value) == (
+        f"linear_call, the result['x'] of fun_transpose = {format_code_position(wide)}: expected a cotangent ~f32[] "
+        "for linear_args['x'], got f32[3].\n"
+        "  Fix: return cotangents of the shapes and dtypes of linear_args."
+    )
     with pytest.raises(ArgumentTypeError, match="linear_call, argument fun_transpose"):
         linear_call(one, None, (), 1.0)
     assert float(phalanx.grad(lambda x: linear_call(one, lambda r, ct: None, (), x))(1.0)) == 0.0
 
 
-def test_both_halves_of_a_vjp_are_compiled():
+def test_fwd_and_bwd_compiles_both_functions():
     traced = []
 
     def g(x, y):
@@ -109,7 +128,7 @@ def test_both_halves_of_a_vjp_are_compiled():
     assert len(traced) == 1
 
 
-def test_primal_values_are_read_from_what_fwd_gets():
+def test_custom_vjp_primal_tree_values_reads_the_primals():
     @phalanx.custom_vjp
     def g(x, y):
         return x * y
@@ -121,11 +140,13 @@ def test_primal_values_are_read_from_what_fwd_gets():
 
     g.defvjp(fwd, lambda held, ct: (10 * ct * held[1], ct * held[0]), symbolic_zeros=True, optimize_remat=True)
     assert float(phalanx.grad(g)(2.0, 3.0)) == 30.0
-    with pytest.raises(ArgumentTypeError, match="expected arguments of a fwd rule that was set with symbolic_zeros"):
+    with pytest.raises(
+        ArgumentTypeError, match="expected arguments of a fwd rule that was defined with symbolic_zeros"
+    ):
         custom_vjp_primal_tree_values(1.0)
 
 
-def test_float0_goes_in_and_out_of_programs():
+def test_float0_values_cross_jit_boundaries():
     ints = np.arange(3)
     zeros = np.zeros(3, phalanx.float0)
     g = phalanx.jit(phalanx.grad(lambda i: 1.0 * i.sum(), allow_int=True))(ints)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from phalanx.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
-from phalanx.core.errors import ArgumentError
+from phalanx.core.error_classes import ArgumentError
 from phalanx.sharding import NamedSharding, P, SingleDeviceSharding
 
 HOST = "pinned_host"
@@ -38,20 +38,20 @@ W = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
 
 @pytest.mark.parametrize("policy", [names, dots], ids=["names", "dots"])
 @pytest.mark.parametrize("wrap", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
-def test_gradients_are_those_without_offloading(policy, wrap):
+def test_offloading_does_not_change_gradients(policy, wrap):
     got = wrap(phalanx.value_and_grad(loss(policy), (0, 1)))(X, W)
     want = phalanx.value_and_grad(loss(None), (0, 1))(X, W)
     for g, w in zip(phalanx.tree.leaves(got), phalanx.tree.leaves(want), strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
 
 
-def test_a_gradient_of_a_compiled_function_offloads():
+def test_gradient_of_a_jitted_function_offloads():
     got = phalanx.grad(phalanx.jit(loss(names)), (0, 1))(X, W)
     for g, w in zip(got, phalanx.grad(loss(None), (0, 1))(X, W), strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
 
 
-def test_loops_and_batches_offload():
+def test_offloading_works_in_scan_and_vmap():
     ws = np.stack([W, W / 2, W / 3])
     want = phalanx.grad(scanned(None), (0, 1))(X, ws)
     for f in (phalanx.grad(scanned(names), (0, 1)), phalanx.jit(phalanx.grad(phalanx.jit(scanned(names)), (0, 1)))):
@@ -61,12 +61,12 @@ def test_loops_and_batches_offload():
     np.testing.assert_allclose(mapped[0], want[0], rtol=1e-5, atol=1e-6)
 
 
-def test_second_derivatives_offload():
+def test_offloading_works_in_second_derivatives():
     f, g = (lambda x, p=p: loss(p)(x, W) for p in (names, None))
     np.testing.assert_allclose(phalanx.hessian(f)(X), phalanx.hessian(g)(X), rtol=1e-4, atol=1e-4)
 
 
-def test_offloaded_residuals_wait_in_the_other_memory():
+def test_offloaded_residuals_are_in_host_memory():
     f = phalanx.checkpoint(lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "b")), policy=names)
     _, pullback = phalanx.vjp(f, jnp.ones(4))
     held = [x.sharding.memory_kind for x in phalanx.tree.leaves(pullback) if x.shape == (4,)]
@@ -76,7 +76,7 @@ def test_offloaded_residuals_wait_in_the_other_memory():
     assert text.count("to_memory[src=pinned_host dst=device]") == 1
 
 
-def test_a_compiled_program_leaves_its_residuals_in_the_other_memory():
+def test_jitted_function_returns_offloaded_residuals_in_host_memory():
     f = phalanx.checkpoint(lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "b")), policy=names)
     _, pullback = phalanx.vjp(phalanx.jit(f), jnp.ones(4))
     assert HOST in [x.sharding.memory_kind for x in phalanx.tree.leaves(pullback)]
@@ -84,7 +84,7 @@ def test_a_compiled_program_leaves_its_residuals_in_the_other_memory():
     np.testing.assert_allclose(x_bar, np.cos(np.sin(1.0)) * np.cos(1.0) * np.ones(4), rtol=1e-5)
 
 
-def test_sharded_gradients_offload():
+def test_offloading_works_with_sharded_gradients():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     x = phalanx.device_put(np.tile(X, (4, 1)), NamedSharding(mesh, P("x")))
     w = phalanx.device_put(W, NamedSharding(mesh, P(None, "y")))
@@ -97,7 +97,7 @@ def test_sharded_gradients_offload():
     assert HOST in [v.sharding.memory_kind for v in phalanx.tree.leaves(pullback)]
 
 
-def test_policies_may_answer_in_words():
+def test_policies_may_return_saveable_and_recompute():
     def policy(primitive, *_, **params):
         if primitive.name == "sin":
             return Offloadable("device", HOST)
@@ -107,14 +107,14 @@ def test_policies_may_answer_in_words():
         np.testing.assert_allclose(phalanx.grad(loss(p))(X, W), phalanx.grad(loss(None))(X, W), rtol=1e-5, atol=1e-6)
 
 
-def test_a_name_is_saved_or_offloaded():
+def test_names_may_not_be_both_saved_and_offloaded():
     with pytest.raises(ArgumentError) as caught:
         phalanx.checkpoint_policies.save_and_offload_only_these_names(
             names_which_can_be_saved=["a"], names_which_can_be_offloaded=["a"], offload_src="device", offload_dst=HOST
         )
     assert str(caught.value) == (
-        "save_and_offload_only_these_names: expected each name among those saved or those offloaded, got 'a' among "
-        "both.\n  To mend: take it out of one of them."
+        "save_and_offload_only_these_names: expected each name in only one of names_which_can_be_saved and "
+        "names_which_can_be_offloaded, got 'a' in both.\n  Fix: remove 'a' from one of the two arguments."
     )
 
 
@@ -132,7 +132,7 @@ def test_values_move_between_memories_inside_programs():
     np.testing.assert_array_equal(phalanx.grad(lambda v: phalanx.device_put(v, space.Host).sum())(x), np.ones(4))
 
 
-def test_results_are_where_out_shardings_say():
+def test_out_shardings_choose_the_memory_of_results():
     far = SingleDeviceSharding(phalanx.devices()[0], memory_kind=HOST)
     y = phalanx.jit(lambda x: x + 1, out_shardings=far)(jnp.arange(4.0))
     assert y.sharding is far

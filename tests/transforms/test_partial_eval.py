@@ -1,13 +1,13 @@
 """Splitting programs into known and unknown parts, and keeping less for the backward pass."""
 
 import numpy as np
+from phalanx.ad_checkpoint import checkpoint_name
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.ad_checkpoint import checkpoint_name
 from phalanx.core import check_jaxpr
-from phalanx.core.jaxpr import run_program
-from phalanx.transforms.partial_eval import split_program
+from phalanx.core.jaxpr import run_jaxpr
+from phalanx.transforms.partial_eval import partial_eval_jaxpr
 
 
 def program():
@@ -20,24 +20,24 @@ def program():
 
 
 def rejoin(whole, unknown, **options):
-    parts = split_program(whole, unknown, **options)
+    parts = partial_eval_jaxpr(whole, unknown, **options)
     check_jaxpr(parts.known)
     check_jaxpr(parts.unknown)
     args = [np.float32(0.3), np.float32(0.7), np.float32(-1.1)]
-    out = run_program(parts.known, *(x for x, u in zip(args, unknown) if not u))
+    out = run_jaxpr(parts.known, *(x for x, u in zip(args, unknown) if not u))
     ready, residuals = out[: sum(parts.known_outputs)], out[sum(parts.known_outputs) :]
-    later = run_program(parts.unknown, *residuals, *(x for x, t in zip(args, parts.unknown_inputs) if t))
+    later = run_jaxpr(parts.unknown, *residuals, *(x for x, t in zip(args, parts.unknown_inputs) if t))
     ready, later = iter(ready), iter(later)
     joined = []
     for known, late in zip(parts.known_outputs, parts.unknown_outputs):
         value = next(ready) if known else None
         value = next(later) if late else value
         joined.append(float(value))
-    np.testing.assert_allclose(joined, [float(x) for x in run_program(whole, *args)], rtol=1e-6)
+    np.testing.assert_allclose(joined, [float(x) for x in run_jaxpr(whole, *args)], rtol=1e-6)
     return parts
 
 
-def test_the_parts_together_are_the_whole():
+def test_known_and_unknown_jaxprs_compose_to_the_original():
     whole = program()
     for mask in range(8):
         unknown = [bool(mask & 1), bool(mask & 2), bool(mask & 4)]
@@ -47,12 +47,12 @@ def test_the_parts_together_are_the_whole():
         rejoin(whole, unknown, instantiated_inputs=True, policy=lambda *_, **__: False)
 
 
-def test_a_split_is_made_once():
+def test_partial_evaluation_is_cached_on_the_jaxpr():
     whole = program()
-    assert split_program(whole, [False, True, False]) is split_program(whole, [False, True, False])
+    assert partial_eval_jaxpr(whole, [False, True, False]) is partial_eval_jaxpr(whole, [False, True, False])
 
 
-def test_inner_programs_are_split_too():
+def test_inner_jaxprs_are_partially_evaluated():
     parts = rejoin(program(), [False, True, False])
     assert parts.known_outputs == [True, False, True]
     assert "cos" in str(parts.known) and "cos" not in str(parts.unknown)
@@ -64,7 +64,7 @@ def saved(f, *args):
     return sorted(x.aval.str_short() for x in phalanx.tree.leaves(pull) if hasattr(x, "aval"))
 
 
-def test_policies_choose_what_is_kept():
+def test_policies_choose_the_residuals():
     w, x = jnp.ones((4, 4)), jnp.ones((2, 4))
 
     def f(x, w):
@@ -91,10 +91,10 @@ def test_policies_choose_what_is_kept():
             np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6)
 
 
-def test_dead_code_goes_through_calls():
-    from phalanx.core.jaxpr import eliminate_dead_code
+def test_dead_code_elimination_descends_into_calls():
+    from phalanx.core.jaxpr import dce_jaxpr
 
-    smaller, used = eliminate_dead_code(program(), [False, False, True])
+    smaller, used = dce_jaxpr(program(), [False, False, True])
     assert used == [True, False, False]
     assert str(smaller).count("mul") == 1
     check_jaxpr(smaller)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from phalanx.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
-from phalanx.sharding import AxisType
-from phalanx.sharding import PartitionSpec as P
+from phalanx.sharding import AxisType, PartitionSpec as P
 
 X = np.ones((3, 4), np.float32)
 W = np.ones((4, 5), np.float32)
@@ -25,7 +24,7 @@ def kept(fun):
     return [f"{aval.str_short()} {origin.split(' at ')[0]}" for aval, origin in saved_residuals(fun, {"w": W}, x=X)]
 
 
-def test_each_value_is_named_by_its_operation_or_argument():
+def test_residuals_are_described_by_their_operation_or_argument():
     assert kept(layer) == [
         "f32[4,5] the argument params['w']",
         "f32[3,4] the argument x",
@@ -34,21 +33,21 @@ def test_each_value_is_named_by_its_operation_or_argument():
     ]
 
 
-def test_a_policy_shows():
+def test_residuals_follow_the_checkpoint_policy():
     nothing = phalanx.checkpoint(layer)
     assert sorted(kept(nothing)) == ["f32[3,4] the argument x", "f32[4,5] the argument params['w']"]
     policy = phalanx.checkpoint_policies.save_only_these_names("hidden")
     named = phalanx.checkpoint(layer, policy=policy)
-    assert "f32[3,5] 'hidden', a name given" in kept(named)
+    assert "f32[3,5] the value named 'hidden'" in kept(named)
 
 
-def test_they_are_printed_with_their_lines(capsys):
+def test_print_saved_residuals_shows_source_lines(capsys):
     print_saved_residuals(lambda x: jnp.sin(x) * 2, phalanx.ShapeDtypeStruct((2,), "float32"))
     out = capsys.readouterr().out
     assert out.startswith("f32[2] from cos at ") and "test_residuals.py:" in out
 
 
-def test_the_lines_are_those_of_the_operations():
+def test_residuals_name_the_line_of_their_operation():
     """Inside jit and checkpoint too: those of the call were shown once."""
     line = layer.__code__.co_firstlineno
     policy = phalanx.checkpoint_policies.dots_saveable
@@ -57,7 +56,7 @@ def test_the_lines_are_those_of_the_operations():
         assert lines <= {line + 1, line + 2} and line + 1 in lines
 
 
-def test_checkpoint_takes_static_arguments_by_name():
+def test_checkpoint_accepts_static_argnames():
     f = phalanx.checkpoint(lambda x, flag: jnp.sin(x) if flag else x, static_argnames="flag")
     assert round(float(phalanx.grad(f)(2.0, flag=True)), 4) == -0.4161
     assert float(phalanx.grad(f)(2.0, flag=False)) == 1.0
@@ -89,12 +88,12 @@ HOLDING = {
 
 
 @pytest.mark.parametrize("name", HOLDING)
-def test_a_checkpoint_keeps_nothing_of_the_loops_and_calls_in_it(name):
+def test_checkpoint_saves_no_values_from_inner_loops_and_calls(name):
     kept = saved_residuals(phalanx.checkpoint(HOLDING[name]), jnp.linspace(0.1, 1.0, 8))
     assert {origin for _, origin in kept} <= {"the argument x"}
 
 
-def test_derivatives_through_what_a_checkpoint_computes_again_are_those_of_the_function():
+def test_checkpoint_does_not_change_derivatives():
     x = jnp.linspace(0.1, 1.0, 8)
 
     def derivatives(change):
@@ -108,7 +107,7 @@ def test_derivatives_through_what_a_checkpoint_computes_again_are_those_of_the_f
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
 
 
-def test_loops_in_segments_take_the_memory_of_one_segment():
+def test_checkpointed_loop_segments_use_the_memory_of_one_segment():
     """The carries of the inner loops were kept, all of them."""
     segment = lambda c, _: (lax.fori_loop(0, 10, lambda i, c: jnp.sin(c) * c, c), None)
 
@@ -120,18 +119,18 @@ def test_loops_in_segments_take_the_memory_of_one_segment():
     assert bytes_of(phalanx.checkpoint(segment)) < bytes_of(segment) / 3
 
 
-def test_a_policy_is_a_function_and_says_yes_or_no():
+def test_checkpoint_policy_must_return_a_bool():
     with pytest.raises(TypeError, match="checkpoint, argument policy: expected a function, got 'dots'"):
         phalanx.checkpoint(jnp.sin, policy="dots")
     factory = phalanx.checkpoint_policies.save_only_these_names
-    with pytest.raises(TypeError, match="save_only_these_names and its kin are called with names"):
+    with pytest.raises(TypeError, match="save_only_these_names and similar functions must be called with names"):
         phalanx.grad(phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=factory))(1.0)
 
 
-def test_static_positions_are_those_of_arguments():
+def test_static_argnums_must_be_argument_positions():
     with pytest.raises(ValueError) as e:
         phalanx.checkpoint(lambda x, flag: x, static_argnums=5)(1.0, True)
     assert str(e.value) == (
         "checkpoint, argument static_argnums: expected positions below 2, the number of positional arguments, got 5.\n"
-        "  To mend: pass the static arguments by position, or name them in static_argnames."
+        "  Fix: pass the static arguments by position, or list their names in static_argnames."
     )

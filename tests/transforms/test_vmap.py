@@ -5,19 +5,20 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, AxisError, TreeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, AxisError, TreeError
+from phalanx.core.source_info import format_code_position
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_axes_of_arguments_and_results():
+def test_in_axes_and_out_axes_choose_the_mapped_dimensions():
     np.testing.assert_allclose(phalanx.vmap(jnp.dot, (0, None))(A, A[0]), A @ A[0])
     np.testing.assert_allclose(phalanx.vmap(lambda x: x * 2, 1, 1)(A), A * 2)
     np.testing.assert_allclose(phalanx.vmap(lambda x: x * 2, -1, 0)(A), (A * 2).T)
     np.testing.assert_allclose(phalanx.vmap(lambda x: 1.0, axis_size=3, in_axes=None)(A), np.ones(3))
 
 
-def test_axes_are_prefixes_of_trees():
+def test_in_axes_and_out_axes_may_be_pytree_prefixes():
     tree = {"a": A, "b": (A[0], A)}
     got = phalanx.vmap(
         lambda t, s: {"x": t["a"] * s, "y": t["b"][0]}, ({"a": 0, "b": (None, 0)}, None), {"x": 1, "y": None}
@@ -26,7 +27,7 @@ def test_axes_are_prefixes_of_trees():
     np.testing.assert_allclose(got["y"], A[0])
 
 
-def test_vmaps_nest():
+def test_vmap_may_be_nested():
     got = phalanx.vmap(phalanx.vmap(lambda x, y: x + y, (None, 0)), (0, None))(A[0], A[1])
     np.testing.assert_allclose(got, A[0][:, None] + A[1][None])
 
@@ -48,36 +49,54 @@ def test_python_control_flow_on_unmapped_values():
     assert phalanx.vmap(lambda x, flag: x if flag else -x, (0, None))(A, True).tolist() == A.tolist()
 
 
-def test_errors_name_the_argument():
+def first(x, y=None):
+    return x
+
+
+def test_errors_name_the_function_its_line_and_the_parameter():
+    at = format_code_position(first)
     with pytest.raises(ArgumentError) as e:
-        phalanx.vmap(lambda x, y: x)(A, A.T)
+        phalanx.vmap(first)({"w": A}, A.T)
     assert str(e.value) == (
-        "vmap: expected mapped dimensions of one size, got 2 (argument[0]), 3 (argument[1]).\n"
-        "  To mend: make the sizes agree, or give None in in_axes for arguments that are not mapped."
+        f"vmap of {at}: expected mapped dimensions of one size, got 2 (dimension 0 of argument x['w']), "
+        "3 (dimension 0 of argument y).\n"
+        "  Fix: make the sizes agree, or give None in in_axes for arguments that are not mapped."
     )
     with pytest.raises(AxisError) as e:
-        phalanx.vmap(lambda x: x, 2)(A)
-    assert str(e.value).startswith("vmap, in_axes for argument[0]: expected a dimension of an array of rank 2, got 2.")
+        phalanx.vmap(first, (None, 2))(A, A)
+    assert str(e.value) == (
+        f"vmap of {at}, in_axes for argument y: expected a dimension of an array of rank 2, got 2.\n"
+        "  Fix: map over an existing dimension, or give None for an argument that is the same for all examples."
+    )
     with pytest.raises(ArgumentError) as e:
-        phalanx.vmap(lambda x: x, None)(A)
-    assert "at least one argument to map over" in str(e.value)
+        phalanx.vmap(first, None)(A)
+    assert str(e.value) == (
+        f"vmap of {at}: expected at least one argument to map over, got in_axes that are all None.\n"
+        "  Fix: set in_axes to 0 for one argument, or pass axis_size."
+    )
     with pytest.raises(ArgumentError) as e:
-        phalanx.vmap(lambda x: x, out_axes=None)(A)
-    assert "the same for all examples, since out_axes is None" in str(e.value)
-    with pytest.raises(TreeError):
-        phalanx.vmap(lambda x: x, ({"a": 0},))((A, A))
+        phalanx.vmap(first, out_axes=({"w": None},))(({"w": A},))
+    assert str(e.value) == (
+        f"vmap of {at}, out_axes for result[0]['w']: expected a result that is the same for all examples, since "
+        "out_axes is None, got one that depends on a mapped argument.\n"
+        "  Fix: set out_axes to the position of the mapped dimension in this result, such as 0."
+    )
+    with pytest.raises(TreeError) as e:
+        phalanx.vmap(first, ({"a": 0},))((A, A))
+    assert str(e.value).startswith(f"vmap of {at}, in_axes[0]: expected a leaf or a tuple of length 2, got a dict with")
 
 
-def test_what_cannot_be_mapped_is_named():
+def test_errors_name_the_argument_that_cannot_be_mapped():
+    at = format_code_position(first)
     for call, text in (
         (lambda: phalanx.vmap(3), "vmap, argument fun: expected a function, got 3."),
         (
-            lambda: phalanx.vmap(lambda x: x)("a"),
-            "vmap, argument[0]: expected an array or a scalar, got 'a' of type str.",
+            lambda: phalanx.vmap(first)("a"),
+            f"vmap of {at}, argument x: expected an array or a scalar, got 'a' of type str.",
         ),
         (
-            lambda: phalanx.vmap(lambda x: x, in_axes="a")(jnp.ones(3)),
-            "vmap, in_axes for argument[0]: expected an int or None, got 'a'.",
+            lambda: phalanx.vmap(first, in_axes="a")(jnp.ones(3)),
+            f"vmap of {at}, in_axes for argument x: expected an int or None, got 'a'.",
         ),
     ):
         with pytest.raises(ArgumentTypeError) as e:

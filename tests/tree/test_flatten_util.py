@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from phalanx.flatten_util import ravel_pytree
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentTypeError
-from phalanx.flatten_util import ravel_pytree
+from phalanx.core.error_classes import ArgumentTypeError
 
 TREE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.int32(7), "rest": [2.0, jnp.ones((), jnp.bfloat16)]}
 
@@ -43,5 +43,5 @@ def test_another_vector_is_refused():
         unravel(jnp.ones(3))
     assert str(e.value) == (
         "unravel, argument vector: expected float32[2], got f32[3].\n"
-        "  To mend: give a vector like the one that ravel_pytree returned."
+        "  Fix: pass a vector with the shape and dtype of the one that ravel_pytree returned."
     )

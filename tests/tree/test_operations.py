@@ -6,8 +6,7 @@ import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from phalanx import tree, tree_util
 from phalanx.tree import DictKey, GetAttrKey, Partial, SequenceKey, keystr
@@ -106,7 +105,7 @@ def test_map_names_the_place_where_trees_differ():
         tree.map(lambda *_: None, {"a": (1, 2), "b": 3}, {"a": (1, 2), "b": 3}, {"a": (1,), "b": 3})
     assert str(error.value) == (
         "tree.map, tree 2['a']: expected a tuple of length 2, got a tuple of length 1.\n"
-        "  To mend: give it the structure that is expected here."
+        "  Fix: give it the structure that is expected here."
     )
     assert error.value.__suppress_context__
     with pytest.raises(tree_error()) as error:
@@ -115,7 +114,7 @@ def test_map_names_the_place_where_trees_differ():
 
 
 def tree_error():
-    from phalanx.core.errors import TreeError
+    from phalanx.core.error_classes import TreeError
 
     return TreeError
 
@@ -130,7 +129,7 @@ def test_unflatten_counts_the_leaves():
         tree.unflatten(tree.structure((0, 0)), [1])
     assert str(error.value) == (
         "tree_unflatten, leaves: expected 2 leaves for PyTreeDef((*, *)), got 1 leaf.\n"
-        "  To mend: pass one value for each leaf of the structure."
+        "  Fix: pass one value for each leaf of the structure."
     )
     with pytest.raises(ValueError, match="Too many leaves"):
         tree.unflatten(tree.structure((0, 0)), iter([1, 2, 3]))
@@ -157,7 +156,7 @@ def test_transpose_turns_inside_out():
         tree.transpose(outer, None, [{"a": 1}, {"b": 1}])
     assert str(error.value) == (
         "tree.transpose, inner, tree 2: expected a dict with keys ['a'], got a dict with keys ['b'].\n"
-        "  To mend: give it the structure that is expected here."
+        "  Fix: give it the structure that is expected here."
     )
     with pytest.raises(ValueError, match="expected a structure"):
         tree.transpose(tree.structure([]), None, [])
@@ -185,7 +184,7 @@ def test_one_level():
     with pytest.raises(tree_error()) as error:
         tree_util.flatten_one_level(3)
     assert str(error.value) == (
-        "flatten_one_level: expected a node of a tree, got the leaf 3.\n  To mend: test with all_leaves first."
+        "flatten_one_level: expected a node of a tree, got the leaf 3.\n  Fix: pass a container, or check all_leaves([x])."
     )
 
 

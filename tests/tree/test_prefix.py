@@ -3,11 +3,10 @@
 from collections import namedtuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from phalanx import tree
-from phalanx.core.errors import TreeError
+from phalanx.core.error_classes import TreeError
 from phalanx.tree import broadcast_prefix, equality_errors, flatten_axes, prefix_errors
 
 Point = namedtuple("Point", "x y")
@@ -50,7 +49,7 @@ def test_a_list_may_count_as_a_tuple():
         broadcast_prefix([0, 1, 2], full, what="in_axes")
     assert text(error) == (
         "in_axes: expected a leaf or a tuple of length 3, got a list of length 3.\n"
-        "  To mend: give it the structure that is expected here, or one leaf for all of it."
+        "  Fix: give it the structure that is expected here, or one leaf for all of it."
     )
     with pytest.raises(TreeError, match=r"^in_axes: expected a leaf or a tuple of length 3, got a list of length 2"):
         broadcast_prefix([0, 1], full, what="in_axes", lists_as_tuples=True)
@@ -70,36 +69,36 @@ def test_lists_as_tuples_inside_registered_nodes():
             ({"w": 0},),
             ({"w": 1, "b": 2},),
             "vmap, in_axes[0]: expected a leaf or a dict with keys ['b', 'w'], got a dict with keys ['w'].\n"
-            "  To mend: add 'b'.",
+            "  Fix: add 'b'.",
         ),
         (
             ({"w": 0, "c": 0},),
             ({"w": 1, "b": 2},),
             "vmap, in_axes[0]: expected a leaf or a dict with keys ['b', 'w'], got a dict with keys ['c', 'w'].\n"
-            "  To mend: add 'b' and remove 'c'.",
+            "  Fix: add 'b' and remove 'c'.",
         ),
         (
             ({"w": (0, 1)},),
             ({"w": 3},),
             "vmap, in_axes[0]['w']: expected a leaf, where the full tree has one, got a tuple of length 2.\n"
-            "  To mend: put one leaf here.",
+            "  Fix: put one leaf here.",
         ),
         (
             (0, None),
             (1, 2),
-            "vmap, in_axes[1]: expected a leaf, where the full tree has one, got None.\n  To mend: put one leaf here.",
+            "vmap, in_axes[1]: expected a leaf, where the full tree has one, got None.\n  Fix: put one leaf here.",
         ),
         (
             {"w": 0},
             ({"w": 3},),
             "vmap, in_axes: expected a leaf or a tuple of length 1, got a dict with keys ['w'].\n"
-            "  To mend: wrap it in a tuple of one element: (spec,).",
+            "  Fix: wrap it in a tuple of one element: (spec,).",
         ),
         (
             ((0, 1),),
             (Point(1, 2),),
             "vmap, in_axes[0]: expected a leaf or a Point with fields ['x', 'y'], got a tuple of length 2.\n"
-            "  To mend: give it the structure that is expected here, or one leaf for all of it.",
+            "  Fix: give it the structure that is expected here, or one leaf for all of it.",
         ),
     ],
 )
@@ -120,8 +119,7 @@ def test_equality_errors_take_trees_and_structures():
         errors = list(equality_errors(*pair, what="carry"))
         assert [error.where for error in errors] == ["carry['s'][1]", "carry['w']"]
         assert str(errors[1]) == (
-            "carry['w']: expected a leaf, got a tuple of length 1.\n"
-            "  To mend: give it the structure that is expected here."
+            "carry['w']: expected a leaf, got a tuple of length 1.\n  Fix: give it the structure that is expected here."
         )
     assert errors[0].expected == "None"
 
@@ -135,7 +133,7 @@ def test_the_data_of_a_node_counts():
     (error,) = equality_errors([Mine(1, "a")], [Mine(1, "b")], what="state")
     assert str(error) == (
         "state[0]: expected a Mine with 1 children and data 'a', got a Mine with 1 children and data 'b'.\n"
-        "  To mend: give it the structure that is expected here."
+        "  Fix: give it the structure that is expected here."
     )
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from phalanx import tree, tree_util
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
 from phalanx.tree import DictKey, keystr
 
 
@@ -31,7 +31,7 @@ def test_a_node_by_functions():
         tree_util.register_pytree_node(Mine, lambda b: (b.items, b.tag), lambda tag, xs: Mine(*xs))
     assert str(error.value) == (
         f"register_pytree_node, nodetype: expected a class that is not a node yet, got {Mine!r}.\n"
-        "  To mend: register each class once, where it is defined."
+        "  Fix: register Mine once, where it is defined."
     )
 
 
@@ -105,27 +105,27 @@ class Two:
         (
             (Two, ["x"], []),
             "register_dataclass of Two: expected each field of the constructor in data_fields or meta_fields, got no "
-            "['y'].\n  To mend: add them, or name them in drop_fields where their defaults will do.",
+            "['y'].\n  Fix: add them to one of the lists, or to drop_fields if their defaults are right.",
         ),
         (
             (Two, ["x", "y", "z"], []),
             "register_dataclass of Two: expected fields of the constructor only, got ['z'].\n"
-            "  To mend: remove them from the lists.",
+            "  Fix: remove 'z' from the lists.",
         ),
         (
             (Two, ["x", "y"], ["y"]),
             "register_dataclass of Two: expected each field in one list, got ['y'] twice.\n"
-            "  To mend: leave each in one list.",
+            "  Fix: remove 'y' from data_fields or from meta_fields.",
         ),
         (
             (Two, ["x", "y"]),
             "register_dataclass: expected data_fields and meta_fields, or neither, got data_fields alone.\n"
-            "  To mend: list the fields of both kinds, [] where there are none.",
+            "  Fix: pass both lists, [] for a kind without fields.",
         ),
         (
             (Box,),
             f"register_dataclass, nodetype: expected a dataclass, since no fields are listed, got {Box!r}.\n"
-            "  To mend: decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields.",
+            "  Fix: decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields.",
         ),
     ],
 )
@@ -139,17 +139,17 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(ArgumentTypeError) as error:
         tree_util.register_pytree_node(3, len, len)
     assert str(error.value) == (
-        "register_pytree_node, nodetype: expected a class, got 3.\n  To mend: pass the class itself."
+        "register_pytree_node, nodetype: expected a class, got 3.\n  Fix: pass the class itself, not one of its values."
     )
     with pytest.raises(ArgumentTypeError) as error:
         tree_util.register_pytree_node(Box, len, 4)
     assert str(error.value) == (
-        "register_pytree_node, unflatten_func: expected a function, got 4.\n  To mend: pass a callable."
+        "register_pytree_node, unflatten_func: expected a function, got 4.\n  Fix: pass the function itself, not the result of calling it."
     )
     with pytest.raises(ArgumentTypeError) as error:
         tree_util.register_pytree_node_class(Box)
     assert str(error.value) == (
-        "register_pytree_node_class, Box: expected a method tree_flatten, got none.\n  To mend: define tree_flatten."
+        "register_pytree_node_class, Box: expected a method tree_flatten, got none.\n  Fix: define tree_flatten in Box, or register the class with register_pytree_node."
     )
 
 

@@ -1,42 +1,31 @@
 """The command line: `phalanx COMMAND` and `python -m phalanx COMMAND`.
 
-Built on argparse alone, so that `phalanx --help` loads nothing of the library. Each command is one record here; its
-module is imported when it is chosen. Called by the console script and by `phalanx/__main__.py`.
+This file imports only argparse, so that `phalanx --help` is fast. Each command is one row of `COMMANDS`, and its module
+is imported when the command is run. Called by the console script and by `phalanx/__main__.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what its help says, and what it calls with the arguments after its name."""
+    """The help text of a command, and the module whose `run` takes the arguments after its name."""
 
     help: str
-    run: Callable[[Sequence[str]], int | None]
-
-
-def _demo(argv: Sequence[str]) -> None:
-    """Train the example language model."""
-    from phalanx.cli.demo import run
-
-    run(argv)
-
-
-def _export(argv: Sequence[str]) -> int:
-    """Look at, check or run an exported program."""
-    from phalanx.cli.export import run
-
-    return run(argv)
+    module: str
 
 
 COMMANDS = {
-    "demo": Command("train a small language model over a mesh of devices (--help lists its options)", _demo),
-    "export": Command("inspect, verify or run an exported program", _export),
+    "demo": Command(
+        "train a small language model over a mesh of devices (--help lists its options)", "phalanx.cli.demo"
+    ),
+    "export": Command("inspect, verify or run an exported program", "phalanx.cli.export"),
 }
 
 
@@ -44,10 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-      argv: the words after `phalanx`; those of the process where None.
+      argv: the arguments after `phalanx`; by default the arguments of the process.
 
     Returns:
-      The exit status: 0 where the command succeeded.
+      The exit status; 0 for success.
 
     Examples:
       >>> main([])  # doctest: +ELLIPSIS
@@ -59,14 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
+        # These parsers only make the list of commands in the help text; each command parses its own arguments.
         commands.add_parser(name, help=command.help, add_help=False)
-    if words and words[0] in COMMANDS:  # The rest of the line, its --help included, is for the command's own parser.
-        return COMMANDS[words[0]].run(words[1:]) or 0
+    if words and words[0] in COMMANDS:  # its own parser reads the remaining arguments, --help included
+        return importlib.import_module(COMMANDS[words[0]].module).run(words[1:]) or 0
     args = parser.parse_args(words)
     if args.version:
-        import phalanx
-
-        print(f"phalanx {phalanx.__version__}")
+        print(f"phalanx {importlib.import_module('phalanx').__version__}")
         return 0
     parser.print_help()
     return 2

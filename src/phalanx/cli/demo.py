@@ -1,7 +1,7 @@
 """`phalanx demo`: run `examples/train_lm.py` as a user would run the file itself.
 
-The example stays one page that reads from top to bottom, so this module only finds it: beside itself in an installed
-wheel (the build copies it there), in `examples/` in a checkout. Called by `phalanx.cli`.
+The example is a single script without imports from here, so this module only locates it: next to this file in an
+installed wheel (the build copies it there), or in `examples/` in a checkout. Called by `phalanx.cli`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from phalanx.core.errors import ArgumentError
+from phalanx.core.error_classes import ArgumentError
 
 _PLACES = (Path(__file__).with_name("train_lm.py"), Path(__file__).parents[3] / "examples" / "train_lm.py")
 
 
-def find() -> Path:
+def find_example() -> Path:
     """Find the example's file.
 
     Returns:
       The path of `train_lm.py`.
 
     Raises:
-      ArgumentError: the installation lacks the file.
+      ArgumentError: the installation does not contain the file.
     """
     for path in _PLACES:
         if path.exists():
@@ -31,8 +31,8 @@ def find() -> Path:
     raise ArgumentError(
         "phalanx demo",
         expected="the example train_lm.py in the installation",
-        got="none at " + " or ".join(map(str, _PLACES)),
-        mend="install phalanx from its wheel or its repository, or run examples/train_lm.py from a clone",
+        got="no file at " + " or ".join(map(str, _PLACES)),
+        fix="install phalanx from its wheel or its repository, or run examples/train_lm.py from a clone",
     )
 
 
@@ -40,9 +40,9 @@ def run(argv: Sequence[str]) -> None:
     """Run the example with the given arguments.
 
     Args:
-      argv: the words after `phalanx demo`.
+      argv: the command-line arguments after `phalanx demo`.
     """
-    spec = importlib.util.spec_from_file_location("train_lm", find())
+    spec = importlib.util.spec_from_file_location("train_lm", find_example())
     assert spec is not None and spec.loader is not None, "a .py file always has a loader"
     example = sys.modules["train_lm"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)

@@ -1,8 +1,8 @@
-"""`phalanx export`: look at an exported program, check it, or run it on arrays in files.
+"""`phalanx export`: inspect an exported program, verify it, or run it on arrays from files.
 
-Nothing in an artifact is executed by `inspect` and `verify`; all three parse it in a child process first, so no file
-can crash them. Inputs of `run` are NumPy files; a name in an `.npz` is what messages call the argument, such as `x` or
-`params['w']`. Called by `phalanx.cli`; builds on `phalanx.export`.
+`inspect` and `verify` execute nothing from an artifact, and all three parse it in a child process first, so that no
+file can crash them. The inputs of `run` are NumPy files; in an `.npz` file, the name of an array is the name of the
+argument in error messages, such as `x` or `params['w']`. Called by `phalanx.cli`; builds on `phalanx.export`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 
 from phalanx import random
 from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError, PhalanxError
+from phalanx.core.error_classes import ArgumentError, PhalanxError
 from phalanx.engine import stablehlo
 from phalanx.engine.client import devices
 from phalanx.export import Exported, verify
-from phalanx.export.calling import argument_names
-from phalanx.export.verification import examine
+from phalanx.export.verification import parse_programs
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
-from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+from phalanx.tree import tree_leaves, tree_unflatten
+from phalanx.typing import Array
 
 _VERSION = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 
@@ -37,10 +37,10 @@ def run(argv: Sequence[str]) -> int:
     """Run `phalanx export` with the given arguments.
 
     Args:
-      argv: the words after `phalanx export`.
+      argv: the command-line arguments after `phalanx export`.
 
     Returns:
-      0, or 1 where the artifact or the inputs are not right, which is said on the standard error.
+      The exit status: 0, or 1 after printing to standard error why an artifact or an input is invalid.
     """
     args = _parser().parse_args(argv)
     try:
@@ -66,27 +66,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _program_version(exported: Exported) -> str:
-    """The version of StableHLO that the program is written in."""
+    """The version of StableHLO in which the program was serialized."""
     match = _VERSION.search(exported.mlir_module_serialized[:64])
     return match[1].decode() if match else "unknown"
 
 
-def result_names(exported: Exported) -> list[str]:
-    """What the flat results are called: their paths, or `result` for a single array."""
-    stand_ins = tree_unflatten(exported.out_tree, [0] * len(exported.out_avals))
-    return [keystr(path) or "result" for path, _ in tree_flatten_with_path(stand_ins)[0]]
-
-
 def _inspect(args: argparse.Namespace) -> int:
     data = args.artifact.read_bytes()
-    (exported, parsed, _), *derivatives = examine(data, with_text=args.text)
+    # The child process also prints the text, so that the native printer cannot crash this process either.
+    (exported, parsed, _), *derivatives = parse_programs(data, with_text=args.text)
     size, orders = len(data), len(derivatives)
     print(f"{exported.fun_name}: {size:,} bytes, {orders} derivative{'' if orders == 1 else 's'}")
     print(f"platforms: {', '.join(exported.platforms)}; devices: {exported.nr_devices}")
     print(f"StableHLO {_program_version(exported)}, calling convention {exported.calling_convention_version}")
     for title, names, avals, shardings in (
-        ("arguments", argument_names(exported), exported.in_avals, exported.in_shardings),
-        ("results", result_names(exported), exported.out_avals, exported.out_shardings),
+        ("arguments", exported.argument_names, exported.in_avals, exported.in_shardings),
+        ("results", exported.result_names, exported.out_avals, exported.out_shardings),
     ):
         print(f"{title}:")
         width = max(map(len, names), default=0)
@@ -97,7 +92,7 @@ def _inspect(args: argparse.Namespace) -> int:
     print(f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}")
     print(f"custom calls: {', '.join(parsed.custom_calls) or 'none'}")
     if exported.disabled_safety_checks:
-        print(f"checks switched off: {', '.join(check.text for check in exported.disabled_safety_checks)}")
+        print(f"disabled checks: {', '.join(check.text for check in exported.disabled_safety_checks)}")
     if args.text:
         print(parsed.text)
     return 0
@@ -110,24 +105,27 @@ def _verify(args: argparse.Namespace) -> int:
             data = path.read_bytes()
             exported = verify(data)
         except (PhalanxError, OSError) as error:
+            # Other files are still checked; the exit status reports that some file failed.
             print(f"{path}: {error}", file=sys.stderr)
             bad += 1
         else:
-            print(f"{path}: whole, {len(data):,} bytes, StableHLO {_program_version(exported)} (this reader takes "
-                  f"{stablehlo.minimum_version()} to {stablehlo.current_version()})")  # fmt: skip
+            supported = f"{stablehlo.minimum_version()} to {stablehlo.current_version()}"
+            version = _program_version(exported)
+            print(f"{path}: valid, {len(data):,} bytes, StableHLO {version} (supported: {supported})")
     return 1 if bad else 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    exported = examine(args.artifact.read_bytes())[0].exported
-    leaves = _placed(exported, _inputs(exported, args.inputs))
+    exported = parse_programs(args.artifact.read_bytes())[0].exported
+    leaves = _place(exported, _read_inputs(exported, args.inputs))
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
     out = exported.call(*positional, **keywords)
-    names, arrays = result_names(exported), [_as_numbers(x) for x in tree_leaves(out)]
-    named: dict[str, Any] = dict(zip(names, arrays, strict=True))
+    arrays = list(map(_to_numpy, tree_leaves(out)))
+    named: dict[str, Any] = dict(zip(exported.result_names, arrays, strict=True))
     if args.out is None:
         for name, array in named.items():
             print(f"{name}: {array.dtype}{list(array.shape)}\n{array}")
+    # An .npy file holds one array without a name.
     elif args.out.suffix == ".npy" and len(arrays) == 1:
         np.save(args.out, arrays[0])
     elif args.out.suffix == ".npz":
@@ -137,84 +135,99 @@ def _run(args: argparse.Namespace) -> int:
             "--out",
             expected="a name that ends in .npz, or in .npy for a single result",
             got=f"{args.out} for {len(arrays)} results",
-            mend="choose another name",
+            fix=f"pass --out {args.out.with_suffix('.npz')}",
         )
     return 0
 
 
-def _inputs(exported: Exported, paths: Sequence[Path]) -> list[Any]:
-    """The flat arguments from files, each under its name or in order."""
-    names = argument_names(exported)
+def _read_inputs(exported: Exported, paths: Sequence[Path]) -> list[Array | np.ndarray[Any, Any]]:
+    """Read the flat arguments from files, by name from an `.npz` file or in order from `.npy` files."""
+    names = exported.argument_names
     if len(paths) == 1 and paths[0].suffix == ".npz":
-        held = _loaded(paths[0])
-        found = set(held) if isinstance(held, dict) else {"an array without a name"}
-        if found != set(names):
+        loaded = _load(paths[0])
+        found = set(loaded) if isinstance(loaded, dict) else {"an array without a name"}
+        if not isinstance(loaded, dict) or found != set(names):
             raise ArgumentError(
                 f"inputs in {paths[0]}",
                 expected=f"arrays named {', '.join(names)}",
                 got=", ".join(sorted(found)) or "none",
-                mend="save them with numpy.savez(file, **{name: array, ...})",
+                fix="save them with numpy.savez(file, **{name: array, ...})",
             )
-        arrays = [held[name] for name in names]
+        arrays = [loaded[name] for name in names]
     else:
         if len(paths) != len(names):
             raise ArgumentError(
                 "inputs",
                 expected=f"{len(names)} .npy files ({', '.join(names)}) or one .npz",
                 got=f"{len(paths)} file{'' if len(paths) == 1 else 's'}",
-                mend="give one file for each argument, in this order",
+                fix="pass one file for each argument, in this order",
             )
-        arrays = [_single(path) for path in paths]
-    return [_as_dtype(x, a.dtype) for x, a in zip(arrays, exported.in_avals, strict=True)]
+        arrays = list(map(_load_single, paths))
+    return [_from_numpy(x, a.dtype) for x, a in zip(arrays, exported.in_avals, strict=True)]
 
 
-def _loaded(path: Path) -> Any:
-    """The array in a file, or a dictionary of them."""
+def _load(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
+    """The array in a file, or the arrays by name."""
     with path.open("rb") as file:
         try:
+            # A pickle would execute code from the file.
             found = np.load(file, allow_pickle=False)
             return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            what = "arrays saved by numpy.savez" if path.suffix == ".npz" else "an array saved by numpy.save"
-            raise ArgumentError(f"input {path}", expected=what, got=str(error), mend="save it again") from error
+            function = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
+            raise ArgumentError(
+                f"input {path}",
+                expected=f"a file saved by {function}",
+                got=str(error),
+                fix=f"save the arrays again with {function}",
+            ) from error
 
 
-def _single(path: Path) -> np.ndarray:
-    found = _loaded(path)
+def _load_single(path: Path) -> np.ndarray[Any, Any]:
+    found = _load(path)
     if isinstance(found, dict):
-        raise ArgumentError(f"input {path}", expected="a single array", got="an .npz", mend="give it alone, by itself")
+        raise ArgumentError(
+            f"input {path}",
+            expected="a single array in an .npy file",
+            got="an .npz file",
+            fix=f"pass {path} as the only input, with all arguments in it",
+        )
     return found
 
 
-def _as_dtype(x: np.ndarray, dtype: Any) -> Any:
-    """An array from a file: these know bfloat16 and its kin as bytes of their size, and random keys as numbers."""
+def _from_numpy(x: np.ndarray[Any, Any], dtype: Any) -> Array | np.ndarray[Any, Any]:
+    """An array from a file in the dtype of the argument.
+
+    NumPy files store random keys as their raw data, and `bfloat16` and other dtypes of ml_dtypes as untyped bytes.
+    """
     if dtypes.is_extended(dtype):
         return random.wrap_key_data(x, impl=dtype.impl.name)
     return x.view(dtype) if x.dtype.kind == "V" and x.dtype.itemsize == dtype.itemsize else x
 
 
-def _as_numbers(x: Any) -> np.ndarray:
-    """A result as files hold it."""
+def _to_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """A result as NumPy data that can be saved."""
     return np.asarray(random.key_data(x) if dtypes.is_extended(x.dtype) else x)
 
 
-def _placed(exported: Exported, leaves: Sequence[Any]) -> Sequence[Any]:
-    """The arguments over as many devices as the program is for."""
-    count = exported.nr_devices
-    if count == 1:
+def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]]) -> Sequence[Any]:
+    """Put the arguments on the number of devices that the program was exported for."""
+    num_devices = exported.nr_devices
+    if num_devices == 1:
         return leaves
     found = devices()
-    if len(found) < count:
+    if len(found) < num_devices:
         raise ArgumentError(
             f"run of {exported.fun_name}",
-            expected=f"{count} devices, as it was exported for",
+            expected=f"{num_devices} devices, as it was exported for",
             got=str(len(found)),
-            mend=f"set PHALANX_NUM_CPU_DEVICES={count} to run it on virtual devices of the CPU",
+            fix=f"set PHALANX_NUM_CPU_DEVICES={num_devices} to run it on virtual devices of the CPU",
         )
-    mesh = Mesh(np.array(found[:count]), ("devices",))
-    whole = NamedSharding(mesh, PartitionSpec())
+    # One axis suffices: stored shardings reshape the devices to the mesh that they were exported with.
+    mesh = Mesh(np.array(found[:num_devices]), ("devices",))
+    replicated = NamedSharding(mesh, PartitionSpec())
     shardings = exported.in_shardings_jax(mesh)
-    return [device_put(x, whole if s is None else s) for x, s in zip(leaves, shardings, strict=True)]
+    return [device_put(x, replicated if s is None else s) for x, s in zip(leaves, shardings, strict=True)]
 
 
 _COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

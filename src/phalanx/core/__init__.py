@@ -1,13 +1,17 @@
-"""Abstract values, programs, primitives, traces, dtypes, errors and options: what every room above shares."""
+"""Abstract values, jaxprs, primitives, traces, dtypes, errors and options: the concepts that all packages share."""
 
-from phalanx.core.aval import ShapedArray as ShapedArray
-from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
-from phalanx.core.checker import check_jaxpr as check_jaxpr
-from phalanx.core.jaxpr import ClosedJaxpr as ClosedJaxpr
-from phalanx.core.jaxpr import Jaxpr as Jaxpr
-from phalanx.core.jaxpr import Literal as Literal
-from phalanx.core.jaxpr import Var as Var
-from phalanx.core.jaxpr import eval_jaxpr as eval_jaxpr
-from phalanx.core.jaxpr import jaxpr_as_fun as jaxpr_as_fun
+from phalanx.core.aval import ShapedArray as ShapedArray, ShapeDtypeStruct as ShapeDtypeStruct
+from phalanx.core.jaxpr import (
+    ClosedJaxpr as ClosedJaxpr,
+    Jaxpr as Jaxpr,
+    Literal as Literal,
+    Var as Var,
+    eval_jaxpr as eval_jaxpr,
+    jaxpr_as_fun as jaxpr_as_fun,
+)
+from phalanx.core.jaxpr_checker import check_jaxpr as check_jaxpr
 from phalanx.core.primitive import Primitive as Primitive
 from phalanx.core.trace import Tracer as Tracer
+from phalanx.engine.public_namespace import publish as _publish
+
+__getattr__, __dir__ = _publish(globals())

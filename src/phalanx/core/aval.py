@@ -1,8 +1,9 @@
-"""Abstract values: what is known of an array before it has data.
+"""Abstract values: the types of arrays, known before there is data.
 
-A `ShapedArray` is a shape, a dtype and a weak-type flag, and in explicit-sharding mode a sharding. Abstract values are
-interned, so that two of them are equal exactly when they are the same object, and a cache key made of them hashes by
-address. Built on `dtypes`; everything else in the house speaks of values through this file.
+A `ShapedArray` is a shape, a dtype and a weak-type flag, and over Explicit mesh axes a sharding. Abstract values are
+interned: two of them are equal exactly when they are the same object, so that a cache key made of them hashes by
+address. The table holds them weakly, so that the type of a shape that was traced once is freed. Builds on `dtypes`;
+every package describes values by this module.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, ShapeError
-from phalanx.engine.frames import boundaries
+from phalanx.core.error_classes import ArgumentTypeError, ShapeError
+from phalanx.engine.cache import Cache
+from phalanx.engine.traceback_filtering import api_boundary_class
 
-_interned: dict[tuple, ShapedArray] = {}
+_interned: Cache[tuple[Any, ...], ShapedArray] = Cache("core.avals", weak="values")
+_find_reference = _interned.get_reference
 
 
 class Typed:
-    """What has an `aval`, of which its shape, dtype and the like are."""
+    """Base of objects with an `aval`, which forward `shape`, `dtype` and the other attributes of the type to it."""
 
     __slots__ = ()
 
@@ -34,8 +37,8 @@ class Typed:
     weak_type = property(attrgetter("aval.weak_type"))
 
 
-# The mesh axes that a value outside of any `shard_map` varies over: none.
-UNVARYING: Final[frozenset] = frozenset()
+# The mesh axes over which a value outside of any `shard_map` varies: none.
+UNVARYING: Final[frozenset[Any]] = frozenset()
 
 
 class ShapedArray:
@@ -44,9 +47,9 @@ class ShapedArray:
     Args:
       shape: a tuple of ints or symbolic dimensions.
       dtype: a NumPy dtype, an `ml_dtypes` one, or an extended dtype such as that of random keys.
-      weak_type: whether the dtype came from a Python scalar and so yields to others in promotion.
+      weak_type: whether the dtype came from a Python scalar, so that the other operand's dtype wins in promotion.
       sharding: the sharding that is part of the type in explicit mode, else None.
-      varying: inside a `shard_map`, the names of the mesh axes along which devices may hold different values.
+      varying: inside a `shard_map`, the mesh axes along which the devices may hold different values.
 
     Examples:
       >>> from phalanx.core import ShapedArray
@@ -71,48 +74,58 @@ class ShapedArray:
     )
 
     is_symbolic: bool
-    shape: tuple
+    shape: tuple[Any, ...]
     dtype: Any
     weak_type: bool
     sharding: Any
-    varying: frozenset
+    varying: frozenset[Any]
     ndim: int
     size: Any
+    _tangent: ShapedArray | None
 
     def __new__(
-        cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None, varying: frozenset = UNVARYING
+        cls, shape: Any, dtype: Any, weak_type: bool = False, sharding: Any = None, varying: frozenset[Any] = UNVARYING
     ) -> ShapedArray:
         try:
-            found = _interned.get((shape, dtype, weak_type, sharding, varying))
+            reference = _find_reference((shape, dtype, weak_type, sharding, varying))
         except TypeError:  # a shape that is a list
-            found = None
+            reference = None
+        found = None if reference is None else reference()
         return cls._intern(shape, dtype, weak_type, sharding, varying) if found is None else found
 
     @classmethod
-    def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any, varying: frozenset) -> ShapedArray:
+    def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any, varying: frozenset[Any]) -> ShapedArray:
         shape = tuple(_as_dim(d) for d in shape)
-        if any(type(d) is int and d < 0 for d in shape):
+        negative = [d for d in shape if type(d) is int and d < 0]
+        if negative:
             raise ShapeError(
-                "shape", expected="dimensions of at least 0", got=shape, mend="look at how its sizes are computed"
+                "shape",
+                expected="dimensions of at least 0",
+                got=shape,
+                fix=f"check the computation of the size {negative[0]}",
             )
         if not isinstance(dtype, np.dtype | dtypes.KeyDtype):
             dtype = np.dtype(dtype)
         key = (shape, dtype, bool(weak_type), sharding, varying or UNVARYING)
-        if (found := _interned.get(key)) is not None:
-            return found
-        self = object.__new__(cls)
-        self.shape, self.dtype, self.weak_type, self.sharding, self.varying = key
-        self.ndim = len(shape)
-        self.is_symbolic = not all(type(d) is int for d in shape)  # whether a dimension is no number
-        self.size = math.prod(shape)
-        return _interned.setdefault(key, self)
+        return _interned.get_or_make(key, lambda: cls._make(*key))
 
-    def unsharded(self) -> ShapedArray:
+    @classmethod
+    def _make(
+        cls, shape: tuple[Any, ...], dtype: Any, weak_type: bool, sharding: Any, varying: frozenset[Any]
+    ) -> ShapedArray:
+        self = object.__new__(cls)
+        self.shape, self.dtype, self.weak_type, self.sharding, self.varying = shape, dtype, weak_type, sharding, varying
+        self.ndim = len(shape)
+        self.is_symbolic = not all(type(d) is int for d in shape)
+        self.size = math.prod(shape)
+        return self
+
+    def drop_sharding(self) -> ShapedArray:
         """The same type without the sharding."""
         return self if self.sharding is None else self.update(sharding=None)
 
     def with_dim(self, dim: int, size: Any, axes: Any = None) -> ShapedArray:
-        """The type with one more dimension at `dim`, split over those of `axes` that are Explicit."""
+        """The type with one more dimension at `dim`, sharded over the Explicit axes among `axes`."""
         sharding = self.sharding
         if sharding is not None:
             explicit = sharding.mesh.explicit_axes
@@ -125,15 +138,15 @@ class ShapedArray:
         return self.update(shape=(*self.shape[:dim], *self.shape[dim + 1 :]), sharding=sharding)
 
     def with_shape(self, shape: Any) -> ShapedArray:
-        """The same type with another shape (and no sharding, which belongs to the old one)."""
+        """The same type with another shape, and no sharding, since a sharding belongs to a shape."""
         return ShapedArray(shape, self.dtype, self.weak_type, None, self.varying)
 
     def with_dtype(self, dtype: Any) -> ShapedArray:
         """The same shape with another dtype."""
         return ShapedArray(self.shape, dtype, False, self.sharding, self.varying)
 
-    def with_varying(self, axes: frozenset) -> ShapedArray:
-        """The same type, varying over just these mesh axes."""
+    def with_varying(self, axes: frozenset[Any]) -> ShapedArray:
+        """The same type, varying over exactly these mesh axes."""
         if axes is self.varying:
             return self
         return ShapedArray(self.shape, self.dtype, self.weak_type, self.sharding, axes)
@@ -143,30 +156,30 @@ class ShapedArray:
         values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "sharding", "varying")}
         return ShapedArray(**(values | fields))
 
-    vma = property(attrgetter("varying"))  # its name in the field
+    vma = property(attrgetter("varying"))  # the name of the attribute in JAX
 
     def to_tangent(self) -> ShapedArray:
         """The type of this value's tangents: itself for inexact dtypes, `float0` for the others."""
         try:
-            return self._tangent
+            return self._tangent or self
         except AttributeError:
-            self._tangent = self.with_dtype(dtypes.to_tangent_dtype(self.dtype))
-            if self._tangent.dtype == self.dtype and self.weak_type:
-                self._tangent = self
-            return self._tangent
+            dtype = dtypes.to_tangent_dtype(self.dtype)
+            # A type that referred to itself would form a cycle, and wait for the garbage collector.
+            self._tangent = None if dtype == self.dtype else self.with_dtype(dtype)
+            return self._tangent or self
 
-    def strengthened(self) -> ShapedArray:
+    def strip_weak_type(self) -> ShapedArray:
         """The same type without the weak flag."""
         return self.update(weak_type=False) if self.weak_type else self
 
     def matches(self, other: ShapedArray) -> bool:
-        """Whether a value of this type may stand where `other` is wanted, weak types aside."""
+        """Whether a value of this type is valid where `other` is expected; weak types count as strong ones."""
         return self is other or (self.shape == other.shape and self.dtype == other.dtype)
 
     def str_short(self) -> str:
-        """The compact form that programs are printed with, such as `f32[2,3]`.
+        """The compact form that jaxprs are printed with, such as `f32[2,3]`.
 
-        `f32[2@x,3]` is split over the Explicit mesh axis x, and `f32[2,3]{x}` varies over the axis x.
+        `f32[2@x,3]` is sharded over the Explicit mesh axis x, and `f32[2,3]{x}` varies over the axis x.
         """
         weak = "~" if self.weak_type else ""
         varying = f"{{{','.join(sorted(map(str, self.varying)))}}}" if self.varying else ""
@@ -175,7 +188,7 @@ class ShapedArray:
     def _dims(self) -> str:
         if self.sharding is None:
             return ",".join(map(str, self.shape))
-        return split_dims(self.shape, self.sharding.spec.dims)
+        return format_sharded_shape(self.shape, self.sharding.spec.dims)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
@@ -186,12 +199,12 @@ class ShapedArray:
     def __str__(self) -> str:
         return self.str_short()
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
 
 
-def split_dims(shape: Iterable[Any], dims: Iterable[tuple]) -> str:
-    """A shape as types print it, its dimensions split over these mesh axes."""
+def format_sharded_shape(shape: Iterable[Any], dims: Iterable[tuple[Any, ...]]) -> str:
+    """Format a shape with the mesh axes of each dimension, such as `2@x,3`."""
     names = [str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})" if axes else "" for axes in dims]
     return ",".join(f"{n}@{axes}" if axes else str(n) for n, axes in zip(shape, names, strict=True))
 
@@ -200,27 +213,32 @@ def _as_dim(d: Any) -> Any:
     if type(d) is int:
         return d
     if isinstance(d, bool | np.bool_):
-        raise ArgumentTypeError("shape", expected="integer dimensions", got=d, mend="give each dimension as an int")
+        raise ArgumentTypeError(
+            "shape", expected="integer dimensions", got=d, fix=f"write {int(d)} instead of {bool(d)}"
+        )
     if getattr(d, "is_symbolic_dim", False):
         return d
     if hasattr(d, "__index__"):
         return d.__index__()
     raise ArgumentTypeError(
-        "shape", expected="dimensions that are integers or symbolic", got=d, mend="give each dimension as an int"
+        "shape",
+        expected="dimensions that are integers or symbolic",
+        got=d,
+        fix="convert the dimension with int(), or pass an array's shape instead of the array",
     )
 
 
-def scalar_aval(kind: type) -> ShapedArray:
-    """The weak type of a Python scalar of class `kind` under the current width of numbers."""
+def make_scalar_aval(kind: type) -> ShapedArray:
+    """The type of a Python scalar of class `kind`, which is weak except for bool, under the `enable_x64` option."""
     return ShapedArray((), dtypes.canonicalize_dtype(kind), kind is not bool)
 
 
 _SCALARS, _NUMPY = (int, float, complex, np.generic), (np.ndarray, np.generic)
-_of_scalars: dict[tuple[type, bool], ShapedArray] = {}
+_of_scalars: Cache[tuple[type, bool], ShapedArray] = Cache("core.scalar_avals", 256)
 
 
-def scalar_aval_of(x: Any) -> ShapedArray | None:
-    """The abstract value of a host scalar, remembered for its class; None for anything else."""
+def get_scalar_aval(x: Any) -> ShapedArray | None:
+    """The abstract value of a host scalar, cached by its class; None for any other value."""
     key = (type(x), state.context.enable_x64)
     found = _of_scalars.get(key)
     if found is None and isinstance(x, _SCALARS) and not hasattr(x, "aval"):
@@ -230,8 +248,8 @@ def scalar_aval_of(x: Any) -> ShapedArray | None:
     return found
 
 
-def aval_of(x: Any) -> ShapedArray:
-    """The abstract value of anything that may stand as an operand: an array, a tracer, NumPy data, a Python scalar.
+def get_aval(x: Any) -> ShapedArray:
+    """The abstract value of an operand: of an array, a tracer, NumPy data or a Python scalar.
 
     Args:
       x: the operand.
@@ -243,23 +261,24 @@ def aval_of(x: Any) -> ShapedArray:
       ArgumentTypeError: `x` is none of these.
 
     Examples:
-      >>> aval_of(np.zeros((2, 3), np.float32))
+      >>> get_aval(np.zeros((2, 3), np.float32))
       ShapedArray(float32[2,3])
     """
+    # Before `getattr`, since arrays of NumPy have no `aval` and the failed look-up is slower than this test.
     if type(x) is np.ndarray:
         return _aval_of_host(x)
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
-    return scalar_aval_of(x) or _aval_of_host(x)
+    return get_scalar_aval(x) or _aval_of_host(x)
 
 
-def aval_at(x: Any, where: Callable[[], str]) -> ShapedArray:
-    """The abstract value of an argument, which the error names where there is none."""
+def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
+    """The abstract value of an argument; `where` names the argument in the error if it has none."""
     try:
-        return aval_of(x)
+        return get_aval(x)
     except ArgumentTypeError as error:
-        raise ArgumentTypeError(where(), expected=error.expected, got=error.got, mend=error.mend) from None
+        raise ArgumentTypeError(where(), expected=error.expected, got=error.got, fix=error.fix) from None
 
 
 def _aval_of_host(x: Any) -> ShapedArray:
@@ -267,53 +286,65 @@ def _aval_of_host(x: Any) -> ShapedArray:
     if isinstance(x, _NUMPY):
         if x.dtype.kind == "V" and x.dtype == dtypes.float0:
             return ShapedArray(x.shape, dtypes.float0)
-        return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_dtype(x)))
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_host_dtype(x)))
+    # In this order: bool is a subclass of int.
     for base in (bool, int, float, complex):
         if isinstance(x, base):
-            return scalar_aval(base)
+            return make_scalar_aval(base)
     if hasattr(x, "__phalanx_array__"):
-        return aval_of(x.__phalanx_array__())
+        return get_aval(x.__phalanx_array__())
     raise ArgumentTypeError(
         "argument",
         expected="an array or a scalar",
         got=f"{x!r} of type {kind.__name__}",
-        mend="convert it with phalanx.numpy.asarray, or pass it as a static argument",
+        fix="convert it with phalanx.numpy.asarray, or pass it as a static argument",
     )
 
 
 def host_scalar(x: Any, dtype: Any) -> np.ndarray:
-    """A host scalar as NumPy data of a dtype.
+    """Convert a host scalar to NumPy data of a dtype.
 
     Raises:
-      OverflowError: an integer that Python wrote does not fit; it would wrap around in silence.
+      OverflowError: a Python integer does not fit into the dtype. NumPy's `astype` would wrap it around silently.
     """
+    # `np.asarray(x, dtype)` raises for an int out of range, where `astype` wraps around.
     if type(x) is int and dtype.kind in "iu":
         return np.asarray(x, dtype)
     return np.asarray(x).astype(dtype)
 
 
-def check_dtype(x: Any) -> Any:
-    """The dtype of NumPy data `x`, refused if no array of it can exist."""
+def check_host_dtype(x: Any) -> Any:
+    """The dtype of NumPy data `x`; an error if no array can have it."""
     if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
         raise ArgumentTypeError(
             "argument",
             expected="numeric or boolean data",
             got=f"a NumPy array of dtype {x.dtype}",
-            mend="convert it with .astype, or keep it outside the traced function",
+            fix="convert it with .astype, or keep it outside the traced function",
         )
     return x.dtype
 
 
-@boundaries
+def physical_aval(aval: ShapedArray) -> ShapedArray:
+    """The type of a value in compiled programs.
+
+    Typed random keys are stored as uint32 words in one more dimension, and `float0` zeros as bits.
+    """
+    if isinstance(aval.dtype, dtypes.KeyDtype):
+        return ShapedArray((*aval.shape, *aval.dtype.key_shape), np.dtype("uint32"))
+    return ShapedArray(aval.shape, np.dtype(np.bool_)) if aval.dtype is dtypes.float0 else aval
+
+
+@api_boundary_class
 class ShapeDtypeStruct(Typed):
-    """A stand-in for an array that has a type but no data, for `eval_shape`, `lower` and `export`.
+    """The type and sharding of an array without its data, for `eval_shape`, `lower` and `export`.
 
     Args:
       shape: a tuple of ints or symbolic dimensions.
       dtype: the dtype.
       sharding: the sharding the array would have, if any.
       weak_type: whether the dtype is weak.
-      vma: inside a `shard_map`, the mesh axes it varies over.
+      vma: inside a `shard_map`, the mesh axes over which the array varies.
 
     Examples:
       >>> import phalanx
@@ -325,7 +356,7 @@ class ShapeDtypeStruct(Typed):
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None):
         dtype, shape = dtypes.canonicalize_dtype(dtype), tuple(shape)
-        in_type = sharding.as_type(len(shape)) if hasattr(sharding, "as_type") else None
+        in_type = sharding.type_sharding(len(shape)) if hasattr(sharding, "type_sharding") else None
         self.aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
         self.sharding = sharding
 

@@ -1,11 +1,11 @@
-"""Options: a declared table, read per thread; and `state`, the thread's current trace and summed-up context.
+"""Options, declared in a table and read per thread, and `state`, the trace and context of the current thread.
 
-Builds on `core.errors` only; `runtime.settings` declares those that concern the engine. Every room reads options as
-`config.name`; users call `config.update`, set `PHALANX_NAME` in the environment, or enter an option as a context
-manager (`with enable_x64(True): ...`).
-Caches of traced and compiled programs take `state.context` as part of their key: one interned object that stands
-for all options that change what a program means, plus the mesh and the named axes in force. It is rebuilt when an
-option changes, so that a call reads one attribute and compares nothing.
+Options are read as `config.name`. Users call `config.update`, set `PHALANX_NAME` in the environment, or enter an option
+as a context manager (`with enable_x64(True): ...`). `runtime.engine_options` declares the options of the engine.
+
+Caches of traced and compiled functions have `state.context` in their keys: one interned object for all options that
+change the meaning of a function, the mesh in context and the named axes in scope. It is replaced when an option
+changes, so that a call reads one attribute and compares nothing.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from phalanx.core.errors import ArgumentError
-from phalanx.engine import frames
-from phalanx.engine.interned import Interned
+from phalanx.core.error_classes import ArgumentError
+from phalanx.engine import traceback_filtering as frames
+from phalanx.engine.cache import Cache
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
 _global_values: dict[str, Any] = {}
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
-_contexts: Interned[Context] = Interned()
+_contexts: Cache[tuple[Any, ...], Context] = Cache("core.contexts", weak="values")
 
 
 class Context:
-    """All that changes what a traced program means; interned, so that equality is identity.
+    """Everything outside a function that changes its trace; interned, so that equality is identity.
 
-    Attributes are the options declared with `traced=True`, `mesh` (the mesh in force, or None), `axes` (the named axes
-    in force, a hashable object that belongs to `core.trace`) and `rows_share` (whether rows of a `pmap` share the
-    devices of what is around it, which has all).
+    Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
+    axes in scope) and `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of
+    that function).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
@@ -48,17 +48,17 @@ class Context:
 
     @classmethod
     def of(cls, values: tuple[Any, ...]) -> Context:
-        """Return the one context that has these values, in the order of `fields`."""
-        return _contexts.get(values) or _contexts.intern(values, lambda: cls(values))
+        """Return the context with these values, in the order of `fields`."""
+        return _contexts.get(values) or _contexts.get_or_make(values, lambda: cls(values))
 
     def replace(self, **changes: Any) -> Context:
-        """Return the context that differs from this one in the fields given."""
+        """Return the context that differs from this one in the given fields."""
         values = list(self._values)
         for name, value in changes.items():
             values[self.fields.index(name)] = value
         return Context.of(tuple(values))
 
-    if TYPE_CHECKING:  # The fields are those that options declare.
+    if TYPE_CHECKING:  # The fields are the declared options.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -67,7 +67,7 @@ class Context:
 
 
 class _Thread:
-    """Weakly known handle of one thread's state, by which a global update reaches every thread."""
+    """A handle of one thread's state, held weakly, through which a global update reaches the thread."""
 
     __slots__ = ("__weakref__", "state")
 
@@ -79,14 +79,14 @@ _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
 
 
 class State(threading.local):
-    """What one thread is doing; each thread starts with no trace and the global options."""
+    """The state of one thread, which starts with no trace and the global options."""
 
     def __init__(self) -> None:
         self.trace: Any = None
         self.scope: tuple[str, ...] = ()
-        self.source: Any = None  # the traceback that derived operations are recorded under, if not the caller's
+        self.source: Any = None  # the traceback that operations of a rule are recorded with, instead of the caller's
         self.overrides: dict[str, Any] = {}
-        self.outer_meshes: list[Any] = []  # those to go back to, one for each `with mesh:` block around
+        self.outer_meshes: list[Any] = []  # the meshes to restore, one for each enclosing `with mesh:` block
         with _lock:
             options = [_global_values[name] for name in Context.fields[3:]]
             self.context: Context = Context.of((None, (), False, *options))
@@ -96,17 +96,17 @@ class State(threading.local):
 
 @dataclass(eq=False, repr=False)
 class Option:
-    """One declared option; calling it gives a context manager (also a decorator) that sets it on this thread.
+    """A declared option; calling it returns a context manager, also a decorator, that sets it on this thread.
 
     Args:
-      default: its value where nobody sets it.
-      check: takes the name and a value, and gives the value that is meant or raises.
-      summary: what it does.
-      traced: whether it changes what a program means.
-      members: the options that it stands for: setting it sets them all.
-      example: the value that the example of its docstring sets.
-      on_update: called with each value that `update` sets, before it is set; it may raise to refuse the change.
-      on_block: called with each value that a `with` block sets on its thread, None where it no longer sets one.
+      default: the initial value.
+      check: takes the name and a value; returns the value to store, or raises.
+      summary: one line of documentation.
+      traced: whether it changes the trace of a function.
+      members: options that are set together with this one.
+      example: a value for the example in its docstring.
+      on_update: called with each value of `update` before it is set; it may raise to refuse the change.
+      on_block: called with each value that a `with` block sets on its thread, and with None when the block ends.
 
     Examples:
       >>> with numpy_rank_promotion("raise"):
@@ -123,7 +123,7 @@ class Option:
     example: Any = True
     on_update: Callable[[Any], object] | None = None
     on_block: Callable[[Any], object] | None = None
-    name: str = field(init=False)  # that of the variable it is bound to
+    name: str = field(init=False)  # the name of the variable that holds it
 
     @property
     def env(self) -> str:
@@ -132,7 +132,7 @@ class Option:
 
     @property
     def value(self) -> Any:
-        """The value in force on this thread."""
+        """The value on this thread."""
         if self.traced:
             return getattr(state.context, self.name)
         overrides = state.overrides
@@ -146,7 +146,7 @@ class Option:
 
 
 class _Override(contextlib.ContextDecorator):
-    """Sets options on this thread between enter and exit; may be entered again while it is in force."""
+    """Sets options on this thread between enter and exit; may be entered again while it is active."""
 
     def __init__(self, options: Sequence[Option], value: Any) -> None:
         self._options = options
@@ -165,9 +165,11 @@ _INHERITED: Final = object()
 
 
 def _set_here(option: Option, value: Any) -> Any:
-    """Set an option on this thread, or let it be as for all threads (`_INHERITED`); gives what it was set to before."""
+    """Set an option on this thread, or restore the global value (`_INHERITED`); returns the previous setting."""
     is_set = value is not _INHERITED
     with _lock:
+        # The previous override is returned instead of the previous value: an option that was inherited must follow
+        # later global updates again.
         outer = state.overrides.pop(option.name, _INHERITED)
         if is_set:
             state.overrides[option.name] = value
@@ -181,7 +183,7 @@ def _set_here(option: Option, value: Any) -> Any:
 
 @contextlib.contextmanager
 def state_extra(**extras: Any) -> Iterator[None]:
-    """Set `mesh`, the named `axes` or `rows_share` of this thread's context inside a `with` block.
+    """Set `mesh`, `axes` or `rows_share` of this thread's context inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):
@@ -198,11 +200,11 @@ def state_extra(**extras: Any) -> Iterator[None]:
         state.context = state.context.replace(**outer)
 
 
-@frames.boundaries
+@frames.api_boundary_class
 class Config:
-    """The options by name, as `config.name` (read) and `config.update(name, value)` (write, for every thread).
+    """The options: `config.name` reads one, and `config.update(name, value)` sets it for every thread.
 
-    Names are taken as declared and with the prefix `jax_`.
+    The prefix `jax_` of a name is ignored.
 
     Examples:
       >>> config.update("jax_enable_x64", False)
@@ -218,7 +220,10 @@ class Config:
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ArgumentError(
-            f"config.{name} = ...", expected="a call of config.update", got="an assignment", mend="call config.update"
+            f"config.{name} = ...",
+            expected="a call of config.update",
+            got="an assignment",
+            fix=f"call config.update({name!r}, value)",
         )
 
     def __dir__(self) -> list[str]:
@@ -246,8 +251,9 @@ class Config:
           value: its new value.
 
         Raises:
-          ArgumentError: there is no such option, it does not take the value, or it is too late to change it.
+          ArgumentError: there is no such option, the value is not accepted, or it is too late to change it.
         """
+        # Checked before any state changes, so that a refused value leaves all options as they were.
         found = _find(name)
         value = found.check(found.name, value)
         for option in (*found.members, found):
@@ -256,6 +262,7 @@ class Config:
             with _lock:
                 _global_values[option.name] = value
                 if option.traced:
+                    # A copy, because a thread may end meanwhile.
                     for thread in list(_threads):
                         if option.name not in thread.state["overrides"]:
                             thread.state["context"] = thread.state["context"].replace(**{option.name: value})
@@ -270,7 +277,7 @@ class Config:
 
 
 def _find(name: str) -> Option:
-    """Return the option a user means by `name`."""
+    """Find the option of a user's `name`."""
     plain = name.removeprefix("jax_").removeprefix("phalanx_")
     option = _declared.get(_aliases.get(plain, plain))
     if option is None:
@@ -281,18 +288,18 @@ def _find(name: str) -> Option:
             "config.update",
             expected="the name of an option",
             got=repr(name),
-            mend=f"write {' or '.join(close)}" if close else f"choose one of {', '.join(_declared)}",
+            fix=f"write {' or '.join(close)}" if close else f"choose one of {', '.join(_declared)}",
         )
     return option
 
 
 def declare(module: dict[str, Any]) -> None:
-    """Add the options among a module's names to the table, with the values that the environment gives them."""
+    """Add the options among a module's names to the table, with their values in the environment."""
     for name, option in list(module.items()):
         if not isinstance(option, Option):
             continue
         option.name = name
-        option.__doc__ = _documented(option)
+        option.__doc__ = _complete_docstring(option)
         _declared[name] = option
         _global_values[name] = option.default
         if (found := os.environ.get(option.env)) is not None:
@@ -302,8 +309,8 @@ def declare(module: dict[str, Any]) -> None:
             Context.fields.append(name)
 
 
-def _documented(option: Option) -> str:
-    """Complete an option's docstring with what its check takes, as the check itself says it."""
+def _complete_docstring(option: Option) -> str:
+    """Complete an option's docstring with the accepted values, as the error of its check names them."""
     try:
         option.check(option.name, object())
     except ArgumentError as refused:
@@ -327,33 +334,35 @@ def _documented(option: Option) -> str:
     """
 
 
-def _refuse(name: str, expected: str, got: Any, mend: str) -> ArgumentError:
-    return ArgumentError(f"option {name}", expected=expected, got=got, mend=mend)
+def _refuse(name: str, expected: str, got: Any, fix: str) -> ArgumentError:
+    return ArgumentError(f"option {name}", expected=expected, got=got, fix=fix)
 
 
 def flag(name: str, value: Any) -> bool:
-    """Take a truth value, also spelled as text."""
+    """Check a truth value, which may be written as text."""
     if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
         return value.lower() in ("1", "true", "yes", "on")
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise _refuse(name, "True or False", repr(value), "pass a bool")
+    raise _refuse(name, "True or False", repr(value), f"call config.update({name!r}, True)")
 
 
 def choice(*choices: str | None) -> Callable[[str, Any], str | None]:
-    """Make a check for one of several words."""
+    """Return a check for one of several strings."""
 
     def check(name: str, value: Any) -> str | None:
         if value not in choices:
             words = ", ".join(map(repr, choices))
-            raise _refuse(name, f"one of {words}", repr(value), "pass one of these")
+            raise _refuse(
+                name, f"one of {words}", repr(value), f"for example, config.update({name!r}, {choices[-1]!r})"
+            )
         return value
 
     return check
 
 
 def number(kind: type, at_least: float | None = None, optional: bool = False) -> Callable[[str, Any], Any]:
-    """Make a check for a number that is at least `at_least`."""
+    """Return a check for a number of at least `at_least`."""
 
     def check(name: str, value: Any) -> Any:
         if value is None and optional:
@@ -364,38 +373,43 @@ def number(kind: type, at_least: float | None = None, optional: bool = False) ->
             number = None
         if number is None or isinstance(value, bool) or (at_least is not None and number < at_least):
             bound = "" if at_least is None else f" of at least {at_least}"
-            raise _refuse(name, f"{kind.__name__}{bound}", repr(value), "pass such a number")
+            least = kind(1 if at_least is None else at_least)
+            raise _refuse(
+                name, f"{kind.__name__}{bound}", repr(value), f"call config.update({name!r}, {least}), or more"
+            )
         return number
 
     return check
 
 
 def text(name: str, value: Any) -> str | None:
-    """Take a string, a path or None."""
+    """Check a string, a path or None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise _refuse(name, "a string or None", repr(value), "pass a string")
+    raise _refuse(name, "a string or None", repr(value), f"call config.update({name!r}, {str(value)!r})")
 
 
 def names(name: str, value: Any) -> frozenset[Any]:
-    """Take a set of names, also spelled as a text with commas; None for no names."""
+    """Check a set of names, which may be written as a text with commas; None stands for no names."""
     if isinstance(value, str):
         value = {word.strip() for word in value.split(",") if word.strip()}
     if not isinstance(value, set | frozenset | tuple | list | None):
-        raise _refuse(name, "a set of names", repr(value), "pass a set")
+        raise _refuse(name, "a set of names", repr(value), f"for example, config.update({name!r}, {{'data'}})")
     return frozenset(value or ())
 
 
 def _device(name: str, value: Any) -> Any:
-    """Take a device, the name of a platform, or None."""
+    """Check a device, the name of a platform, or None."""
     if value is None or isinstance(value, str) or hasattr(value, "platform"):
         return value
-    raise _refuse(name, "a device, the name of a platform or None", repr(value), "pass one of phalanx.devices()")
+    raise _refuse(
+        name, "a device, the name of a platform or None", repr(value), "pass one of phalanx.devices(), or 'cpu'"
+    )
 
 
-# The spellings of `precision`, then the dot algorithms that StableHLO names.
+# The values of `precision`, then the dot algorithms of StableHLO.
 _PRECISIONS: Final = (
     *(None, "default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32"),
     *("DEFAULT", "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY"),
@@ -464,7 +478,7 @@ def checking_leaks() -> _Override:
     """Return a context manager in which a traced value that outlives its trace is an error.
 
     Returns:
-      What `check_tracer_leaks(True)` gives.
+      The context manager, `check_tracer_leaks(True)`.
 
     Examples:
       >>> with checking_leaks():

@@ -1,7 +1,7 @@
-"""Docstrings of families: what the functions of one have in common is written once.
+"""Docstrings of function families: the sections that all functions of a family share are written once.
 
-A function keeps the line that is its own, under its name and signature; a decorator adds the rest. Builds on nothing;
-called where functions come in families. `docs/tables.py` shows the whole text on the reference pages.
+Each function has its own first line; a decorator adds the shared `Args`, `Returns` and `Raises`. `docs/tables.py` puts
+the completed text on the reference pages.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 
 def family(rest: str, **usual: str) -> Callable[..., Any]:
-    """Make the decorator that completes the docstrings of a family.
+    """Make a decorator that completes the docstrings of a family of functions.
 
     Args:
-      rest: what follows a function's own text. `{name}` in it is the function's name, `{parameters}` the names of its
-        parameters; others are what the decorator is given.
-      **usual: what these are where the decorator is not given them.
+      rest: the text after a function's own docstring. `{name}` in it stands for the function's name, `{parameters}` for
+        the names of its parameters, and other fields for texts that the decorator receives.
+      **usual: the texts of fields that the decorator does not receive.
 
     Returns:
-      The decorator, which takes texts by name.
+      The decorator, which takes texts by field name.
 
     Examples:
       >>> stacks = family(

@@ -1,12 +1,11 @@
-"""Element types: what XLA takes, weak types, 64-bit canonicalization, and extended types of random keys.
+"""Element types: the dtypes of XLA, 64-bit canonicalization, and the extended dtypes of random keys.
 
-Builds on NumPy, ml_dtypes and `core.config`. Everything that makes an abstract value calls it, so each
-question is answered from a table or a memo. What several have in common is in `promotion`.
+Every abstract value is made with these functions, so each result comes from a table or a cache. The common dtype of
+several operands is computed in `promotion`. Builds on NumPy, ml_dtypes and `core.config`.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from typing import Any, Final
@@ -15,8 +14,9 @@ import ml_dtypes
 import numpy as np
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError, DTypeError
-from phalanx.core.source import user_level
+from phalanx.core.error_classes import ArgumentTypeError, DTypeError
+from phalanx.core.source_info import user_stacklevel
+from phalanx.engine.cache import memoize
 
 bfloat16: Final = ml_dtypes.bfloat16
 
@@ -47,7 +47,7 @@ class prng_key(extended):
 
 
 class KeyDtype:
-    """The dtype of typed random keys, one for each generator; its elements are `key_shape` arrays of uint32.
+    """The dtype of typed random keys of one generator, whose elements are uint32 arrays of shape `key_shape`.
 
     Args:
       impl: the generator, an object of `phalanx.random` with `name`, `tag` and `key_shape`; equal
@@ -77,7 +77,7 @@ class KeyDtype:
     def __hash__(self) -> int:
         return hash((KeyDtype, self.impl))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return KeyDtype, (self.impl,)
 
     def __repr__(self) -> str:
@@ -109,6 +109,8 @@ _categories: Final[dict[np.dtype[Any], tuple[type, ...]]] = {
 supported: Final = frozenset(_categories)
 
 _python_scalars: Final = {bool: np.dtype(np.bool_), int: _SIGNED[3], float: _FLOATS[3], complex: _COMPLEX[1]}
+# Without `enable_x64`, each 64-bit dtype becomes the 32-bit one of its kind, as in JAX: most accelerators have no fast
+# 64-bit arithmetic, and NumPy data are 64-bit by default.
 _narrowed: Final = dict(
     zip(
         (_SIGNED[3], _UNSIGNED[3], _FLOATS[3], _COMPLEX[1]),
@@ -123,9 +125,9 @@ def is_extended(dtype: Any) -> bool:
     return type(dtype) is KeyDtype
 
 
-@functools.lru_cache(maxsize=4096)
+@memoize("core.dtypes", 4096)
 def as_dtype(spec: Any) -> Any:
-    """The NumPy dtype (or `KeyDtype`) that `spec` means, in native byte order, without narrowing it.
+    """The NumPy dtype (or `KeyDtype`) of `spec` in native byte order, without narrowing 64 bits to 32.
 
     Args:
       spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
@@ -149,39 +151,40 @@ def as_dtype(spec: Any) -> Any:
         inner = getattr(spec, "dtype", None)
         dtype = inner if isinstance(inner, (np.dtype, KeyDtype)) else np.dtype(spec)
     except (TypeError, ValueError):
-        raise _unsupported(spec) from None
+        raise _unsupported_error(spec) from None
+    # XLA reads native byte order only; data in the other order are converted when they are transferred.
     if isinstance(dtype, np.dtype) and not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if dtype in _categories or type(dtype) is KeyDtype or dtype == float0:
         return dtype
-    raise _unsupported(spec)
+    raise _unsupported_error(spec)
 
 
-def _unsupported(spec: Any) -> DTypeError:
+def _unsupported_error(spec: Any) -> DTypeError:
     got = str(spec) if isinstance(spec, np.dtype) else repr(spec)
     return DTypeError(
         "dtype",
-        expected="a numeric or boolean element type that XLA has",
+        expected="a numeric or boolean element type that XLA supports",
         got=got,
-        mend="convert the values with numpy first, or keep them outside of arrays",
+        fix="convert the values with numpy.ndarray.astype, or keep them outside of Phalanx arrays",
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@memoize("core.canonical_dtypes", 4096)
 def _canonical(spec: Any, x64: bool) -> Any:
     dtype = as_dtype(spec)
     return dtype if x64 else _narrowed.get(dtype, dtype)
 
 
 def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
-    """The dtype that arrays get when `spec` is asked for: 64 bits become 32 unless `enable_x64` is on.
+    """The dtype of arrays that are made with `spec`: 64-bit types become 32-bit ones unless `enable_x64` is on.
 
     Args:
       spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
-      allow_extended_dtype: whether the dtype of random keys may pass.
+      allow_extended_dtype: whether dtypes of random keys are accepted.
 
     Returns:
-      A NumPy dtype, or that of random keys.
+      A NumPy dtype, or a dtype of random keys.
 
     Raises:
       DTypeError: XLA has no such element type.
@@ -192,14 +195,14 @@ def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
     """
     dtype = _canonical(spec, state.context.enable_x64)
     if not allow_extended_dtype and type(dtype) is KeyDtype:
-        raise _unsupported(dtype)
+        raise _unsupported_error(dtype)
     return dtype
 
 
 def requested_dtype(spec: Any, where: str) -> Any:
-    """The canonical dtype that a user's `dtype=` argument of function `where` stands for; warns where 64 bits are cut.
+    """The canonical dtype of a user's `dtype=` argument of function `where`; warns if 64 bits are truncated.
 
-    Python's `int`, `float` and `complex` mean the default width, without a warning.
+    Python's `int`, `float` and `complex` stand for the default width and never warn.
 
     Raises:
       DTypeError: XLA has no such element type.
@@ -207,20 +210,20 @@ def requested_dtype(spec: Any, where: str) -> Any:
     try:
         dtype = canonicalize_dtype(spec)
     except DTypeError as error:
-        raise DTypeError(f"{where}, dtype", expected=error.expected, got=error.got, mend=error.mend) from None
+        raise DTypeError(f"{where}, dtype", expected=error.expected, got=error.got, fix=error.fix) from None
     if spec is not dtype and not (isinstance(spec, type) and spec in _python_scalars) and as_dtype(spec) != dtype:
         warnings.warn(
             f"Explicitly requested dtype {as_dtype(spec)} requested in {where} is not available, and will be truncated "
             f"to dtype {dtype}. To enable more dtypes, set the enable_x64 configuration option or the "
             "PHALANX_ENABLE_X64 environment variable.",
             UserWarning,
-            stacklevel=user_level(),
+            stacklevel=user_stacklevel(),
         )
     return dtype
 
 
 def scalar_type_of(x: Any) -> type:
-    """The Python type (bool, int, float or complex) of the numbers in `x`, or of a dtype.
+    """The Python type (bool, int, float or complex) of the elements of `x`.
 
     Args:
       x: a number, an array, a dtype or its name.
@@ -229,7 +232,7 @@ def scalar_type_of(x: Any) -> type:
       One of the four types.
 
     Raises:
-      DTypeError: the dtype is not that of numbers.
+      DTypeError: the dtype is not numeric.
 
     Examples:
       >>> scalar_type_of(np.int8(1)), scalar_type_of(2.5)
@@ -239,11 +242,11 @@ def scalar_type_of(x: Any) -> type:
     for category, scalar in (np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex):
         if issubdtype(kind, category):
             return scalar
-    raise DTypeError("scalar_type_of", expected="a numeric dtype", got=str(kind), mend="pass an array of numbers")
+    raise DTypeError("scalar_type_of", expected="a numeric dtype", got=str(kind), fix="pass an array of numbers")
 
 
 def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
-    """The canonical dtype of a value, dtype or scalar type, and whether it is weak, as numbers that Python wrote are.
+    """The canonical dtype of a value, dtype or scalar type, and whether it is weak, as Python numbers are.
 
     Args:
       x: an array of any library, a traced value, an abstract value, a scalar, a dtype or its name.
@@ -275,19 +278,19 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
                 "result_type",
                 expected="an array, a number or a dtype",
                 got=f"{x!r} of type {kind.__name__}",
-                mend="convert it with phalanx.numpy.asarray",
+                fix="convert it with phalanx.numpy.asarray",
             )
         x = np.asarray(x).dtype
     return _canonical(x, x64), False
 
 
-@functools.lru_cache(maxsize=4096)
+@memoize("core.issubdtype", 4096)
 def issubdtype(a: Any, b: Any) -> bool:
     """Whether dtype `a` is `b`, or belongs to the category `b`; like `numpy.issubdtype`, for all dtypes of XLA.
 
     Args:
       a: a dtype, its name or scalar type, or a category.
-      b: the same, `extended` or `prng_key`.
+      b: a dtype or a category, `extended` and `prng_key` included.
 
     Returns:
       A bool.
@@ -303,6 +306,7 @@ def issubdtype(a: Any, b: Any) -> bool:
     for side in (a, b):
         if isinstance(side, type) and issubclass(side, extended):
             return isinstance(a, type) and isinstance(b, type) and issubclass(a, b)
+    # Two categories: their relation is that of the classes.
     if isinstance(a, type) and a in _ABSTRACT:
         return isinstance(b, type) and issubclass(a, b)
     dtype = a if a in _categories else np.dtype(a) if not isinstance(a, str) else as_dtype(a)
@@ -317,9 +321,9 @@ _ABSTRACT: Final = frozenset(
 )
 
 
-@functools.lru_cache(maxsize=256)
+@memoize("core.inexact_dtypes", 256)
 def to_inexact_dtype(dtype: Any) -> Any:
-    """The floating dtype in which functions like `sin` take numbers of a canonical `dtype`.
+    """The floating dtype to which functions like `sin` convert operands of a canonical `dtype`.
 
     Examples:
       >>> to_inexact_dtype(np.dtype("int8")), to_inexact_dtype(np.dtype("complex64"))
@@ -327,23 +331,24 @@ def to_inexact_dtype(dtype: Any) -> Any:
     """
     if issubdtype(dtype, np.inexact) or is_extended(dtype):
         return dtype
+    # 64-bit integers keep their width; all others take float32, although some would fit into smaller floats.
     return _FLOATS[3] if dtype in (_SIGNED[3], _UNSIGNED[3]) else _FLOATS[2]
 
 
-@functools.lru_cache(maxsize=256)
+@memoize("core.tangent_dtypes", 256)
 def to_tangent_dtype(dtype: Any) -> Any:
-    """The dtype of derivatives with respect to values of `dtype`: itself, or `float0` if it is discrete."""
+    """The dtype of derivatives with respect to values of `dtype`: itself, or `float0` for integers and booleans."""
     return dtype if not is_extended(dtype) and issubdtype(dtype, np.inexact) else float0
 
 
-@functools.lru_cache(maxsize=256)
+@memoize("core.real_dtypes", 256)
 def to_real_dtype(dtype: Any) -> Any:
     """The dtype of the real part of values of `dtype`."""
     return {_COMPLEX[0]: _FLOATS[2], _COMPLEX[1]: _FLOATS[3]}.get(dtype, dtype)
 
 
 def lowest(dtype: Any) -> Any:
-    """The least value of a dtype, the identity of the maximum; the least finite one where there is no infinity.
+    """The least value of a dtype, which is the identity of the maximum; the least finite one if it has no infinity.
 
     Examples:
       >>> lowest(np.dtype(np.int8)), lowest(np.dtype(np.float32)), lowest(as_dtype("float8_e4m3fn"))
@@ -357,12 +362,13 @@ def highest(dtype: Any) -> Any:
     return _extreme(dtype, True, math.inf, "max")
 
 
-@functools.cache
+@memoize("core.dtype_extremes", 256)
 def _extreme(dtype: Any, boolean: bool, infinity: float, name: str) -> Any:
     if dtype == np.bool_:
         return boolean
     if issubdtype(dtype, np.integer):
         return getattr(iinfo(dtype), name)
+    # Some 8-bit floats have no infinity: the conversion saturates or gives NaN.
     if issubdtype(dtype, np.floating) and float(dtype.type(infinity)) != infinity:
         return float(getattr(finfo(dtype), name))
     return infinity
@@ -375,7 +381,7 @@ def itemsize_bits(dtype: Any) -> int:
       dtype: a dtype or its name.
 
     Returns:
-      The bits that the element itself needs, 4 for an int4.
+      The bits of the element itself, such as 4 for an int4.
 
     Examples:
       >>> itemsize_bits("int4"), itemsize_bits("bool")
@@ -389,9 +395,9 @@ def itemsize_bits(dtype: Any) -> int:
     return 8 * int(dtype.itemsize)
 
 
-@functools.lru_cache(maxsize=256)
+@memoize("core.dtype_names", 256)
 def short_name(dtype: Any) -> str:
-    """Return the name of a dtype as programs print it.
+    """Return the name of a dtype in printed jaxprs.
 
     Examples:
       >>> [short_name(np.dtype(d)) for d in ("float32", bfloat16, "uint8", "bool", ml_dtypes.float8_e5m2)]

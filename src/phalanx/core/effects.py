@@ -1,7 +1,7 @@
-"""Effects: what a program does besides computing its results.
+"""Effects: actions of a jaxpr besides computing its results, such as input and output.
 
-An effect is an interned tag. Ordered effects are threaded through a program by tokens when it is lowered; the others
-only keep an equation from being dropped or moved out of the program. Primitives state theirs with an `effects` rule.
+An effect is an interned tag. Lowering threads tokens through a jaxpr to keep ordered effects in order; the other
+effects only keep an equation from being dropped or moved. Primitives declare theirs in an `effects` rule.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class Effect:
     """A kind of effect.
 
     Args:
-      name: what it is called in printed programs.
-      ordered: whether two of them must happen in program order.
-      recomputed: whether rematerialisation may run it again.
+      name: the name in printed jaxprs.
+      ordered: whether two actions with this effect must happen in the order of their equations.
+      recomputed: whether rematerialization may run an action again.
 
     Examples:
       >>> Effect("log", ordered=True).ordered
@@ -42,5 +42,5 @@ ordered_debug_effect: Final = Effect("OrderedDebug", ordered=True, recomputed=Tr
 
 
 def ordered(effects: Effects) -> list[Effect]:
-    """The ordered ones, in a fixed order."""
+    """The ordered ones among `effects`, sorted by name."""
     return sorted((e for e in effects if e.ordered), key=lambda e: e.name)

@@ -1,8 +1,9 @@
-"""The program: a typed, flat list of equations in single-assignment form.
+"""Jaxprs: functions as typed, flat lists of equations in single-assignment form.
 
-One `Jaxpr` class serves every transformation, lowering, export and planning. It carries the values of the constants it
-closed over (`consts`), so that it can be run as it stands; `close` and `hoist` move between that form and the one in
-which constants are leading inputs. The printer is in `printer`, the checker in `checker`.
+One `Jaxpr` class serves every transformation, lowering, export and planning. It carries the values of the constants
+that the function closed over (`consts`), so that it can be evaluated as it is; `hoist` turns constants into leading
+inputs. Results that are derived from a jaxpr, such as its derivative or its compiled form, are kept on it and freed
+with it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from phalanx.core.aval import ShapedArray
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.flags import chosen, others
-from phalanx.core.source import scope_within
+from phalanx.core.jaxpr_printer import print_eqn, print_jaxpr
+from phalanx.core.list_partition import select_flagged, select_unflagged
+from phalanx.core.source_info import nest_scope
 
 Atom = Any  # a Var or a Literal
 P = ParamSpec("P")
@@ -24,7 +26,7 @@ R = TypeVar("R")
 
 
 class Var:
-    """A variable of a program; its identity is its name.
+    """A variable of a jaxpr, identified by the object itself.
 
     Args:
       aval: its type.
@@ -38,6 +40,8 @@ class Var:
 
     __slots__ = ("aval",)
 
+    is_dropped: ClassVar[bool] = False  # whether jaxprs are printed with "_" for the variable
+
     def __init__(self, aval: ShapedArray):
         self.aval = aval
 
@@ -46,22 +50,24 @@ class Var:
 
 
 class DropVar(Var):
-    """The place of a result that nobody reads.
+    """The variable of a result that nothing reads.
 
     Args:
       aval: the type of the result.
 
     Examples:
-      >>> from phalanx.core.aval import aval_of
-      >>> isinstance(DropVar(aval_of(1)), Var)
+      >>> from phalanx.core.aval import get_aval
+      >>> isinstance(DropVar(get_aval(1)), Var)
       True
     """
 
     __slots__ = ()
 
+    is_dropped = True
+
 
 class Literal:
-    """A scalar constant that stands in an equation itself.
+    """A scalar constant that is written in an equation.
 
     Args:
       value: the constant.
@@ -79,7 +85,7 @@ class Literal:
         self.value = value
         self.aval = aval
 
-    val = property(lambda self: self.value)  # as interpreters of the field read it
+    val = property(lambda self: self.value)  # the name of the attribute in JAX
 
     def __repr__(self) -> str:
         return f"{self.value}:{self.aval.str_short()}"
@@ -87,7 +93,7 @@ class Literal:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Eqn:
-    """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line that wrote it.
+    """One equation: `outvars = primitive[params](*invars)`, with the traceback of the line it comes from.
 
     Args:
       primitive: the operation.
@@ -95,7 +101,7 @@ class Eqn:
       outvars: its results.
       params: its parameters by name.
       source: the traceback, or None.
-      effects: what it does besides its results.
+      effects: its effects besides the results.
 
     Examples:
       >>> import phalanx
@@ -106,7 +112,7 @@ class Eqn:
     primitive: Any
     invars: list[Atom]
     outvars: list[Var]
-    params: dict
+    params: dict[str, Any]
     source: Any
     effects: Effects = no_effects
 
@@ -115,20 +121,18 @@ class Eqn:
         return Eqn(**({name: getattr(self, name) for name in self.__slots__} | fields))
 
     def __repr__(self) -> str:
-        from phalanx.core.printer import print_eqn
-
         return print_eqn(self)
 
 
 class Jaxpr:
-    """A program: inputs, equations, outputs, and the constants it closed over.
+    """A function: inputs, equations, outputs, and the constants that it closed over.
 
     Args:
       invars: the input variables.
-      eqns: the equations, each reading only what stands before it.
+      eqns: the equations; each reads only inputs, constants and results of earlier equations.
       outvars: variables or literals that are the results.
-      constvars, consts: variables bound to values the program closed over.
-      effects: the effects of running it.
+      constvars, consts: variables and the values of the constants that they are bound to.
+      effects: the effects of evaluating it.
       debug_name: the name of the function it was traced from.
 
     Examples:
@@ -156,7 +160,9 @@ class Jaxpr:
         self.consts = list(consts)
         self.effects = effects
         self.debug_name = debug_name
-        self.cache: dict = {}  # what transformations have derived from this program, by their own keys
+        self.cache: dict[
+            str, Any
+        ] = {}  # results derived from this jaxpr, by the keys of `derive` and `cached_on_jaxpr`
 
     @property
     def in_avals(self) -> list[ShapedArray]:
@@ -168,55 +174,51 @@ class Jaxpr:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """This program: one class plays the parts of both JAX's closed and open forms."""
+        """This jaxpr: in JAX, the open form of a `ClosedJaxpr`."""
         return self
 
     literals = property(lambda self: self.consts)
 
     def replace(self, **fields: Any) -> Jaxpr:
-        """A copy with the named fields replaced; what was derived from the original stays with it."""
+        """A copy with the named fields replaced, and nothing derived yet."""
         names = ("invars", "eqns", "outvars", "constvars", "consts", "effects", "debug_name")
         return Jaxpr(**({name: getattr(self, name) for name in names} | fields))
 
     def hoist(self) -> Jaxpr:
-        """The same program with its constants as leading inputs."""
-        make = lambda: self.opened([True] * len(self.consts))
+        """The same jaxpr with its constants as leading inputs."""
+        make = lambda: self.hoist_some([True] * len(self.consts))
         return self.derive("hoisted", make) if self.constvars else self
 
-    def opened(self, flags: Sequence[bool]) -> Jaxpr:
-        """The same program with the constants of which this is set as leading inputs."""
+    def hoist_some(self, flags: Sequence[bool]) -> Jaxpr:
+        """The same jaxpr with the constants whose flags are True as leading inputs."""
         return self.replace(
-            invars=[*chosen(self.constvars, flags), *self.invars],
-            constvars=others(self.constvars, flags),
-            consts=others(self.consts, flags),
+            invars=[*select_flagged(self.constvars, flags), *self.invars],
+            constvars=select_unflagged(self.constvars, flags),
+            consts=select_unflagged(self.consts, flags),
         )
 
     def derive(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` builds from this program, built once for each `key`."""
+        """Return the result of `make()`, computed once for each `key` and kept on this jaxpr."""
         found = self.cache.get(key)
         if found is None:
             found = self.cache[key] = make()
         return found
 
     def __str__(self) -> str:
-        from phalanx.core.printer import print_jaxpr
-
         return print_jaxpr(self)
 
     __repr__ = __str__
 
     def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
-        """The program as text, on request with the source line of each equation."""
-        from phalanx.core.printer import print_jaxpr
-
+        """Format the jaxpr, optionally with the source line of each equation."""
         return print_jaxpr(self, source=source_info)
 
 
 ClosedJaxpr = Jaxpr
 
 
-def derivation(make: Callable[P, R]) -> Callable[P, R]:
-    """A function of a program whose results are kept on it, one for all further arguments (lists count as tuples)."""
+def cached_on_jaxpr(make: Callable[P, R]) -> Callable[P, R]:
+    """Cache the results of a function of a jaxpr and hashable arguments on the jaxpr; lists count as tuples."""
 
     @functools.wraps(make)
     def kept(program: Any, *args: Any) -> Any:
@@ -225,7 +227,7 @@ def derivation(make: Callable[P, R]) -> Callable[P, R]:
             return program.cache[key]
         except KeyError:
             found: Any = make(program, *args)  # type: ignore[call-arg]
-            # A program that held itself would stay until the garbage collector comes.
+            # A jaxpr that refers to itself would wait for the garbage collector.
             if (found[0] if type(found) is tuple else found) is not program:
                 program.cache[key] = found
             return found
@@ -233,19 +235,19 @@ def derivation(make: Callable[P, R]) -> Callable[P, R]:
     return kept  # type: ignore[return-value]
 
 
-def subprograms(params: dict) -> Iterable[Jaxpr]:
-    """The programs held in an equation's parameters.
+def inner_jaxprs(params: dict[str, Any]) -> Iterable[Jaxpr]:
+    """Iterate over the jaxprs among an equation's parameters.
 
     Args:
       params: the parameters by name.
 
     Yields:
-      Each program.
+      Each jaxpr.
 
     Examples:
       >>> import phalanx
       >>> eqn = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(2).eqns[0]
-      >>> [len(program.eqns) for program in subprograms(eqn.params)]
+      >>> [len(program.eqns) for program in inner_jaxprs(eqn.params)]
       [1]
     """
     for value in params.values():
@@ -255,23 +257,23 @@ def subprograms(params: dict) -> Iterable[Jaxpr]:
             yield from (v for v in value if type(v) is Jaxpr)
 
 
-@derivation
-def named_axes(jaxpr: Jaxpr) -> frozenset:
-    """The names of the axes that collectives in a program run over, also in the programs its equations hold."""
-    return frozenset().union(*[named_axes_of(eqn.params) for eqn in jaxpr.eqns])
+@cached_on_jaxpr
+def named_axes(jaxpr: Jaxpr) -> frozenset[Any]:
+    """The named axes over which collectives in a jaxpr run, inner jaxprs included."""
+    return frozenset().union(*[eqn_named_axes(eqn.params) for eqn in jaxpr.eqns])
 
 
-def named_axes_of(params: dict) -> frozenset:
-    """The names of the axes that an equation with these parameters runs over, but for those it gives members itself."""
+def eqn_named_axes(params: dict[str, Any]) -> frozenset[Any]:
+    """The named axes of an equation with these parameters, without the axes that it binds itself."""
     axes = params.get("axes")
     names = frozenset(axes if type(axes) is tuple else ())
-    return names.union(*[named_axes(sub) for sub in subprograms(params)]) - params.get("manual", frozenset())
+    return names.union(*[named_axes(sub) for sub in inner_jaxprs(params)]) - params.get("manual", frozenset())
 
 
-def run_program(jaxpr: Jaxpr, *args: Any) -> list:
-    """Run a program on values, on the current trace; what it records is of the same source lines.
+def run_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
+    """Evaluate a jaxpr on the current trace; the operations get the source lines of its equations.
 
-    Each value is let go after its last use, so that an eager run holds no more than it needs.
+    Each value is dropped after its last use, so that an eager evaluation holds no more memory than it needs.
     """
     before, scope = state.source, state.scope
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
@@ -282,9 +284,9 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
 
     try:
         for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
-            # What calls a program or a rule of the user's has lines of its own inside.
-            if eqn.primitive.holds_program:
-                state.source, state.scope = before, scope_within(scope, eqn.source)
+            # Inner functions of call-like primitives have source lines of their own.
+            if eqn.primitive.call_like:
+                state.source, state.scope = before, nest_scope(scope, eqn.source)
             else:
                 state.source, state.scope = eqn.source, scope
             out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
@@ -299,11 +301,11 @@ def run_program(jaxpr: Jaxpr, *args: Any) -> list:
     return [read(a) for a in jaxpr.outvars]
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list:
-    """Run a program on values, on the current trace, with these values for its constants.
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """Evaluate a jaxpr on the current trace, with these values for its constants.
 
     Args:
-      jaxpr: the program.
+      jaxpr: the jaxpr.
       consts: the values, such as `jaxpr.consts`.
       args: the inputs, flat.
 
@@ -316,14 +318,14 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list:
       >>> float(eval_jaxpr(program.jaxpr, program.consts, 3.0)[0])
       6.0
     """
-    return run_program(jaxpr if consts is jaxpr.consts else jaxpr.replace(consts=consts), *args)
+    return run_jaxpr(jaxpr if consts is jaxpr.consts else jaxpr.replace(consts=consts), *args)
 
 
-def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list]:
-    """A program as a function of its flat inputs, which gives its flat results.
+def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list[Any]]:
+    """Turn a jaxpr into a function of its flat inputs that returns its flat outputs.
 
     Args:
-      jaxpr: the program.
+      jaxpr: the jaxpr.
 
     Returns:
       The function.
@@ -334,14 +336,15 @@ def jaxpr_as_fun(jaxpr: Jaxpr) -> Callable[..., list]:
       >>> int(y)
       6
     """
-    return functools.partial(run_program, jaxpr)
+    return functools.partial(run_jaxpr, jaxpr)
 
 
-@derivation
+@cached_on_jaxpr
 def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
-    """For each equation, the variables that nothing reads after it."""
+    """For each equation, the variables that no later equation reads."""
     seen: set[Var] = {v for v in jaxpr.outvars if type(v) is not Literal}
     dying = []
+    # Backwards, so that one pass finds the last use of each variable.
     for eqn in reversed(jaxpr.eqns):
         here = {v for v in (*eqn.invars, *eqn.outvars) if type(v) is not Literal and v not in seen}
         seen |= here
@@ -350,33 +353,34 @@ def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
     return dying
 
 
-@derivation
-def eliminate_dead_code(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """Drop what the used outputs do not need, inside the programs that equations hold too.
+@cached_on_jaxpr
+def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    """Drop the equations, inputs and constants that the used outputs do not need, in inner jaxprs too.
 
     Args:
-      jaxpr: a program.
-      used_outputs: for each output, whether it is wanted.
+      jaxpr: the jaxpr.
+      used_outputs: for each output, whether it is used.
 
     Returns:
-      The smaller program, with only the wanted outputs and the needed inputs, and for each input whether it was kept.
+      The smaller jaxpr, with the used outputs and the needed inputs only, and for each input whether it was kept.
     """
     return _eliminate(jaxpr, used_outputs, False)
 
 
-@derivation
-def without_dead_code(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with the same inputs and results, without what these do not need; itself where nothing is dead."""
+@cached_on_jaxpr
+def remove_dead_code(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with the same inputs and outputs but no dead code; the same object if there is none."""
     return jaxpr if "is_live" in jaxpr.cache else _eliminate(jaxpr, [True] * len(jaxpr.outvars), True)[0]
 
 
 def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -> tuple[Jaxpr, list[bool]]:
-    outvars = chosen(jaxpr.outvars, used_outputs)
+    outvars = select_flagged(jaxpr.outvars, used_outputs)
     live: set[Var] = {v for v in outvars if type(v) is not Literal}
     kept: list[Eqn] = []
     is_same = True
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
+        # An equation with effects stays even if nothing reads its results.
         if not any(used) and not eqn.effects:
             is_same = False
             continue
@@ -385,21 +389,22 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -
             if eqn is None:
                 continue
         kept.append(eqn)
-        for v in eqn.invars:  # an update by a generator takes three times as long
+        for v in eqn.invars:  # `live.update` with a generator takes three times as long
             if type(v) is not Literal:
                 live.add(v)
     kept.reverse()
     used_inputs = [keeps_inputs or v in live for v in jaxpr.invars]
     held = [v in live for v in jaxpr.constvars]
     if is_same and all(used_inputs) and all(used_outputs) and all(held):
+        # Remembered, because lowering asks again for every call of the jaxpr.
         jaxpr.cache["is_live"] = True
         return jaxpr, used_inputs
     smaller = jaxpr.replace(
-        invars=chosen(jaxpr.invars, used_inputs),
+        invars=select_flagged(jaxpr.invars, used_inputs),
         eqns=kept,
         outvars=outvars,
-        constvars=chosen(jaxpr.constvars, held),
-        consts=chosen(jaxpr.consts, held),
+        constvars=select_flagged(jaxpr.constvars, held),
+        consts=select_flagged(jaxpr.consts, held),
         effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
     )
     smaller.cache["is_live"] = True

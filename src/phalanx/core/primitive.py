@@ -1,37 +1,47 @@
-"""Primitives: the operations programs are made of, each declared once with all its rules.
+"""Primitives: the operations in jaxprs, each declared once with all its rules.
 
-A primitive is a class whose methods are its rules, under the same names and argument order everywhere, and one instance
-of it; calling the instance runs the operation on the current trace. A rule is written, derived (`LINEAR`, `ZERO`), or
-waived with a reason; a class with a hole fails when it is made. `lax` declares nearly all primitives.
+A primitive is a class whose methods are its rules, with the same names and argument order in every primitive, and one
+instance of the class; calling the instance applies the operation in the current trace. A rule is written, derived
+(`LINEAR`, `ZERO`), or waived with a reason (`Undefined`); a class without one of the required rules fails when it is
+instantiated. `lax` declares nearly all primitives.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from types import FunctionType, MethodType
+from typing import Any, ClassVar, Protocol
 
 from phalanx.core.aval import UNVARYING
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.errors import RuleError
-from phalanx.core.explicit import follow
+from phalanx.core.error_classes import RuleError
+from phalanx.core.optional_rules import CallRules, KeyRules, NamedAxisRules, PlacementRules
 from phalanx.core.tangent import Zero, instantiate
-from phalanx.engine.seat import Seat
+from phalanx.engine.cache import Cache
+from phalanx.engine.hook import Hook
 
 registry: dict[str, Primitive] = {}
 
-# run(primitive, args, params): executes one operation on concrete values.
-eager = Seat(taken_by="phalanx.runtime.dispatch")
 
-REQUIRED = ("result", "roles", "lower", "jvp", "transpose", "batch")
+class Evaluation(Protocol):
+    """The evaluation of primitives on concrete values."""
+
+    def run(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Apply a primitive while nothing is traced."""
+
+
+eager = Hook[Evaluation]("phalanx.runtime.eager_dispatch")
+
+REQUIRED = ("abstract_eval", "sharding_rule", "lower", "jvp", "transpose", "batch")
 
 
 class Undefined:
-    """A rule that does not exist, with the reason a user reads when it is asked for.
+    """A rule that does not exist, with the reason, which the error shows when a transformation needs the rule.
 
     Args:
-      reason: why there is no such rule, and what to do instead.
+      reason: the reason why the rule does not exist, and an alternative for users.
     """
 
     def __init__(self, reason: str):
@@ -49,22 +59,26 @@ class Undefined:
             f"primitive {primitive.name}",
             expected=f"a {self.rule} rule",
             got="none",
-            mend=f"{self.reason} (the rules of {primitive.name} are in {type(primitive).__module__})",
+            fix=f"{self.reason} (the rules of {primitive.name} are in {type(primitive).__module__})",
         )
 
 
-class Roles:
-    """Which dimensions of operands and results are the same index, which are reduced, which cannot be split.
+class ShardingRule:
+    """The relations between the dimensions of operands and results, after Shardy's sharding rules.
+
+    Dimensions with the same name are the same index (Shardy's term for a name is *factor*). Shardings propagate along
+    names; explicit shardings, automatic sharding, and per-shard lowering read them.
 
     Args:
       operands: for each operand, a name for each dimension.
       results: for each result, a name for each dimension.
-      reduced: for a name that only operands have, how partial results combine: sum, max, min, prod, and, or.
-      whole: names that cannot be split, since each result needs the whole dimension.
-      resized: of the whole ones in operands, those that a split array may have all the same: for each the names of what
-        becomes of it in the results (none where it is reduced), at whatever price in communication.
-      axes: the named axes along which members take part in it together, and how it combines what they have; None where
-        it does anything else.
+      reduced: for a name that only operands have, the operation that combines partial results: sum, max, min, prod,
+        and, or.
+      whole: names that cannot be sharded, since each result depends on the whole dimension.
+      resized: names among `whole` that a sharded operand may have nevertheless, at the price of communication: for
+        each, the names of the result's dimensions that it becomes (none if it is reduced).
+      axes: the named axes over which a collective runs, and the operation that combines the operands of the members;
+        None for any other exchange.
     """
 
     __slots__ = ("axes", "operands", "reduced", "resized", "results", "whole")
@@ -86,72 +100,43 @@ class Roles:
         self.axes = dict(axes or {})
 
     def __repr__(self) -> str:
-        return f"Roles({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"
+        return f"ShardingRule({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"
 
 
-class Primitive:
-    """Base of all operations. A subclass with `name` in its class line is complete and is checked for holes.
+class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
+    """Base of all operations. A subclass with `name` in its class line is complete, and is checked for missing rules.
+
+    Required rules, where `x` stands for the types or values of the operands:
+      abstract_eval: `(*avals, **params)`, returns the type of the result, or a list of types.
+      sharding_rule: `(*avals, **params)`, returns a `ShardingRule`.
+      lower: `(ctx, *operands, **params)`, emits StableHLO.
+      jvp: `(primals, tangents, **params)`, returns the result and its tangent.
+      transpose: `(y_bar, *operands, **params)`, returns a cotangent for each operand, with `Linear` operands.
+      batch: `(*operands, *dims, **params)`, returns the batched result and its mapped dimension.
 
     Class arguments:
-      name: what the operation is called in programs.
-      multiple: whether it returns a list of results.
+      name: the name in printed jaxprs.
+      multiple: whether an application returns a list of results.
 
-    Class attributes that a subclass may set:
-      scalars_broadcast: rank-0 operands mix with full-shape ones; lowering broadcasts them first.
-      says_shardings: its `result` also tells the shardings in the types of results, where roles do not.
-      by_pieces: True, or a rule that says it of (*avals, **params): over several devices each does its piece of the
-        operation, as the roles say, since XLA would gather the operands. The parameters must not depend on the sizes of
-        parallel dimensions.
-      holds_program: a parameter is a program, so results are not memoised and dispatch is the primitive's own.
-      run: how to execute on concrete values, where compiling the one operation is not the way.
-      batch_axis: in place of `batch`, where the rule wants to know the mapped axis: (axis, operands, dims, **params).
-      stage: how to be recorded, for calls whose parameters are functions: (trace, args, params).
-      linearize: primals and tangents to outputs, directly, for primitives that hold programs.
-      varying: for collectives, the mesh axes that results vary over: (those of the operands, **params). A program
-        that an equation holds says so itself.
-      settle: for primitives that hold programs, their parameters for operands of these types, whose varying axes the
-        programs must follow: (avals, params).
-      placing: (**params) to the shardings that an application names, or None for those left open; the first that has
-        devices tells which ones a program runs on whose arguments do not.
-      reads: (**params) to the sharding by which it reads each operand, where devices need their pieces only.
-      takes_keys: its rules know random keys; others see the numbers that these are made of, in one dimension more.
-      named_axes: (*args, **params) to the named axes that an application runs over, where the parameters do not tell.
-      key_use: what becomes of the random keys among its operands: "used up", or "read" where its results are new ones.
-      split: partial evaluation, for primitives that hold programs: (trace, args, params) with some unknown args.
-      split_eqn: the same for an equation of a program: (eqn, unknown, policy) to the known part or None, the other, and
-        the residuals between them.
-      dce: (eqn, used_outputs) to a smaller equation or None.
-      memories: the kinds of memory that results are in, None for the default: (those of the operands, **params).
+    Class attributes that a subclass may set, besides the optional rules of the base classes:
+      broadcasts_scalars: rank-0 operands mix with operands of the result's shape; lowering broadcasts them first.
+      typed_sharding_rule: `abstract_eval` returns types with their shardings over Explicit axes, which the sharding
+        rule alone does not determine.
+      run: `(*args, **params)`, evaluates an application on concrete arrays, if compiling the operation is not the way.
     """
 
     name: str = ""
     multiple: ClassVar[bool] = False
-    scalars_broadcast: ClassVar[bool] = False
-    by_pieces: Any = False
-    holds_program: ClassVar[bool] = False
-    says_shardings: ClassVar[bool] = False
-    takes_keys: ClassVar[bool] = False
+    broadcasts_scalars: ClassVar[bool] = False
+    typed_sharding_rule: ClassVar[bool] = False
     run: Any = None
-    batch_axis: Any = None
-    stage: Any = None
-    linearize: Any = None
-    split: Any = None
-    split_eqn: Any = None
-    named_axes: Any = None
-    varying: Any = None
-    placing: Any = None
-    reads: Any = None
-    key_use: ClassVar[str | None] = None
-    settle: Any = None
-    dce: Any = None
-    memories: Any = None
 
-    result: Any  # The rules that every primitive sets; `__init__` checks that it does.
-    roles: Any
+    abstract_eval: Any  # `__init__` checks that a subclass defines this rule and those below.
+    sharding_rule: Any
     lower: Any
     jvp: Any
     batch: Any
-    transpose: Any = Undefined("the operation is not linear, so only its linearisation has a transpose")
+    transpose: Any = Undefined("the operation is not linear, so only its linearization has a transpose rule")
 
     def __init_subclass__(cls, name: str | None = None, multiple: bool | None = None, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -167,7 +152,8 @@ class Primitive:
         if missing:
             raise TypeError(f"primitive {self.name}: rules {missing} are neither written, derived nor waived")
         registry[self.name] = self
-        self.calls: dict = {}  # its compiled forms by the types of concrete arguments; filled by `dispatch`
+        # Its compiled forms, by the types of concrete arguments; filled by `runtime.eager_dispatch`.
+        self.calls: Cache[tuple[Any, ...], Any] = Cache("runtime.eager_dispatch", 4096)
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         trace = state.trace
@@ -177,100 +163,104 @@ class Primitive:
 
     bind = __call__
 
-    def listed(self, *args: Any, **params: Any) -> list:
-        """The results of an application as a list, also where there is only one."""
+    def bind_as_list(self, *args: Any, **params: Any) -> list[Any]:
+        """The results of an application as a list, even if there is only one."""
         out = self(*args, **params)
         return list(out) if self.multiple else [out]
 
-    multiple_results = property(lambda self: self.multiple)  # as interpreters of the field read it
+    multiple_results = property(lambda self: self.multiple)  # the name of the attribute in JAX
 
     def effects(self, *avals: Any, **params: Any) -> Effects:
-        """The effects of one application; none unless a subclass says so."""
+        """The effects of an application; a subclass with effects overrides this."""
         return no_effects
 
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> tuple:
-        return _registered, (self.name,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _look_up, (self.name,)
 
 
-def _registered(name: str) -> Primitive:
+def _look_up(name: str) -> Primitive:
     return registry[name]
 
 
-def LINEAR(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
-    """The derivative of an operation linear jointly in all its operands: the tangents take the same road."""
+def LINEAR(self: Primitive, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, ...]:
+    """The `jvp` of an operation that is linear jointly in all operands: it is applied to the tangents as well."""
     return self(*primals, **params), self(*map(instantiate, tangents), **params)
 
 
-def ZERO(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
-    """The derivative of an operation that is locally constant."""
+def ZERO(self: Primitive, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, ...]:
+    """The `jvp` of an operation that is locally constant."""
     y = self(*primals, **params)
     return (y, [Zero.like(v) for v in y]) if self.multiple else (y, Zero.like(y))
 
 
 class Identity(Primitive):
-    """Base of the operations that give their operand itself, and say something of it."""
+    """Base of operations that return their operand unchanged, such as markers and casts of types."""
 
-    def result(self, x: Any, **_: Any) -> Any:
+    def abstract_eval(self, x: Any, **_: Any) -> Any:
         return x
 
-    def roles(self, x: Any, **_: Any) -> Roles:
-        return Roles([range(x.ndim)], [range(x.ndim)])
+    def sharding_rule(self, x: Any, **_: Any) -> ShardingRule:
+        return ShardingRule([range(x.ndim)], [range(x.ndim)])
 
     def lower(self, ctx: Any, x: Any, **_: Any) -> Any:
         return x
 
     jvp = LINEAR
 
-    def transpose(self, y_bar: Any, x: Any, **_: Any) -> tuple:
+    def transpose(self, y_bar: Any, x: Any, **_: Any) -> tuple[Any, ...]:
         return (y_bar,)
 
-    def batch(self, x: Any, b: int, **params: Any) -> tuple:
+    def batch(self, x: Any, b: int, **params: Any) -> tuple[Any, ...]:
         return self(x, **params), b
 
 
-def results_of(primitive: Primitive, avals: tuple, params: dict) -> list:
-    """The types of the results of an application as a list, also where there is only one."""
-    found = result_of(primitive, avals, params)
+def infer_results(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> list[Any]:
+    """The types of the results of an application as a list, even if there is only one."""
+    found = infer_result(primitive, avals, params)
     return list(found) if primitive.multiple else [found]
 
 
-_results: dict[tuple, Any] = {}
+_FUNCTIONS = (FunctionType, MethodType, functools.partial)
+_results: Cache[tuple[Any, ...], Any] = Cache("core.result_types", 16384)
 
 
-def result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
-    """The result type(s) of an application, remembered for all later ones alike."""
-    if primitive.holds_program:
+def infer_result(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The type of the result, or a list of types, of an application; cached."""
+    if primitive.call_like:
         return _result_of(primitive, avals, params)
     key = (primitive, avals, *params, *params.values())
     try:
         found = _results.get(key)
     except TypeError:  # an unhashable parameter
-        return _typed(primitive, avals, params)
+        return _infer_varying(primitive, avals, params)
     if found is None:
-        found = _results[key] = _typed(primitive, avals, params)
+        found = _infer_varying(primitive, avals, params)
+        # A key would keep a user's function, such as a callback, alive with all that it closes over.
+        if not any(isinstance(value, _FUNCTIONS) for value in params.values()):
+            _results[key] = found
     return found
 
 
-def _typed(primitive: Primitive, avals: tuple, params: dict) -> Any:
-    """What the type rule gives, varying over all the mesh axes that the operands vary over."""
+def _infer_varying(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Apply the type rule, and let the results vary over all the mesh axes over which the operands vary."""
     out = _result_of(primitive, avals, params)
-    axes = joint_varying(avals)
+    axes = union_varying(avals)
     if primitive.varying is not None:
         axes = primitive.varying(axes, **params)
     return [a.with_varying(axes) for a in out] if primitive.multiple else out.with_varying(axes)
 
 
-def joint_varying(avals: Iterable) -> frozenset:
-    """The mesh axes that a result computed from values of these types varies over."""
+def union_varying(avals: Iterable[Any]) -> frozenset[Any]:
+    """The mesh axes over which a result computed from values of these types varies."""
     return UNVARYING.union(*[a.varying for a in avals])
 
 
-def _result_of(primitive: Primitive, avals: tuple, params: dict) -> Any:
-    if not primitive.says_shardings:
+def _result_of(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    if not primitive.typed_sharding_rule:
         for a in avals:
             if a.sharding is not None:
-                return follow(primitive, avals, params)
-    return primitive.result(*avals, **params)
+                return a.sharding._infer_result_types(primitive, avals, params)
+    return primitive.abstract_eval(*avals, **params)

@@ -1,7 +1,7 @@
-"""Promotion: the element type that arrays of several have in common.
+"""Type promotion: the common dtype of several operands.
 
-It follows the public table "Type promotion semantics" of JAX: a lattice in which Python scalars stand below the arrays
-of their kind. Builds on `dtypes`; whatever combines arrays calls it, so that each answer is kept.
+The rules are those of the public table "Type promotion semantics" of JAX: a lattice in which the Python scalar types
+are below the array dtypes of their kind. Results are cached, since every operation on several arrays asks for one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from phalanx.core.dtypes import (
     scalar_type_of,
     supported,
 )
-from phalanx.core.errors import ArgumentTypeError, TypePromotionError
+from phalanx.core.error_classes import ArgumentTypeError, TypePromotionError
 
 
 def _lattice() -> dict[Any, frozenset[Any]]:
-    """For each node (a dtype, or a Python type for the weak ones) the nodes at or above it."""
+    """For each node (a dtype, or a Python type for weak operands) the nodes at or above it."""
     above: dict[Any, list[Any]] = {
         _BOOL[0]: [int],
         int: [*_SMALL_SIGNED, *_SMALL_UNSIGNED, _SIGNED[0], _UNSIGNED[0]],
@@ -45,14 +45,15 @@ def _lattice() -> dict[Any, frozenset[Any]]:
     }
     for small, large in zip(_SIGNED, _SIGNED[1:], strict=False):
         above[small] = [large]
+    # An unsigned dtype is below the next larger signed one, which holds all its values.
     for small, large, signed in zip(_UNSIGNED, _UNSIGNED[1:], _SIGNED[1:], strict=False):
         above[small] = [large, signed]
-    return _closed(above)
+    return _close(above)
 
 
 def _strict_lattice() -> dict[Any, frozenset[Any]]:
-    """The lattice in which only Python numbers adapt to arrays of their kind."""
-    return _closed(
+    """The lattice in which only Python scalars adapt to arrays of their kind."""
+    return _close(
         {
             int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
             float: [complex, *_SMALL_FLOATS, *_FLOATS],
@@ -61,7 +62,7 @@ def _strict_lattice() -> dict[Any, frozenset[Any]]:
     )
 
 
-def _closed(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
+def _close(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
     @functools.cache
     def reach(node: Any) -> frozenset[Any]:
         return frozenset((node,)).union(*map(reach, above.get(node, ())))
@@ -88,21 +89,21 @@ def _join(nodes: list[Any], mode: str) -> Any:
 def _no_promotion(nodes: list[Any], mode: str) -> TypePromotionError:
     names = " and ".join(f"a Python {n.__name__}" if isinstance(n, type) else str(n) for n in dict.fromkeys(nodes))
     if any(is_extended(node) for node in nodes):
-        expected, mend = "numbers, or keys of one generator", "take the numbers with phalanx.random.key_data"
+        expected, fix = "numbers, or keys of one generator", "take the numbers with phalanx.random.key_data"
     elif mode == "strict":
         expected = "equal dtypes, since numpy_dtype_promotion is 'strict'"
-        mend = "convert one with astype, or set numpy_dtype_promotion to 'standard'"
+        fix = "convert one with astype, or set numpy_dtype_promotion to 'standard'"
     else:
         expected = "dtypes with a common one; floats of 8 bits or fewer and integers of fewer than 8 have none"
-        mend = "convert one with astype, as in x.astype('float32')"
-    return TypePromotionError("promotion of dtypes", expected=expected, got=names, mend=mend)
+        fix = "convert one with astype, as in x.astype('float32')"
+    return TypePromotionError("promotion of dtypes", expected=expected, got=names, fix=fix)
 
 
 _promoted: Final[dict[tuple[Any, ...], tuple[Any, bool]]] = {}
 
 
 def promote_pair(x: Any, x_weak: bool, y: Any, y_weak: bool) -> tuple[Any, bool]:
-    """Dtype and weakness of an operation on two canonical dtypes; the memoised heart of promotion.
+    """Dtype and weakness of the result of an operation on two canonical dtypes; cached.
 
     Raises:
       TypePromotionError: there is no common dtype.
@@ -141,7 +142,7 @@ def promote_types(a: Any, b: Any) -> Any:
       a, b: dtypes, their names, or Python scalar types, which are weak.
 
     Returns:
-      The dtype, in 32 bits where neither is a 64-bit one that the options allow.
+      The dtype; 64-bit dtypes are narrowed to 32 bits unless `enable_x64` is on.
 
     Raises:
       TypePromotionError: there is no common dtype.
@@ -177,12 +178,14 @@ def result_type(*args: Any, return_weak_type: bool = False) -> Any:
     elif len(args) == 1:
         result = dtype_and_weakness(args[0])
     elif args:
-        # Not pairwise: the lattice join of three is not the fold of joins where weak types are among them.
+        # Not pairwise: with weak types, the join of three operands is not the join of two joins.
         operands = tuple(map(dtype_and_weakness, args))
         context = state.context
         key = (operands, context.enable_x64, context.numpy_dtype_promotion)
         found = _promoted.get(key)
         result = _promoted[key] = _promote(operands, context) if found is None else found
     else:
-        raise ArgumentTypeError("result_type", expected="at least one argument", got="none", mend="pass one")
+        raise ArgumentTypeError(
+            "result_type", expected="at least one argument", got="none", fix="pass the arrays or dtypes to combine"
+        )
     return result if return_weak_type else result[0]

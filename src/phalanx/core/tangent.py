@@ -1,27 +1,70 @@
-"""Symbolic zeros and linear placeholders: the two stand-ins that derivative rules meet.
+"""Symbolic zeros and linear placeholders, the special operands of derivative rules.
 
-A `Zero` is a tangent or cotangent known to be zero, never computed; a `Linear` stands in a transpose rule for the
-operand that the operation is linear in. The few operations that rules need on cotangents come from `lax`, by a seat.
+A `Zero` is a tangent or cotangent that is known to be zero and is never computed. A `Linear` takes the place, in a
+transpose rule, of the operand in which the operation is linear. The operations on tangents that rules need are provided
+by `lax`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from phalanx.core.aval import ShapedArray, Typed, aval_of
-from phalanx.core.errors import RuleError
-from phalanx.core.flags import chosen, merged, others
-from phalanx.engine.seat import Seat
+from phalanx.core.aval import ShapedArray, Typed, get_aval
+from phalanx.core.error_classes import RuleError
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.engine.hook import Hook
+from phalanx.typing import ArrayLike, DimSize, DTypeLike, Shape
 
-# zeros(aval), add(x, y), sum(x, dim), convert(x, dtype) and as_type(x, dtype, weak_type): the structure of tangent
-# spaces; conform(x, aval) and open_type(x): `x` with the sharding in a type, or none; sum_over_axes(x, names) and
-# vary(x, names): how a value moves between them inside a `shard_map`.
-vector_space = Seat(taken_by="phalanx.lax")
+
+class ArrayOperations(Protocol):
+    """Operations of `lax`, a higher layer, that the rules of derivatives and of batching need."""
+
+    def zeros(self, aval: ShapedArray) -> Any:
+        """Zeros of a type."""
+
+    def add(self, x: ArrayLike, y: ArrayLike) -> Any:
+        """The sum of two tangents."""
+
+    def sum(self, x: ArrayLike, dim: int) -> Any:
+        """The sum over one dimension."""
+
+    def convert(self, x: ArrayLike, dtype: DTypeLike) -> Any:
+        """`x` in another dtype."""
+
+    def as_type(self, x: ArrayLike, dtype: DTypeLike, weak_type: bool) -> Any:
+        """`x` in another dtype, weakly typed or not."""
+
+    def unit_vectors(self, total: DimSize, start: DimSize, shape: Shape, dtype: DTypeLike) -> Any:
+        """The elements from `start` on of each of `total` unit vectors, reshaped to `shape`: dtype[total, *shape]."""
+
+    def conform(self, x: ArrayLike, aval: ShapedArray) -> Any:
+        """`x` with the sharding of a type over Explicit mesh axes."""
+
+    def open_type(self, x: ArrayLike) -> Any:
+        """`x` with the sharding removed from its type, so that the partitioner may choose it."""
+
+    def sum_over_axes(self, x: ArrayLike, axes: frozenset[Any]) -> Any:
+        """The sum over the devices along mesh axes, inside a `shard_map`."""
+
+    def vary(self, x: ArrayLike, axes: frozenset[Any]) -> Any:
+        """`x`, marked as varying over mesh axes."""
+
+    def move_dim(self, x: ArrayLike, source: int, destination: int) -> Any:
+        """`x` with one dimension moved to another position."""
+
+    def broadcast_dim(self, x: ArrayLike, size: DimSize, dim: int) -> Any:
+        """`x` repeated along a new dimension."""
+
+    def shard_dim(self, x: ArrayLike, dim: int, axes: tuple[Any, ...]) -> Any:
+        """`x` with one dimension sharded over Explicit mesh axes."""
+
+
+vector_space = Hook[ArrayOperations]("phalanx.lax")
 
 
 class _Placeholder(Typed):
-    """What stands for a value of type `aval`."""
+    """An object that takes the place of a value of type `aval`."""
 
     __slots__ = ("aval",)
 
@@ -44,43 +87,43 @@ class Zero(_Placeholder):
     @classmethod
     def like(cls, primal: Any) -> Zero:
         """The zero tangent of a primal value."""
-        return cls(aval_of(primal).to_tangent())
+        return cls(get_aval(primal).to_tangent())
 
 
 class Linear(_Placeholder):
-    """In a transpose rule, the operand whose cotangent is asked for."""
+    """The operand of a transpose rule whose cotangent the rule computes."""
 
     __slots__ = ()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        """A rule computes with the placeholder when the operation is not linear in it."""
+        """Raise: a rule that computes with the placeholder belongs to an operation that is not linear in it."""
         raise RuleError(
             "transposition",
-            expected="operations that are linear in what is transposed",
+            expected="operations that are linear in the transposed arguments",
             got=f"a product or quotient of two such values, one of type {self.aval.str_short()}",
-            mend="transpose the linearisation instead (phalanx.vjp), or make the function linear",
+            fix="transpose the linearization instead (phalanx.vjp), or make the function linear",
         )
 
 
 def is_linear(x: Any) -> bool:
-    """Whether a transpose rule's operand is the placeholder of a linear one."""
+    """Whether an operand of a transpose rule is the placeholder of a linear one."""
     return type(x) is Linear
 
 
 def instantiate(x: Any) -> Any:
-    """An array in place of a symbolic zero; anything else as it is."""
+    """An array of zeros in place of a symbolic zero; any other value unchanged."""
     return vector_space.zeros(x.aval) if type(x) is Zero else x
 
 
 def split_tangents(tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
-    """Which tangents are not zero, and those."""
+    """Flags of the tangents that are not symbolic zeros, and these tangents."""
     nonzero = [type(t) is not Zero for t in tangents]
-    return nonzero, chosen(tangents, nonzero)
+    return nonzero, select_flagged(tangents, nonzero)
 
 
 def join_tangents(avals: Sequence[Any], nonzero: Sequence[bool], computed: Sequence[Any]) -> list[Any]:
-    """A tangent for each value of these types: those computed, and symbolic zeros."""
-    return merged(nonzero, computed, [Zero(a.to_tangent()) for a in others(avals, nonzero)])
+    """A tangent for each type in `avals`: a computed one where `nonzero` is True, else a symbolic zero."""
+    return merge_lists(nonzero, computed, [Zero(a.to_tangent()) for a in select_unflagged(avals, nonzero)])
 
 
 def add_tangents(x: Any, y: Any) -> Any:
@@ -93,13 +136,13 @@ def add_tangents(x: Any, y: Any) -> Any:
 
 
 def conform(x: Any, aval: ShapedArray) -> Any:
-    """`x` with the sharding that its type `aval` tells, where `x` tells another."""
+    """`x` with the sharding in the type `aval`, resharded if it has another one."""
     have = getattr(x, "aval", None)
     if aval.sharding is (None if have is None else have.sharding) or type(x) is Zero:
         return x
     return vector_space.conform(x, aval)
 
 
-def conform_all(xs: Sequence[Any], avals: Sequence[ShapedArray]) -> list:
+def conform_all(xs: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any]:
     """`conform` for each of several values."""
     return [conform(x, a) for x, a in zip(xs, avals, strict=True)]

@@ -1,8 +1,9 @@
-"""Traces: what an operation means just now.
+"""Traces: the interpretation of operations, from eager evaluation to recording and differentiation.
 
-Each thread has one current trace, or none, when operations run at once (`state.trace is None`). A trace gives its own
-tracers a meaning and takes every other value as a constant; each knows its parent, in which its rules run. Here are the
-base classes and the staging trace, which records a program; the traces of the transformations build on them.
+Each thread has one current trace, or none while operations are evaluated eagerly (`state.trace is None`). A trace
+interprets operations on its own tracers and treats every other value as a constant. It knows its parent, which is the
+current trace while its rules run. There is no stack: nested transformations are chains of parents. This module has the
+base classes and the staging trace, which records a jaxpr; the transformations define the other traces.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import source
-from phalanx.core.aval import ShapedArray, Typed, aval_of, scalar_aval_of
+from phalanx.core import source_info
+from phalanx.core.array_operators import Operators
+from phalanx.core.aval import ShapedArray, Typed, get_aval, get_scalar_aval
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.errors import (
+from phalanx.core.error_classes import (
     ConcretizationTypeError,
     TraceError,
     TracerArrayConversionError,
@@ -28,10 +30,9 @@ from phalanx.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, without_dead_code
-from phalanx.core.operators import Operators
-from phalanx.core.primitive import Primitive, result_of
-from phalanx.engine import frames
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
+from phalanx.core.primitive import Primitive, infer_result
+from phalanx.engine import traceback_filtering
 from phalanx.symbolic import Dim
 
 
@@ -39,13 +40,13 @@ class Trace:
     """Base of all traces.
 
     Args:
-      parent: the trace in which this one's rules run; None to run at once.
-      name: what is being transformed, for messages.
+      parent: the current trace while this trace's rules run; None for eager evaluation.
+      name: the transformed function, for messages.
     """
 
     __slots__ = ("__weakref__", "alive", "name", "parent")
 
-    # Whether the operations go into a program that will be compiled under the options in force now.
+    # Whether the operations are recorded in a jaxpr that will be compiled under the current options.
     compiles: bool = False
 
     def __init__(self, parent: Trace | None, name: str = ""):
@@ -53,14 +54,14 @@ class Trace:
         self.name = name
         self.alive = True
 
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Apply an operation, some of whose arguments may be tracers of this trace."""
         raise NotImplementedError  # each trace defines it
 
-    def run(self, fun: Callable[..., Any], inputs: Iterable[Any], opened: Callable[[Any], Any]) -> list:
-        """What `opened` gives for each result of a function on these inputs, for which this trace is the current one.
+    def run(self, fun: Callable[..., Any], inputs: Iterable[Any], opened: Callable[[Any], Any]) -> list[Any]:
+        """Call a function on these inputs with this trace as the current one, and apply `opened` to each result.
 
-        Nobody may hold the inputs, so that what is left of them when the trace has ended is a leak.
+        The caller must not hold the inputs, since tracers that are left when the trace has ended are reported as leaks.
         """
         before = state.trace
         state.trace = self
@@ -75,16 +76,16 @@ class Trace:
         return found
 
     def check_alive(self, x: Any) -> None:
-        """Refuse a constant that is a tracer of a trace that has ended."""
+        """Raise if a constant is a tracer of a trace that has ended."""
         if isinstance(x, Tracer) and not x._trace.alive:
             raise leak_error(x)
 
 
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Run the operations of a block at once, also while a program is being traced.
+    """Evaluate the operations of a block eagerly, even while a function is being traced.
 
-    They must depend on concrete values only.
+    The operations must depend on concrete values only.
 
     Returns:
       A context manager.
@@ -108,66 +109,67 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
 
 class Tracer(Typed, Operators):
-    """A value that stands for others: the argument of a function under transformation."""
+    """A value inside a transformed function: it records or transforms the operations that are applied to it."""
 
     __slots__ = ("__weakref__", "_trace")
 
     _trace: Any
+    _var: Any  # the variable of the jaxpr; set by staging traces only
     aval: Any
 
-    # What the wrapped value is, where Python may look at it; staged values have none.
+    # The wrapped concrete value, for conversions to Python numbers; staged values have none.
     concrete: Any = None
-    # Whether a number made of the value would lose a derivative.
+    # Whether a Python number made from the value would lose a derivative.
     has_tangent: bool = False
 
     @property
     def sharding(self) -> Any:
-        """The sharding of the concrete value beneath, or the one in its type, where there is one."""
+        """The sharding of the concrete value, or else the one in the type, if there is one."""
         value = self.concrete
         return self.aval.sharding if value is None else value.sharding
 
     def describe(self) -> str:
-        """This value in words, for messages."""
+        """A description of this value for messages."""
         return f"{self.aval.str_short()} traced by {self._trace.name}"
 
     def origin(self) -> str | None:
-        """The line that made it, where that is known."""
+        """The source line that made this value, if it is known."""
         return None
 
-    def _known(self, error: Any, **use: Any) -> Any:
+    def _concretize(self, error: Any, **use: Any) -> Any:
         if not self._trace.alive:
             raise leak_error(self)
         value = self.concrete
         if value is None:
-            value = self.looked_at()
+            value = self.try_concretize()
         if value is None:
             raise error.of(self.describe(), self.origin(), **use)
         return value
 
-    def looked_at(self) -> Any:
-        """The value where it can be worked out though it is staged, or None."""
+    def try_concretize(self) -> Any:
+        """The value, if it can be computed although it is staged; else None."""
         return None
 
     def _number(self, use: str) -> Any:
-        """The value for Python to compute with, which must have no derivative to lose.
+        """The value for Python to compute with; an error if it has a derivative, which would be lost.
 
-        What decides (`if`, `int`, an index), shows (a format) or asks for no more (`item`) takes it all the same.
+        Conversions for conditions, indices, formatting and `item` are allowed: nobody differentiates through them.
         """
-        value = self._known(ConcretizationTypeError, use=use)
+        value = self._concretize(ConcretizationTypeError, use=use)
         if self.has_tangent:
             raise ConcretizationTypeError(
                 f"conversion of a differentiated value to {use}",
-                expected="a value whose derivative nobody asks for, since a Python number has none",
+                expected="a value without a derivative, since a Python number has none",
                 got=self.describe(),
-                mend="compute with phalanx.numpy instead of math, or take the number of lax.stop_gradient(x)",
+                fix="compute with phalanx.numpy instead of math, or convert lax.stop_gradient(x)",
             )
         return value
 
     def __bool__(self) -> bool:
-        return bool(self._known(TracerBoolConversionError))
+        return bool(self._concretize(TracerBoolConversionError))
 
     def __int__(self) -> int:
-        return int(self._known(ConcretizationTypeError, use="int"))
+        return int(self._concretize(ConcretizationTypeError, use="int"))
 
     def __float__(self) -> float:
         return float(self._number("float"))
@@ -176,23 +178,23 @@ class Tracer(Typed, Operators):
         return complex(self._number("complex"))
 
     def __index__(self) -> int:
-        return self._known(TracerIntegerConversionError).__index__()
+        return self._concretize(TracerIntegerConversionError).__index__()
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        # Refused even where the value is known, since NumPy would drop what the trace carries (the derivative).
-        self._known(TracerArrayConversionError)
+        # An error even if the value is known, since NumPy would drop the derivative that the tracer carries.
+        self._concretize(TracerArrayConversionError)
         raise TracerArrayConversionError.of(self.describe(), self.origin())
 
     def item(self, *args: int) -> Any:
-        """The element of a one-element array as a Python scalar, where it is known; its derivative stays behind."""
-        return np.asarray(self._known(ConcretizationTypeError, use="a Python scalar")).item(*args)
+        """The element of a one-element array as a Python scalar without its derivative, if it is known."""
+        return np.asarray(self._concretize(ConcretizationTypeError, use="a Python scalar")).item(*args)
 
     def tolist(self) -> Any:
-        """The elements as nested lists, where they are known and have no derivatives to lose."""
+        """The elements as nested lists, if they are known and have no derivatives."""
         return np.asarray(self._number("a list")).tolist()
 
     def __format__(self, spec: str) -> str:
-        return format(self._known(ConcretizationTypeError, use="text"), spec) if spec else repr(self)
+        return format(self._concretize(ConcretizationTypeError, use="text"), spec) if spec else repr(self)
 
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: a traced value ({self.describe()}); arrays are not hashable")
@@ -209,7 +211,7 @@ class Tracer(Typed, Operators):
     __copy__ = lambda self: self
 
 
-frames.guard_methods(
+traceback_filtering.guard_methods(
     Tracer, "__bool__ __int__ __float__ __complex__ __index__ __array__ item tolist __format__ __hash__ __reduce__"
 )
 
@@ -220,7 +222,7 @@ def leak_error(tracer: Tracer) -> UnexpectedTracerError:
 
 
 class WrappingTracer(Tracer):
-    """A value of a trace around another value; where nothing is staged beneath, it knows itself where it was made."""
+    """A tracer around a value of the parent trace; outside of staging it stores the traceback of its creation."""
 
     __slots__ = ("_made",)
 
@@ -229,18 +231,18 @@ class WrappingTracer(Tracer):
     @property
     def wrapped(self) -> Any:
         """The value in the parent trace."""
-        raise NotImplementedError  # each tracer has its own
+        raise NotImplementedError  # defined by each subclass
 
     def origin(self) -> str | None:
         wrapped = self.wrapped
         if isinstance(wrapped, Tracer):
             return wrapped.origin()
-        made = getattr(self, "_made", None)  # What comes from the host has none: it was not made here.
-        return None if made is None else source.summary(made)
+        made = getattr(self, "_made", None)  # Values from the host have no traceback.
+        return None if made is None else source_info.format_source(made)
 
 
 class StagedTracer(Tracer):
-    """A value of the program being recorded."""
+    """A variable of the jaxpr that is being recorded."""
 
     __slots__ = ("_var", "aval")
 
@@ -251,11 +253,11 @@ class StagedTracer(Tracer):
 
     def origin(self) -> str | None:
         eqn = self._trace.equation_of(self._var)
-        return source.summary(eqn.source) if eqn is not None else None
+        return source_info.format_source(eqn.source) if eqn is not None else None
 
-    def looked_at(self) -> Any:
+    def try_concretize(self) -> Any:
         trace = self._trace
-        return None if trace.look is None else trace.look(trace, self._var)
+        return None if trace.try_concretize_var is None else trace.try_concretize_var(trace, self._var)
 
     def describe(self) -> str:
         name = self._trace.name_of(self._var)
@@ -266,9 +268,19 @@ class StagedTracer(Tracer):
 
 
 class StagingTrace(Trace):
-    """Records the operations that happen into a program."""
+    """Records the operations that are applied to its tracers in a jaxpr."""
 
-    __slots__ = ("_makers", "constants", "constvars", "effects", "eqns", "finished", "input_name", "invars", "look")
+    __slots__ = (
+        "_makers",
+        "constants",
+        "constvars",
+        "effects",
+        "eqns",
+        "finished",
+        "input_name",
+        "invars",
+        "try_concretize_var",
+    )
     compiles = True
 
     def __init__(self, parent: Trace | None = None, name: str = ""):
@@ -279,17 +291,17 @@ class StagingTrace(Trace):
         self.constants: list[Any] = []
         self.effects: Effects = no_effects
         self.finished: Any = None
-        self._makers: tuple[int, dict] = 0, {}
+        self._makers: tuple[int, dict[Var, Eqn]] = 0, {}
         self.input_name: Callable[[int], str] | None = None
-        self.look: Callable[[StagingTrace, Var], Any] | None = None
+        self.try_concretize_var: Callable[[StagingTrace, Var], Any] | None = None
 
     def new_input(self, aval: ShapedArray) -> StagedTracer:
-        """A fresh input of the program."""
+        """Add an input to the jaxpr."""
         var = Var(aval)
         self.invars.append(var)
         return StagedTracer(self, aval, var)
 
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if primitive.stage is not None:
             return primitive.stage(self, args, params)
         avals = []
@@ -300,24 +312,27 @@ class StagingTrace(Trace):
             avals.append(atom.aval)
         return self._append(primitive, atoms, tuple(avals), params)
 
-    def record(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
-        """Append an equation, as the rules of primitives that hold programs do for what is left to be done later."""
+    def record(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Append an equation; the rules of call-like primitives call it for the part that is left for later."""
         atoms = [self.atom(x) for x in args]
         return self._append(primitive, atoms, tuple([a.aval for a in atoms]), params)
 
-    def _append(self, primitive: Primitive, atoms: list, avals: tuple, params: dict) -> Any:
+    def _append(self, primitive: Primitive, atoms: list[Any], avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Append one equation and return its results as tracers."""
-        if primitive.settle is not None:
-            params = primitive.settle(avals, params)
-        out = result_of(primitive, avals, params)
+        if primitive.update_varying is not None:
+            params = primitive.update_varying(avals, params)
+        out = infer_result(primitive, avals, params)
+        # Nearly no primitive overrides `effects`; comparing the functions saves the call for all others.
         effects = no_effects
         if type(primitive).effects is not Primitive.effects:
             effects = primitive.effects(*avals, **params)
             if effects:
                 self.effects |= effects
-        where = state.source or source.current_traceback()
+        # Rules of transformations run under the source of the operation that they transform; only user code takes a
+        # traceback of its own.
+        where = state.source or source_info.current_traceback()
         if state.scope:
-            where = source.Scoped(where, state.scope)
+            where = source_info.ScopedTraceback(where, state.scope)
         if primitive.multiple:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
@@ -327,8 +342,8 @@ class StagingTrace(Trace):
         return StagedTracer(self, out, var)
 
     def constant(self, x: Any) -> Any:
-        """The atom for a value from outside: a literal for a scalar, else a variable bound to the value."""
-        scalar = scalar_aval_of(x)
+        """The atom for a value from outside the trace: a literal for a scalar, else a variable bound to the value."""
+        scalar = get_scalar_aval(x)
         if scalar is not None:
             return Literal(x, scalar)
         var = self.constvars.get(id(x))
@@ -336,23 +351,23 @@ class StagingTrace(Trace):
             return var
         if isinstance(x, Tracer):
             self.check_alive(x)
-            if x._trace is self:  # a subclass's own tracer
+            if x._trace is self:  # a tracer of a subclass of `StagingTrace`
                 return x._var
         elif type(x) is Dim:  # a symbolic size among arrays
             return self.atom(x.__phalanx_array__())
         elif isinstance(x, np.ndarray) and x.ndim == 0:
-            return Literal(x[()], aval_of(x))
-        var = Var(aval_of(x))
+            return Literal(x[()], get_aval(x))
+        var = Var(get_aval(x))
         self.constvars[id(x)] = var
-        self.constants.append(x)  # also keeps `x` alive, so that its id stays its own
+        self.constants.append(x)  # also keeps `x` alive, so that no other value gets its id
         return var
 
     def atom(self, x: Any) -> Any:
-        """The atom for any value, this trace's own or a constant."""
+        """The atom for any value: a variable of this trace, or a constant."""
         return x._var if type(x) is StagedTracer and x._trace is self else self.constant(x)
 
     def finish(self, outputs: Sequence[Any]) -> Jaxpr:
-        """End the trace and give the program."""
+        """End the trace and return the jaxpr."""
         outvars = [self.atom(x) for x in outputs]
         program = Jaxpr(
             self.invars, self.eqns, outvars, list(self.constvars.values()), self.constants, self.effects, self.name
@@ -362,33 +377,35 @@ class StagingTrace(Trace):
         return program
 
     def so_far(self, var: Var) -> Jaxpr | None:
-        """The program up to a value; None where effects, which are not to happen twice, have a part in it."""
+        """The jaxpr up to a value; None if effects, which must not happen twice, contribute to it."""
+        # Equations with effects are left out rather than evaluated: concretizing a value must not print or write
+        # anything twice.
         eqns = [eqn for eqn in self.eqns if not eqn.effects]
         invars, constvars = list(self.invars), list(self.constvars.values())
-        program = without_dead_code(Jaxpr(invars, eqns, [var], constvars, list(self.constants), no_effects, self.name))
+        program = remove_dead_code(Jaxpr(invars, eqns, [var], constvars, list(self.constants), no_effects, self.name))
         made = {*invars, *constvars, *(v for eqn in program.eqns for v in eqn.outvars)}
         read = {var, *(v for eqn in program.eqns for v in eqn.invars if type(v) is Var)}
         return program if read <= made else None
 
     def close(self) -> None:
-        """End the trace: its tracers are dead from now on."""
+        """End the trace; using its tracers is an error from now on."""
         self.alive = False
         self.eqns, self.invars, self.constvars, self.constants = [], [], {}, []
         self._makers = 0, {}
 
     def name_of(self, var: Var) -> str | None:
-        """What the user calls an input, for messages; None for what is no input, or has no name."""
+        """The user's name for an input, for messages; None for other variables and inputs without a name."""
         program = self.finished and self.finished()
         invars = program.invars if program else self.invars
         return self.input_name(invars.index(var)) if self.input_name and var in invars else None
 
     def equation_of(self, var: Var) -> Eqn | None:
-        """The equation that made a variable."""
+        """The equation that computes a variable."""
         eqns = self.eqns
         if self.finished is not None:
             program = self.finished()
             eqns = program.eqns if program is not None else []
-        # Found in a table that grows with the program, so that asking at every operation is no square of its length.
+        # The table is extended with each question, so that asking for every equation takes linear time in total.
         count, makers = self._makers
         makers.update((v, e) for e in eqns[count:] for v in e.outvars)
         self._makers = max(count, len(eqns)), makers
@@ -396,10 +413,10 @@ class StagingTrace(Trace):
 
 
 @contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Hold the cyclic garbage collector while a program grows.
+def pause_collector() -> Iterator[None]:
+    """Pause the cyclic garbage collector while a jaxpr grows.
 
-    A growing program is all live; left alone the collector walks it again and again, a third of tracing time at
+    All of a growing jaxpr is alive, but the collector would traverse it again and again: a third of the tracing time at
     16,000 operations.
     """
     if not gc.isenabled():
@@ -412,24 +429,24 @@ def collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def stage(
+def trace_to_jaxpr(
     fun: Callable[..., Sequence[Any]],
     in_avals: Sequence[ShapedArray],
     name: str = "fn",
     input_name: Callable[[int], str] | None = None,
     look: Callable[[StagingTrace, Var], Any] | None = None,
 ) -> Jaxpr:
-    """Record the program of a function of flat arguments.
+    """Trace a function of flat arguments to a jaxpr.
 
     Args:
       fun: takes one tracer for each aval and returns a flat sequence of outputs.
       in_avals: the types of the inputs.
-      name: what is traced, for messages and printed programs.
-      input_name: what the user calls input `i`, for messages.
-      look: gives the value of a variable where Python asks for it, or None where it is not to be had.
+      name: the function's name, for messages and printed jaxprs.
+      input_name: returns the user's name for input `i`, for messages.
+      look: returns the value of a variable when Python asks for it, or None if it is not available.
 
     Returns:
-      The program, with the values that the function closed over as its constants.
+      The jaxpr, with the values that the function closed over as its constants.
 
     Raises:
       TraceError: an output is not an array.
@@ -437,40 +454,41 @@ def stage(
 
     Examples:
       >>> from phalanx import lax
-      >>> from phalanx.core.aval import aval_of
-      >>> len(stage(lambda x: [lax.sin(x)], [aval_of(1.0)]).eqns)
+      >>> from phalanx.core.aval import get_aval
+      >>> len(trace_to_jaxpr(lambda x: [lax.sin(x)], [get_aval(1.0)]).eqns)
       1
     """
     trace = StagingTrace(state.trace, name)
-    trace.input_name, trace.look = input_name, look
+    trace.input_name, trace.try_concretize_var = input_name, look
     before, scope = state.trace, state.scope
-    with collector_paused():
-        state.trace, state.scope = trace, ()  # The scopes around are those of the equations that call the program.
+    with pause_collector():
+        # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
+        state.trace, state.scope = trace, ()
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
         finally:
             state.trace, state.scope = before, scope
-            trace.alive, trace.look = False, None
+            trace.alive, trace.try_concretize_var = False, None
     del outputs
     check_leaks(trace)
     return program
 
 
 def check_leaks(trace: Trace) -> None:
-    """With `check_tracer_leaks`, refuse tracers of a trace that has ended that somebody else still holds."""
+    """With `check_tracer_leaks`, raise if a tracer of a trace that has ended is still referenced."""
     if not state.context.check_tracer_leaks:
         return
     gc.collect()
-    # Through a generator, so that no list of ours is among what holds the tracer.
+    # A generator, because a list of tracers would itself be one of their referrers.
     x = next((x for x in gc.get_referrers(trace) if isinstance(x, Tracer)), None)
     if x is not None:
         raise UnexpectedTracerError.of(x.describe() + _held_by(x), x.origin(), function=x._trace.name or None)
 
 
 def _held_by(x: Tracer) -> str:
-    """What keeps a tracer alive, in words; nothing where that cannot be told."""
-    for holder in gc.get_referrers(x):  # No generator may close over `x` here: it would be among them.
+    """Describe the object that keeps a tracer alive; empty if it is not found."""
+    for holder in gc.get_referrers(x):  # A generator that closed over `x` would be among the referrers.
         named = holder if type(holder) is dict else getattr(holder, "__dict__", {})
         for key, value in named.items():
             if value is x:
@@ -483,7 +501,7 @@ def _held_by(x: Tracer) -> str:
 
 
 def _owner(holder: Any) -> str:
-    """The module or object whose attributes a dict holds, or the object itself, in words."""
+    """The module or object that owns a dict of attributes, or the object itself, in words."""
     if type(holder) is dict:
         owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
         holder = owners[0] if owners else holder
@@ -491,12 +509,12 @@ def _owner(holder: Any) -> str:
 
 
 def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:
-    """Refuse results that are no arrays, naming the first by its path."""
+    """Raise for the first output that is not an array, naming it by its path."""
     for i, x in enumerate(outputs):
         if not (hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex | bool)):
             raise TraceError(
                 f"output{paths(i)}",
                 expected="an array or a scalar",
                 got=f"{x!r} of type {type(x).__name__}",
-                mend="return only arrays from a transformed function; pass other results by has_aux or a closure",
+                fix="return only arrays from a transformed function; pass other results by has_aux or a closure",
             )

@@ -1,14 +1,13 @@
-"""Looking at programs and arrays."""
+"""Debugging of running programs, drawings of shardings, and checks of sharded programs."""
 
-from phalanx.debug.callback import breakpoint as breakpoint
-from phalanx.debug.callback import callback as callback
-from phalanx.debug.callback import print as print
-from phalanx.debug.drawing import draw_sharding as draw_sharding
-from phalanx.debug.one_answer import ShardedMismatchError as ShardedMismatchError
-from phalanx.debug.one_answer import check_sharded as check_sharded
-from phalanx.debug.visualize import inspect_array_sharding as inspect_array_sharding
-from phalanx.debug.visualize import visualize_array_sharding as visualize_array_sharding
-from phalanx.debug.visualize import visualize_sharding as visualize_sharding
-from phalanx.engine.frames import guard as _guard
+from phalanx.debug.check_sharded import ShardedMismatchError as ShardedMismatchError, check_sharded as check_sharded
+from phalanx.debug.debug_callback import breakpoint as breakpoint, callback as callback, print as print
+from phalanx.debug.sharding_drawing import draw_sharding as draw_sharding
+from phalanx.debug.visualize_sharding import (
+    inspect_array_sharding as inspect_array_sharding,
+    visualize_array_sharding as visualize_array_sharding,
+    visualize_sharding as visualize_sharding,
+)
+from phalanx.engine.public_namespace import publish as _publish
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,4 +1,4 @@
-"""The only room that imports jaxlib: clients, devices, buffers, programs in MLIR, compiling and executing."""
+"""The only package that imports jaxlib: clients, devices, buffers, MLIR, compiling and executing."""
 
 import os as _os
 

@@ -1,10 +1,10 @@
 """Python functions called from compiled programs.
 
-Builds on the FFI handlers that jaxlib registers for this; the lowerings of `pure_callback`, `io_callback` and
-`debug.callback` call `emit_callback`. A program refers to its functions by position in the list that is handed to
+Builds on the FFI handlers that jaxlib registers. The lowerings of `pure_callback`, `io_callback` and `debug.callback`
+call `emit_callback`. A program refers to its functions by position in the list that is passed to
 `compiler.compile_module(host_callbacks=...)`; the executable keeps them alive.
 
-An exception in such a function stops the program; `failures.user_error` gives it back to the caller.
+An exception in a callback stops the program; `runtime_errors.unwrap_callback_error` returns it to the caller.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from jaxlib import xla_client
 
-from phalanx.engine.errors import PhalanxError
-from phalanx.engine.failures import keep_failure, keep_late_failure
+from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.engine.runtime_errors import keep_failure, keep_late_failure
 
 
 class CallbackResultError(PhalanxError, ValueError):
-    """A Python function called from a compiled program gave other results than it was declared with."""
+    """The results of a Python callback differ from their declaration."""
 
 
 def host_function(
@@ -30,22 +30,25 @@ def host_function(
     """Wrap a Python function so that a compiled program can call it safely.
 
     Args:
-      function: takes one NumPy array per operand, gives a sequence with one array-like per result.
-      results: per result a record with `shape` and `dtype`.
-      name: how the user knows the function, for errors.
-      num_partitions: devices that share the program. Where there are several, an exception does not stop the
-        program, for the other devices would wait for this one without end: the results are zeros, and whoever waits
-        for any array next gets the exception.
+      function: takes a NumPy array for each operand; returns a sequence with an array-like for each result.
+      results: for each result an object with `shape` and `dtype`.
+      name: the user's name for the function, for errors.
+      num_partitions: devices that share the program. If there are several, an exception does not stop the program,
+        since
+        the other devices would wait for this one forever: the results are zeros, and the next wait for any array raises
+        the exception.
 
     Returns:
-      A function for `compile_module(host_callbacks=...)`. Operands are copies, so they may be kept; results are
-      checked, because XLA would read past an array that is too small.
+      A function for `compile_module(host_callbacks=...)`. Operands are copies, so that they may be kept; results are
+      checked, because XLA would read past the end of an array that is too small.
     """
 
     def call(*operands: Any) -> tuple:
         try:
+            # Copies: the memory of the operands belongs to XLA and is reused after the call.
             given = function(*[np.array(operand) for operand in operands])
             checked = check_results(name, given, results)
+        # Also KeyboardInterrupt and SystemExit, which the caller of the program must see.
         except BaseException as error:
             if num_partitions == 1:
                 raise keep_failure(error) from None
@@ -57,18 +60,18 @@ def host_function(
 
 
 def check_results(name: str, given: Any, results: Sequence[Any]) -> list[np.ndarray]:
-    """Take what a Python function gave as arrays, refusing what it was not declared to give.
+    """Convert the results of a callback to arrays and compare them with the declaration.
 
     Args:
-      name: how the user knows the function.
-      given: a sequence of array-likes, or None for none.
-      results: per result a record with `shape` and `dtype`.
+      name: the user's name for the function.
+      given: a sequence of array-likes, or None for no results.
+      results: for each result an object with `shape` and `dtype`.
 
     Returns:
       The arrays, contiguous.
 
     Raises:
-      CallbackResultError: their number, a shape or a dtype is another.
+      CallbackResultError: the number of results, a shape or a dtype differs.
     """
     given = [] if given is None else list(given)
     if len(given) != len(results):
@@ -76,7 +79,7 @@ def check_results(name: str, given: Any, results: Sequence[Any]) -> list[np.ndar
             f"results of {name}",
             expected=f"{len(results)} arrays",
             got=f"{len(given)}",
-            mend="return what the declared result shapes say",
+            fix=f"return {len(results)} arrays, or change result_shape_dtypes",
         )
     arrays = [np.asarray(value) for value in given]
     for position, (array, result) in enumerate(zip(arrays, results)):
@@ -86,7 +89,7 @@ def check_results(name: str, given: Any, results: Sequence[Any]) -> list[np.ndar
                 f"results of {name}, result {position}",
                 expected=f"{dtype}{list(shape)}",
                 got=f"{array.dtype}{list(array.shape)}",
-                mend="return what the declared result shapes say",
+                fix=f"convert it to {dtype}{list(shape)}, or change result_shape_dtypes",
             )
     return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
@@ -107,13 +110,13 @@ def emit_callback(
     Args:
       index: position of the wrapped function (see `host_function`) in the program's list of host callbacks.
       operands: tensors, in the function's order.
-      result_types: their static tensor types, one per result.
+      result_types: their static tensor types.
       platform: "cpu" or "cuda".
-      has_side_effect: whether the call must happen although nobody reads its results.
-      module: the module that the call stands in; needed where there are several partitions.
-      num_partitions: devices that share the program. One of them makes the call for all, with whole operands; 1 also
-        where the call stands in a part of the program that is written for one device.
-      partition: the number of that device.
+      has_side_effect: whether the call must happen even if no result is read.
+      module: the module of the call; needed if there are several partitions.
+      num_partitions: devices that share the program. One of them makes the call for all, with replicated operands. Pass
+        1 inside a manual computation, which each device runs by itself.
+      partition: the number of the device that makes the call.
 
     Returns:
       The results.
@@ -123,24 +126,24 @@ def emit_callback(
     attributes = _call_attributes(index, platform, has_side_effect)
     if num_partitions > 1:
         _declare_meshes(module, num_partitions, partition)
-        operands = [_replicated(operand) for operand in operands]
+        operands = [_replicate(operand) for operand in operands]
         attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types))
-    # NumPy's order of the elements; the compiler might choose another.
+    # NumPy's row-major order; otherwise the compiler may choose another.
     attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
     attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
     call = ir.Operation.create("stablehlo.custom_call", results=wide_types, operands=operands, attributes=attributes)
     results = list(call.results)
     if num_partitions > 1:
-        results = [_replicated(result) for result in results]
+        results = [_replicate(result) for result in results]
     return [_narrow(value, result_type) for value, result_type in zip(results, result_types)]
 
 
 def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> None:
-    """Ask the partitioner to call `handler` with the `HloSharding` that it gives a value.
+    """Ask the partitioner to report the sharding that it chooses for a value.
 
     Args:
       value: a tensor of a program over several devices.
-      handler: called while the program is compiled; it must be kept alive until then, and must not raise.
+      handler: called with an `HloSharding` during compilation; it must be kept alive until then, and must not raise.
     """
     attributes = {
         "call_target_name": ir.StringAttr.get("InspectSharding"),
@@ -148,7 +151,7 @@ def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> 
         "has_side_effect": ir.BoolAttr.get(True),
         "backend_config": ir.StringAttr.get(xla_client.encode_inspect_sharding_callback(handler)),
     }
-    # A call without a result ends the process: the partitioner looks for the sharding of one.
+    # XLA ends the process for a call without results, since the partitioner reads the sharding of the first result.
     ir.Operation.create("stablehlo.custom_call", results=[hlo.TokenType.get()], operands=[value], attributes=attributes)
 
 
@@ -163,7 +166,7 @@ def _call_attributes(index: int, platform: str, has_side_effect: bool) -> dict[s
 
 
 def _row_major(value_type: ir.Type) -> ir.Attribute:
-    """Give the layout of a tensor as dimensions from the fastest to the slowest."""
+    """The row-major layout of a tensor: its dimensions from the fastest to the slowest."""
     rank = len(value_type.shape)
     return ir.DenseIntElementsAttr.get(np.arange(rank - 1, -1, -1), type=ir.IndexType.get())
 
@@ -172,7 +175,7 @@ _ONE_DEVICE, _ALL_DEVICES = "callback_device_{}", "callback_devices"
 
 
 def _declare_meshes(module: Any, num_partitions: int, partition: int) -> None:
-    """Declare, once in a module, the mesh of the device that makes the calls and the one of all devices."""
+    """Declare, once in a module, the mesh of the device that makes the calls and the mesh of all devices."""
     symbols = ir.SymbolTable(module.operation)
     one = _ONE_DEVICE.format(partition)
     with ir.InsertionPoint.at_block_begin(module.body):
@@ -183,12 +186,12 @@ def _declare_meshes(module: Any, num_partitions: int, partition: int) -> None:
 
 
 def _on_one_device(partition: int, count: int) -> ir.Attribute:
-    """Give the sharding of a call by one device; one without results carries it all the same."""
+    """The sharding of a call by one device; a call without results needs one, too."""
     whole = sdy.TensorShardingAttr.get(_ONE_DEVICE.format(partition), [])
     return sdy.TensorShardingPerValueAttr.get([whole] * max(count, 1))
 
 
-def _replicated(value: ir.Value) -> ir.Value:
+def _replicate(value: ir.Value) -> ir.Value:
     closed = [sdy.DimensionShardingAttr.get([], is_closed=True)] * len(value.type.shape)
     return sdy.ShardingConstraintOp(value, sdy.TensorShardingAttr.get(_ALL_DEVICES, closed)).result
 

@@ -1,20 +1,22 @@
-"""Platforms and their devices: one PJRT client per platform, started when its devices are first asked for.
+"""Platforms and their devices: one PJRT client per platform, started when its devices are first needed.
 
-Builds on `jaxlib`; `sharding`, `runtime` and `spmd` call it. The CPU is always there; a GPU is there when the package
-with its PJRT plugin is installed. `configure` must come before the first client starts.
+The CPU is always available; a GPU is if the package with its PJRT plugin is installed. `configure` must be called
+before the first client starts.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from jaxlib import _jax
 
-from phalanx.engine.errors import PhalanxError
-from phalanx.engine.failures import XlaRuntimeError
+from phalanx.engine import cuda
+from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.runtime_errors import XlaRuntimeError
 
 Device: TypeAlias = _jax.Device
 DeviceList: TypeAlias = _jax.DeviceList
@@ -25,7 +27,7 @@ class BackendError(PhalanxError, RuntimeError):
     """A platform is unknown, could not be started, or was configured too late.
 
     Args:
-      where, expected, got, mend: as in `PhalanxError`.
+      where, expected, got, fix: as in `PhalanxError`.
 
     Examples:
       >>> import phalanx
@@ -38,13 +40,13 @@ class BackendError(PhalanxError, RuntimeError):
 
 
 class Cluster(NamedTuple):
-    """This process's place among the processes of a distributed program, as the clients need it.
+    """The position of this process among the processes of a distributed program.
 
     Args:
       client: jaxlib's client of the distributed runtime, connected.
-      process_index: this process, from 0.
-      num_processes: how many there are.
-      collectives: jaxlib's CPU collectives; None where only one process has CPU devices.
+      process_index: the index of this process, from 0.
+      num_processes: the number of processes.
+      collectives: jaxlib's CPU collectives; None if only one process has CPU devices.
     """
 
     client: Any
@@ -54,12 +56,12 @@ class Cluster(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the clients are started with.
+    """The settings with which clients are started.
 
     Args:
-      num_cpu_devices: virtual CPU devices of this process; None leaves it to the environment, which gives 1.
-      platforms: the platforms that may be used, the default one first; None means all that are found.
-      cluster: the distributed program this process belongs to, if any.
+      num_cpu_devices: virtual CPU devices of this process; None reads the environment, whose default is 1.
+      platforms: the platforms that may be used, the default one first; None allows all that are found.
+      cluster: the distributed program of this process, if any.
     """
 
     num_cpu_devices: int | None = None
@@ -98,7 +100,7 @@ _clients = _Clients()
 
 
 def configure(**changes: Any) -> None:
-    """Change what the clients will be started with.
+    """Change the settings with which clients are started.
 
     Args:
       **changes: fields of `Settings`.
@@ -113,7 +115,7 @@ def configure(**changes: Any) -> None:
             return
         if settings.num_cpu_devices is not None and settings.num_cpu_devices < 1:
             raise BackendError(
-                "num_cpu_devices", expected="at least 1", got=settings.num_cpu_devices, mend="give a positive number"
+                "num_cpu_devices", expected="at least 1", got=settings.num_cpu_devices, fix="give a positive number"
             )
         for name in changes:
             _check_changeable(name, getattr(settings, name))
@@ -121,10 +123,11 @@ def configure(**changes: Any) -> None:
 
 
 def _check_changeable(name: str, value: Any) -> None:
-    """Refuse a change that a started client would not see."""
+    """Raise if a change would come too late for a client that is started already."""
     too_late = "cpu" in _clients.started if name == "num_cpu_devices" else bool(_clients.started)
     if not too_late or value == getattr(_clients.settings, name):
         return
+    # Setting the value that is in effect is allowed, so that a library may set options that its user has set already.
     if name == "num_cpu_devices" and value == _clients.started["cpu"].local_device_count():
         return
     if name == "platforms" and value == _allowed_platforms():
@@ -133,7 +136,7 @@ def _check_changeable(name: str, value: Any) -> None:
         f"config.{name}",
         expected="to be set before the first array, device look-up or compilation",
         got=f"{value!r} after the devices were started",
-        mend=f"set it at the top of the program, or in the environment as PHALANX_{name.upper()}",
+        fix=f"set it at the top of the program, or in the environment as PHALANX_{name.upper()}",
     )
 
 
@@ -143,7 +146,7 @@ def _env_int(name: str) -> int | None:
         return None
     if not text.isdigit() or int(text) < 1:
         raise BackendError(
-            name, expected="a positive whole number", got=repr(text), mend=f"unset {name} or give a number"
+            name, expected="a positive whole number", got=repr(text), fix=f"unset {name} or give a number"
         )
     return int(text)
 
@@ -165,8 +168,6 @@ def _start_cpu(settings: Settings) -> Client:
 
 
 def _start_cuda(settings: Settings) -> Client:
-    from phalanx.engine import cuda
-
     try:
         started, _clients.cuda_plugin = cuda.start(settings.cluster)
     except (FileNotFoundError, XlaRuntimeError) as error:
@@ -174,19 +175,17 @@ def _start_cuda(settings: Settings) -> Client:
             "the platform cuda",
             expected="XLA's CUDA plugin and a GPU that it can use",
             got=str(error),
-            mend="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
+            fix="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
         ) from error
     return started
 
 
 def _has_cuda_plugin() -> bool:
-    from phalanx.engine import cuda
-
     return cuda.plugin_path() is not None
 
 
 def cuda_plugin() -> Any:
-    """Give the started CUDA plugin, an `engine.cuda.Plugin`; the platform is started if need be."""
+    """Return the CUDA plugin, an `engine.cuda.Plugin`; the platform is started if necessary."""
     client("cuda")
     return _clients.cuda_plugin
 
@@ -202,7 +201,7 @@ def _allowed_platforms() -> tuple[str, ...]:
 
 
 def default_backend() -> str:
-    """Name the platform that is used where none is asked for: the first allowed one that starts.
+    """The name of the default platform: the first allowed platform that starts.
 
     Returns:
       "cpu" or "cuda".
@@ -223,14 +222,13 @@ def default_backend() -> str:
 
 def _find_default() -> str:
     platforms = _allowed_platforms()
+    # A GPU plugin may be installed on a machine without a GPU; only a platform that the user named must start.
     for platform in platforms[:-1]:
         try:
             client(platform)
         except BackendError as error:
             if _clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
                 raise  # The user asked for this platform by name.
-            import warnings
-
             warnings.warn(f"{platform} is installed but not used: {error}", RuntimeWarning, stacklevel=2)
             continue
         return platform
@@ -239,7 +237,7 @@ def _find_default() -> str:
 
 
 def client(platform: str | None = None) -> Client:
-    """Give the client of a platform, starting it if need be.
+    """Return the client of a platform, which is started if necessary.
 
     Args:
       platform: "cpu", "cuda" (or "gpu"); None for the default one.
@@ -254,11 +252,12 @@ def client(platform: str | None = None) -> Client:
     started = _clients.started.get(name)
     if started is not None:
         return started
+    # Checked again under the lock: another thread may have started the client meanwhile.
     with _clients.lock:
         if name not in _clients.started:
             if name not in _STARTERS:
                 raise BackendError(
-                    "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), mend="name one of these"
+                    "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), fix="name one of these"
                 )
             _clients.started[name] = _STARTERS[name](_clients.settings)
         return _clients.started[name]
@@ -286,7 +285,7 @@ def local_devices(
     """List the devices that belong to one process.
 
     Args:
-      process_index: which process; None for this one.
+      process_index: the process; None for this one.
       backend: the platform; None for the default one.
       host_id: the older name of `process_index`.
 
@@ -308,7 +307,7 @@ def local_devices(
             "local_devices, process_index",
             expected=f"one of {process_indices(backend)}",
             got=wanted,
-            mend="leave it out for the devices of this process",
+            fix="leave process_index out to list the devices of this process",
         )
     return [device for device in devices(backend) if device.process_index == wanted]
 
@@ -320,7 +319,7 @@ def device_count(backend: str | None = None) -> int:
       backend: as in `devices`.
 
     Returns:
-      How many there are.
+      The number of devices.
 
     Examples:
       >>> device_count() == len(devices())
@@ -336,7 +335,7 @@ def local_device_count(backend: str | None = None) -> int:
       backend: as in `devices`.
 
     Returns:
-      How many there are.
+      The number of devices.
 
     Examples:
       >>> local_device_count() == len(local_devices())
@@ -346,7 +345,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Give the index of this process, 0 where there is only one.
+    """Return the index of this process, 0 if there is only one.
 
     Args:
       backend: as in `devices`.
@@ -384,7 +383,7 @@ def process_count(backend: str | None = None) -> int:
       backend: as in `devices`.
 
     Returns:
-      How many there are; 1 where the program is not distributed.
+      The number of processes; 1 if the program is not distributed.
 
     Examples:
       >>> process_count() == len(process_indices())
@@ -393,5 +392,5 @@ def process_count(backend: str | None = None) -> int:
     return len(process_indices(backend))
 
 
-# What these were called when a process was a host.
+# Former names of these functions, from when processes were called hosts.
 host_count, host_id, host_ids = process_count, process_index, process_indices

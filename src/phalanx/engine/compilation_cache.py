@@ -1,9 +1,9 @@
-"""The compilation cache on disk: what was compiled once is loaded again, also by other processes.
+"""The compilation cache on disk: executables are compiled once and loaded by later processes.
 
-Builds on jaxlib's serialized executables; `compiler` calls it. `runtime.settings` says by `take_settings` what the user
-configured. An entry is one file, written under another name and renamed when it is whole, with a
-digest in front: a crash half-way, an altered file and two writers at once all end in a working cache. The folder must
-be one that only trusted users write to, for an executable is machine code.
+Builds on jaxlib's serialized executables; `compiler` calls it, and `runtime.engine_options` provides the settings. An
+entry is one file with a digest in front. It is written under a temporary name and renamed when it is complete, so that
+the cache survives a crash while writing, a damaged file, and two writers at once. The folder must be writable by
+trusted users only, because an executable is machine code.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from jaxlib import _jax
-from jaxlib import version as _version
+from jaxlib import _jax, version as _version
 
 from phalanx.engine.client import Device
-from phalanx.engine.errors import PhalanxError
-from phalanx.engine.failures import XlaRuntimeError
+from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.runtime_errors import XlaRuntimeError
 
 Executable = TypeVar("Executable")
 
 _SUFFIX = ".phxc"
-_MAGIC = b"PHXC\x00\x01\r\n"  # The last bytes show a file that was copied as text.
+_MAGIC = b"PHXC\x00\x01\r\n"  # A copy in text mode changes the line end, which reveals it.
 _DIGEST_BYTES = 32
 _STALE_SECONDS = 3600.0
 
@@ -37,17 +38,17 @@ class CompilationCacheError(PhalanxError, RuntimeError):
 
 
 class CompilationCacheWarning(UserWarning):
-    """The compilation cache on disk could not help; the program was compiled as if there were none."""
+    """The compilation cache on disk failed; the program was compiled without it."""
 
 
 class CacheSettings(NamedTuple):
-    """What the user configured.
+    """The user's settings of the cache.
 
     Args:
-      directory: folder of the entries; None for no cache.
+      directory: the folder of the entries; None for no cache.
       min_compile_seconds: programs that compile faster are not stored.
       min_entry_bytes: smaller entries are not stored.
-      max_bytes: size of the folder beyond which the entries used longest ago go; -1 for no limit.
+      max_bytes: the size of the folder beyond which the least recently used entries are removed; -1 for no limit.
       raise_errors: whether a bad entry is an error instead of a warning.
     """
 
@@ -59,7 +60,7 @@ class CacheSettings(NamedTuple):
 
 
 class _State:
-    """Where the settings come from, and how often an entry was found, missed or written by this process."""
+    """The source of the settings, and the numbers of hits, misses and writes of this process."""
 
     def __init__(self) -> None:
         self.settings: Callable[[], CacheSettings] = CacheSettings
@@ -70,32 +71,32 @@ _state = _State()
 
 
 def take_settings(source: Callable[[], CacheSettings]) -> None:
-    """Let `source` say, at each compilation, what is configured on the calling thread."""
+    """Read the settings from `source`, at each compilation and on its thread."""
     _state.settings = source
 
 
 def settings() -> CacheSettings:
-    """Give what is configured now."""
+    """The current settings."""
     return _state.settings()
 
 
 def counts() -> dict[str, int]:
-    """Count the look-ups of this process that found an entry, those that did not, and the entries written."""
+    """Count the hits, misses and writes of this process."""
     return {"hits": _state.hits, "misses": _state.misses, "writes": _state.writes}
 
 
 def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> str:
-    """Make the name under which a program's executable is kept.
+    """Make the name of a program's entry.
 
     Args:
-      module: the MLIR module; its source locations do not count.
-      compile_options: jaxlib's compile options; where XLA dumps to does not count.
-      devices: the devices that the executable is for.
+      module: the MLIR module; its source locations are ignored.
+      compile_options: jaxlib's compile options; the options for dumps are ignored.
+      devices: the devices of the executable.
 
     Returns:
-      The digest of all that the machine code depends on, in hexadecimal.
+      The digest of everything on which the machine code depends, in hexadecimal.
     """
-    import hashlib  # Here and below: only those who have a cache pay for these imports.
+    import hashlib  # Imported here and below, so that only users of the cache wait for it.
 
     client = devices[0].client
     digest = hashlib.sha256()
@@ -136,9 +137,7 @@ def _options_without_dumps(compile_options: Any) -> bytes:
 
 
 def _processor() -> bytes:
-    """Name this machine's processor and its instruction sets: CPU code may not run on another."""
-    import platform
-
+    """Describe this machine's processor and instruction sets, since CPU code may not run on another one."""
     lines = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         wanted = ("model name", "flags", "Features", "CPU part")
@@ -154,20 +153,20 @@ def cached(
     dump: Callable[[Executable], bytes],
     revive: Callable[[bytes], Executable],
 ) -> Executable:
-    """Give the executable of a key: from the disk, or made and put there.
+    """Return the executable of a key: from the disk, or made and stored.
 
     Args:
       key: from `make_key`.
-      cache: what is configured, with a directory.
-      make: compiles.
-      dump: turns an executable into bytes.
-      revive: turns such bytes into an executable.
+      cache: the settings, with a directory.
+      make: compiles the executable.
+      dump: serializes an executable.
+      revive: deserializes an executable.
 
     Returns:
       The executable.
 
     Raises:
-      CompilationCacheError: an entry is bad or cannot be written, and errors are to be raised.
+      CompilationCacheError: an entry is bad or cannot be written, and `raise_errors` is set.
     """
     path = _path(key, cache)
     payload, is_bad = _read(path, key, cache)
@@ -183,14 +182,14 @@ def cached(
     _state.misses += 1
     start = time.perf_counter()
     executable = make()
-    # What replaces a bad entry is written in any case, so that the warning does not come again.
+    # A bad entry is replaced even if compiling took little time, so that the warning does not come again.
     if is_bad or time.perf_counter() - start >= cache.min_compile_seconds:
         _write(path, _encode(dump(executable), key), cache)
     return executable
 
 
 def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool]:
-    """Give an entry's payload, None without one, and whether that is because the entry is bad."""
+    """Read an entry; returns its payload or None, and whether the entry exists but is bad."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -204,7 +203,7 @@ def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool
         _discard(path, cache, "a file that was cut short or altered")
         return None, True
     with contextlib.suppress(OSError):
-        os.utime(path)  # The time of the last use, by which entries are dropped.
+        os.utime(path)  # Record the use: the least recently used entries are removed first.
     return payload, False
 
 
@@ -215,7 +214,7 @@ def _discard(path: str, cache: CacheSettings, got: str) -> None:
 
 
 def _write(path: str, content: bytes, cache: CacheSettings) -> None:
-    """Write an entry under another name and rename it when it is whole."""
+    """Write an entry under a temporary name, and rename it when it is complete."""
     if len(content) < cache.min_entry_bytes or 0 <= cache.max_bytes < len(content):
         return
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
@@ -240,16 +239,12 @@ def _path(key: str, cache: CacheSettings) -> str:
 
 
 def _encode(payload: bytes, key: str) -> bytes:
-    import zlib
-
     body = zlib.compress(payload, level=1)
     return _MAGIC + _digest(key, body) + body
 
 
 def _decode(content: bytes, key: str) -> bytes | None:
-    """Give the payload, None where the content is not what `_encode` made for this key."""
-    import zlib
-
+    """The payload of a file; None if the file is damaged or belongs to another key."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
     if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != _digest(key, body):
@@ -264,7 +259,7 @@ def _digest(key: str, body: bytes) -> bytes:
 
 
 def _drop_oldest(directory: str, max_bytes: int) -> None:
-    """Remove the entries used longest ago until the rest fits, and what crashed writers left behind."""
+    """Remove the least recently used entries until the rest fits, and temporary files of crashed writers."""
     entries = sorted(_entries(directory), key=lambda entry: entry[1], reverse=True)
     total = 0
     for path, _, size in entries:
@@ -291,7 +286,7 @@ def _complain(cache: CacheSettings, path: str, expected: str, got: str) -> None:
         f"compilation cache, entry {path}",
         expected=expected,
         got=got,
-        mend="nothing needs to be done if this stays a single case; else look at the folder's disk and its rights",
+        fix="ignore a single warning, since the entry is rewritten; if it recurs, check the disk and its permissions",
     )
     if cache.raise_errors:
         raise error

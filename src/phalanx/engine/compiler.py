@@ -1,6 +1,6 @@
-"""Compiling: an MLIR module in, an executable on devices out.
+"""Compiling: from an MLIR module to an executable on devices.
 
-Builds on `client`, `mlir` and `compilation_cache`; the dispatch in `runtime` and the stages in `spmd` call it.
+Builds on `client`, `mlir` and `compilation_cache`; `runtime.compiled_program` calls it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxlib import _jax
 
-from phalanx.engine import compilation_cache, failures, partitioner
+from phalanx.engine import compilation_cache, custom_call_partitioner, runtime_errors
 from phalanx.engine.client import Device, DeviceList
-from phalanx.engine.errors import PhalanxError
+from phalanx.engine.error_record import PhalanxError
 
 LoadedExecutable: TypeAlias = _jax.LoadedExecutable
 OptionValue = str | int | bool | float
 
 _OPTION_ERROR = re.compile(r"No such compile option: '([^']+)'|While setting option ([^,\s]+),")
 
-# What XLA is asked for where the user asks for nothing: its own default effort, and the memory-fitting level "O2"
-# in XLA's own numbering, as other front ends of XLA have it.
+# The default of other front ends of XLA: the memory-fitting level "O2", in XLA's numbering.
 _MEMORY_FITTING_LEVEL = 29
 
 
 class CompilerOptionError(PhalanxError, ValueError):
-    """An option handed on to XLA is unknown to it or has a value that it does not take."""
+    """XLA does not know a compiler option, or does not accept its value."""
 
 
 def compile_module(
@@ -47,22 +46,22 @@ def compile_module(
     """Compile a StableHLO module and load it on devices.
 
     Args:
-      module: the MLIR module; its public function `main` is the entry.
+      module: the MLIR module, whose public function `main` is the program.
       devices: replicas x partitions devices, partitions varying fastest.
       num_replicas: copies of the program that run side by side.
-      num_partitions: devices that share one logical program.
-      use_shardy: whether the sharding annotations are Shardy's; GSPMD's otherwise.
-      propagate_to_outputs: per result, whether the partitioner may choose its sharding; one entry stands for all.
-      propagate_to_parameters: per parameter, likewise.
-      host_callbacks: callables that the program's Python callbacks refer to by position.
-      options: XLA's options by name, as a user gave them.
-      is_cacheable: whether compiling has no effect besides its result, so that a stored program will do.
+      num_partitions: devices that share one program.
+      use_shardy: whether the sharding annotations are Shardy's, instead of GSPMD's.
+      propagate_to_outputs: for each result, whether the partitioner may choose its sharding; one entry applies to all.
+      propagate_to_parameters: the same for parameters.
+      host_callbacks: the callables to which the program's Python callbacks refer by position.
+      options: XLA's options by name, from the user.
+      is_cacheable: whether compiling has no side effect, so that a stored executable can take its place.
 
     Returns:
       The loaded executable.
 
     Raises:
-      CompilerOptionError: XLA does not know an option, or not this value of it.
+      CompilerOptionError: XLA does not know an option, or does not accept its value.
     """
     compile_options = make_compile_options(
         devices,
@@ -75,7 +74,7 @@ def compile_module(
     )
     compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
     cache = compilation_cache.settings()
-    # A stored program cannot name functions of another process.
+    # A stored executable cannot refer to Python functions of another process.
     if cache.directory is None or host_callbacks or not is_cacheable:
         return compile_anew()
     client = devices[0].client
@@ -100,14 +99,14 @@ def _compile(
         if host_callbacks:
             return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
         return devices[0].client.compile_and_load(*arguments)
-    except failures.XlaRuntimeError as error:
-        partitioner.raise_failure(error)
+    except runtime_errors.XlaRuntimeError as error:
+        custom_call_partitioner.raise_failure(error)
         _raise_if_option_error(error, options)
         raise
 
 
 def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue]) -> None:
-    """Tell an error about one of the user's options apart from one about the program."""
+    """Raise a `CompilerOptionError` if XLA's error is about an option that the user set."""
     found = _OPTION_ERROR.search(str(error))
     name = (found[1] or found[2]) if found else ""
     if name in options:
@@ -115,7 +114,7 @@ def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue])
             f"compiler_options[{name!r}]",
             expected="an option that XLA knows, with a value of its type",
             got=f"{options[name]!r} ({str(error).removeprefix('INVALID_ARGUMENT: ')})",
-            mend="look the name up among XLA's flags, or leave the option out",
+            fix=f"check the spelling of {name!r} among XLA's flags, or leave the option out",
         ) from error
 
 
@@ -129,7 +128,7 @@ def make_compile_options(
     propagate_to_parameters: Sequence[bool],
     options: Mapping[str, OptionValue] | None,
 ) -> Any:
-    """Make jaxlib's record of compile options; the arguments are those of `compile_module`."""
+    """Make jaxlib's compile options; the arguments are as in `compile_module`."""
     ids = np.array([device.id for device in devices], np.int32).reshape(num_replicas, num_partitions)
     assignment = _jax.DeviceAssignment.create(ids)
     compile_options = _jax.CompileOptions()
@@ -157,18 +156,21 @@ def _option_value(name: str, value: OptionValue) -> OptionValue:
     if isinstance(value, (str, bool, int, float)):
         return value
     raise CompilerOptionError(
-        f"compiler_options[{name!r}]", expected="a str, bool, int or float", got=value, mend="convert the value"
+        f"compiler_options[{name!r}]",
+        expected="a str, bool, int or float",
+        got=value,
+        fix=f"convert it, for example with str({value!r})",
     )
 
 
 def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None, list[Any] | None]:
-    """Give the shardings that the compiler settled on, of the parameters and of the results.
+    """The shardings of the parameters and results that the compiler chose.
 
     Args:
       executable: a loaded executable.
 
     Returns:
-      Two lists of `HloSharding`; each is None where XLA keeps none, as for a program on one device.
+      Two lists of `HloSharding`; each is None if XLA has none, as for a program on one device.
     """
     parameters = executable.get_parameter_shardings()
     results = executable.get_output_shardings()
@@ -176,11 +178,11 @@ def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None
 
 
 def _hlo_shardings(protos: list[Any] | None) -> list[Any] | None:
-    return None if protos is None else [partitioner.HloSharding.from_proto(proto) for proto in protos]
+    return None if protos is None else [custom_call_partitioner.HloSharding.from_proto(proto) for proto in protos]
 
 
 def executable_layouts(executable: LoadedExecutable) -> tuple[list[Any], list[Any]]:
-    """Give the layouts of the parameters and of the results, as jaxlib's `PjRtLayout`s."""
+    """The layouts of the parameters and of the results, as jaxlib's `PjRtLayout`s."""
     return executable.get_parameter_layouts(), executable.get_output_layouts()
 
 
@@ -188,9 +190,9 @@ _ALIAS = re.compile(r"\}: \((\d+), ")
 
 
 def aliased_parameters(executable: LoadedExecutable) -> set[int]:
-    """Give the numbers of the parameters whose buffers the compiled program uses for results.
+    """The numbers of the parameters whose buffers the executable reuses for results.
 
-    Only the printed module tells, whose first line has `input_output_alias={ {0}: (2, {}, may-alias) }`.
+    Only the text has them, in its first line: `input_output_alias={ {0}: (2, {}, may-alias) }`.
     """
     header = executable.hlo_modules()[0].to_string().partition("\n")[0]
     _, _, aliases = header.partition("input_output_alias={ ")
@@ -198,15 +200,15 @@ def aliased_parameters(executable: LoadedExecutable) -> set[int]:
 
 
 def hlo_text(executable: LoadedExecutable) -> str:
-    """Print the compiled program: HLO after all passes, as it runs on one device."""
+    """Format the compiled program: HLO after all passes, as one device runs it."""
     return "\n\n".join(module.to_string() for module in executable.hlo_modules())
 
 
 def cost_analysis(executable: LoadedExecutable) -> dict[str, Any]:
-    """Give XLA's estimate of the compiled program's work, by name ("flops", "bytes accessed", ...)."""
+    """XLA's estimate of the compiled program's work, by name ("flops", "bytes accessed", ...)."""
     return executable.cost_analysis()
 
 
 def memory_stats(executable: LoadedExecutable) -> Any:
-    """Give the bytes that one device needs for the compiled program, as jaxlib's `CompiledMemoryStats`."""
+    """The memory that one device needs for the executable, as jaxlib's `CompiledMemoryStats`."""
     return executable.get_compiled_memory_stats()

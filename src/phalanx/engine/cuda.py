@@ -1,7 +1,7 @@
-"""XLA's CUDA plugin: finding and starting it, and telling it of kernels.
+"""XLA's CUDA plugin: finding and starting it, and registering kernels with it.
 
-Builds on the packages `jax_plugins.xla_cuda13` (the plugin itself, a shared object) and `jax_cuda13_plugin` (kernels),
-neither of which is imported in a way that imports jax. `client` and `targets` call it.
+Builds on the packages `jax_plugins.xla_cuda13` (the plugin, a shared object) and `jax_cuda13_plugin` (kernels). Neither
+is imported in a way that imports jax.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Plugin:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        if _jax.pjrt_plugin_loaded(_NAME):  # jax was here first.
-            self.c_api = _loaded_api(path)
+        if _jax.pjrt_plugin_loaded(_NAME):  # jax was imported in this process first.
+            self.c_api = _find_api(path)
         else:
             self.c_api = _jax.load_pjrt_plugin(_NAME, library_path=path, c_api=None)
         if not _jax.pjrt_plugin_initialized(_NAME):
@@ -47,14 +47,14 @@ class Plugin:
         self._extension = _extension()
         if self._extension is None:
             return
-        # What the package brings for Python callbacks and for the states of its kernels.
+        # The package's handlers for Python callbacks, and the types of state that its kernels keep.
         for name, type_id in self._extension.ffi_types().items():
             self._extension.register_custom_type(self.c_api, name, type_id)
         for name, handler in self._extension.ffi_handlers().items():
             self.register(name, handler, api_version=1)
 
     def register(self, target: str, function: Any, api_version: int) -> None:
-        """Tell XLA of a kernel."""
+        """Register a kernel with XLA."""
         assert self._extension is not None, "kernels come from the package that has the extension"
         self._extension.register_custom_call_target(self.c_api, target, function, _XLA_NAME, api_version, 0)
 
@@ -68,11 +68,11 @@ def _extension() -> Any | None:
     return None
 
 
-def _loaded_api(path: str) -> Any:
-    """Give the plugin's table of functions, of which jaxlib keeps only one."""
+def _find_api(path: str) -> Any:
+    """The plugin's table of functions; jaxlib loads the plugin only once in a process."""
     if hasattr(_jax, "get_pjrt_plugin"):
         return _jax.get_pjrt_plugin(_NAME)
-    library = ctypes.CDLL(path)  # Loaded already, so this is the same one.
+    library = ctypes.CDLL(path)  # already loaded, so this returns the same library
     library.GetPjrtApi.restype = ctypes.c_void_p
     new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
         ("PyCapsule_New", ctypes.pythonapi)
@@ -80,14 +80,14 @@ def _loaded_api(path: str) -> Any:
     return new_capsule(library.GetPjrtApi(), _CAPSULE_NAME, None)
 
 
-_CAPSULE_NAME = b"pjrt_c_api"  # The capsule refers to the name, which must therefore stay.
+_CAPSULE_NAME = b"pjrt_c_api"  # The capsule keeps a pointer to the name, which must not be freed.
 
 
 def start(node: Any = None) -> tuple[Any, Plugin]:
     """Start the client for this process's GPUs.
 
     Args:
-      node: this process's place in a distributed program (`client.Cluster`), if any.
+      node: the position of this process in a distributed program (`client.Cluster`), if any.
 
     Returns:
       jaxlib's client and the plugin.
@@ -100,7 +100,8 @@ def start(node: Any = None) -> tuple[Any, Plugin]:
     if path is None:
         raise FileNotFoundError("no package with XLA's CUDA plugin")
     plugin = Plugin(path)
-    from jaxlib import xla_client  # It reads the memory settings that users of XLA on GPUs know by name.
+    # Imported late, since it reads the memory settings in the environment when it is imported.
+    from jaxlib import xla_client  # noqa: PLC0415
 
     options = xla_client.generate_pjrt_gpu_plugin_options()
     if node is None:

@@ -1,8 +1,7 @@
-"""Building MLIR: the dialects, contexts, element types, constants and source locations.
+"""MLIR: contexts with the dialects that programs use, element types, constants and source locations.
 
-Builds on jaxlib's MLIR bindings; the lowering in `runtime` and the `lower` rules in `lax` call it. One context serves
-one lowering: it costs a quarter of a millisecond, its types, attributes and locations are freed with it, and two
-threads never share one, so that it needs no locks.
+Builds on jaxlib's MLIR bindings. Each lowering has a context of its own, which takes a quarter of a millisecond to
+make: its types, attributes and locations are freed with it, and since two threads never share one, it needs no locks.
 """
 
 from __future__ import annotations
@@ -21,20 +20,16 @@ from jaxlib.mlir import ir as ir
 from jaxlib.mlir._mlir_libs import _chlo, _sdy, _stablehlo
 from jaxlib.mlir.dialects import func as func
 
-from phalanx.engine.dialect import chlo as chlo
-from phalanx.engine.dialect import hlo as hlo
-from phalanx.engine.dialect import i32 as i32
-from phalanx.engine.dialect import i64 as i64
-from phalanx.engine.dialect import mhlo as mhlo
-from phalanx.engine.dialect import sdy as sdy
-from phalanx.engine.frames import PACKAGE
+from phalanx.engine.cache import on_clear
+from phalanx.engine.mlir_dialects import chlo as chlo, hlo as hlo, i32 as i32, i64 as i64, mhlo as mhlo, sdy as sdy
+from phalanx.engine.traceback_filtering import PACKAGE
 
 _FRAMES_KEPT = 10
 
 current_traceback: Callable[[], Any] = _jax.Traceback.get_traceback
 """The calling thread's stack, as code objects and offsets: 0.1 to 0.4 us, nothing is formatted."""
 
-# Loading `_sdy` of jaxlib 0.12 loads this module on the way, before there is all that it names; jax beside us needs it.
+# Loading `_sdy` in jaxlib 0.12 imports this module before the names that it needs exist; jax would find it incomplete.
 if (_halfway := sys.modules.get("jaxlib.mlir.dialects.sdy")) is not None:
     importlib.reload(_halfway)
 
@@ -43,21 +38,23 @@ _ext.register_dialects(_registry)
 
 
 def make_context() -> ir.Context:
-    """Make a context in which every dialect of a Phalanx program is known; it must stay on one thread at a time."""
+    """Make a context with every dialect of Phalanx programs; only one thread at a time may use it."""
     context = ir.Context()
+    # A thread pool for each context would cost more than the passes that could use it.
     context.enable_multithreading(False)
     context.append_dialect_registry(_registry)
     for dialect in (_stablehlo, _chlo, _sdy):
         dialect.register_dialect(context, load=True)
-    context.dialects["func"]  # Looking a dialect up loads it.
+    context.dialects["func"]  # looking up a dialect loads it
     return context
 
 
-def per_context(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Remember what a function builds of MLIR, as long as the context stays the same.
+def cached_per_context(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Cache the results of a function that builds MLIR objects, for as long as the current context is the same.
 
-    An attribute belongs to its context; in a program of another one it prints well, and ends the process in passes
-    that build more from it. The arguments must be hashable.
+    An attribute belongs to its context: used in a module of another context it prints correctly, but crashes passes
+      that
+    build new attributes from it. The arguments must be hashable.
     """
     held: tuple[Any, dict[Any, Any]] = None, {}
 
@@ -68,7 +65,7 @@ def per_context(make: Callable[..., Any]) -> Callable[..., Any]:
         current = ir.Context.current
         if context is not current:
             held = current, known = current, {}
-        found = known.get(args, known)  # the dictionary itself stands for nothing: None may be what is remembered
+        found = known.get(args, known)  # the dictionary itself marks a missing key, since a result may be None
         if found is known:
             found = known[args] = make(*args)
         return found
@@ -84,35 +81,38 @@ def per_context(make: Callable[..., Any]) -> Callable[..., Any]:
 _forgetting: list[Callable[[], None]] = []
 
 
-def forget_attributes() -> None:
-    """Let go of what `per_context` remembers, and so of the context and the constants in it."""
+def clear_context_caches() -> None:
+    """Drop the results cached by `cached_per_context`, which keep the context and its constants alive."""
     for forget in _forgetting:
         forget()
 
 
-def _signless(width: int) -> Callable[[], ir.Type]:
+on_clear(clear_context_caches)
+
+
+def _make_signless(width: int) -> Callable[[], ir.Type]:
     return lambda: ir.IntegerType.get_signless(width)
 
 
-def _unsigned(width: int) -> Callable[[], ir.Type]:
+def _make_unsigned(width: int) -> Callable[[], ir.Type]:
     return lambda: ir.IntegerType.get_unsigned(width)
 
 
 def _float(name: str) -> Callable[[], ir.Type] | None:
-    """Give the maker of a small float type, None where these bindings lack it."""
+    """The constructor of a small float type; None if these bindings do not have the type."""
     return getattr(getattr(ir, name, None), "get", None)
 
 
 _COMMON_TYPES: dict[Any, Callable[[], ir.Type]] = {
-    np.bool_: _signless(1),
-    np.int8: _signless(8),
-    np.int16: _signless(16),
-    np.int32: _signless(32),
-    np.int64: _signless(64),
-    np.uint8: _unsigned(8),
-    np.uint16: _unsigned(16),
-    np.uint32: _unsigned(32),
-    np.uint64: _unsigned(64),
+    np.bool_: _make_signless(1),
+    np.int8: _make_signless(8),
+    np.int16: _make_signless(16),
+    np.int32: _make_signless(32),
+    np.int64: _make_signless(64),
+    np.uint8: _make_unsigned(8),
+    np.uint16: _make_unsigned(16),
+    np.uint32: _make_unsigned(32),
+    np.uint64: _make_unsigned(64),
     np.float16: ir.F16Type.get,
     np.float32: ir.F32Type.get,
     np.float64: ir.F64Type.get,
@@ -120,14 +120,14 @@ _COMMON_TYPES: dict[Any, Callable[[], ir.Type]] = {
     np.complex128: lambda: ir.ComplexType.get(ir.F64Type.get()),
     ml_dtypes.bfloat16: ir.BF16Type.get,
 }
-# The small types differ between versions of ml_dtypes and of the bindings: what both know is offered.
+# Versions of ml_dtypes and of the bindings have different small types; the types in both are supported.
 _SMALL_TYPES: dict[str, Callable[[], ir.Type] | None] = {
-    "int1": _signless(1),
-    "int2": _signless(2),
-    "int4": _signless(4),
-    "uint1": _unsigned(1),
-    "uint2": _unsigned(2),
-    "uint4": _unsigned(4),
+    "int1": _make_signless(1),
+    "int2": _make_signless(2),
+    "int4": _make_signless(4),
+    "uint1": _make_unsigned(1),
+    "uint2": _make_unsigned(2),
+    "uint4": _make_unsigned(4),
     "float4_e2m1fn": _float("Float4E2M1FNType"),
     "float6_e2m3fn": _float("Float6E2M3FNType"),
     "float6_e3m2fn": _float("Float6E3M2FNType"),
@@ -147,8 +147,8 @@ def _type_makers() -> dict[np.dtype, Callable[[], ir.Type]]:
     for name, make in _SMALL_TYPES.items():
         if hasattr(ml_dtypes, name) and make is not None:
             makers[np.dtype(getattr(ml_dtypes, name))] = make
-    # The type of the tangents of integers has no values; a bit stands for it where the program must hold one.
-    makers[np.dtype([("float0", np.void, 0)])] = _signless(1)
+    # `float0`, the tangent type of integers, has no values; where a module needs one, it is a bit.
+    makers[np.dtype([("float0", np.void, 0)])] = _make_signless(1)
     return makers
 
 
@@ -156,13 +156,13 @@ _TYPE_MAKERS = _type_makers()
 
 
 def dtype_to_ir(dtype: np.dtype) -> ir.Type:
-    """Give the element type of `dtype` in the current context.
+    """Convert a dtype to an MLIR element type of the current context.
 
     Args:
-      dtype: any dtype that XLA takes, or float0, which is held as a bit.
+      dtype: any dtype that XLA supports, or float0, which becomes a bit.
 
     Returns:
-      The MLIR element type; unsigned integers keep their sign, signed ones are signless.
+      The MLIR element type; unsigned integers are unsigned in MLIR, signed ones are signless.
 
     Raises:
       TypeError: XLA has no such element type.
@@ -174,10 +174,10 @@ def dtype_to_ir(dtype: np.dtype) -> ir.Type:
 
 
 def dense_constant(value: np.ndarray) -> ir.DenseElementsAttr:
-    """Give the elements of `value` as an attribute of the current context, as a splat where all are the same.
+    """Make an attribute of the current context from an array; a splat if all elements are equal.
 
     Args:
-      value: the array; any dtype that `dtype_to_ir` takes, any memory layout.
+      value: the array, of any dtype that `dtype_to_ir` accepts and any memory layout.
 
     Returns:
       The attribute, with the type `tensor<shape x element>`.
@@ -185,6 +185,7 @@ def dense_constant(value: np.ndarray) -> ir.DenseElementsAttr:
     element = dtype_to_ir(value.dtype)
     if value.dtype.itemsize == 0:
         value = np.zeros(value.shape, np.bool_)
+    # A splat is stored once, however large the array is.
     if value.size > 1 and _is_uniform(value):
         return ir.DenseElementsAttr.get(
             np.ascontiguousarray(value[(slice(0, 1),) * value.ndim]), type=element, shape=value.shape
@@ -195,19 +196,20 @@ def dense_constant(value: np.ndarray) -> ir.DenseElementsAttr:
 
 
 def _is_uniform(value: np.ndarray) -> bool:
-    """Whether all elements have the same bits; NaNs count as equal, zeros of unlike sign do not."""
+    """Whether all elements have the same bits; NaNs with the same bits count as equal, 0.0 and -0.0 do not."""
     if not any(value.strides):
         return True
     flat = value.reshape(-1)
+    # The first and last element decide nearly every array that is not uniform, without a pass over it.
     if flat[:1].tobytes() != flat[-1:].tobytes():
         return False
     return flat.tobytes() == flat[:1].tobytes() * flat.size
 
 
 class Locations:
-    """Source locations of one context, made from raw tracebacks; what was made once is looked up.
+    """Source locations of one context, made from raw tracebacks and cached.
 
-    Only the user's frames are kept: those inside the phalanx package are left out.
+    Locations contain only frames outside of the phalanx package.
 
     Args:
       context: the context that the locations belong to.
@@ -226,11 +228,11 @@ class Locations:
         self._made: dict[tuple[Any, str | None], ir.Location] = {}
 
     def __call__(self, traceback: Any, name: str | None = None) -> ir.Location:
-        """Give the location of `traceback`, under `name` if there is one.
+        """Return the location of `traceback`, under `name` if it is given.
 
         Args:
-          traceback: what `current_traceback` gave, or None where none was taken.
-          name: what stands as the operation's name in the compiled program's metadata, scopes included.
+          traceback: from `current_traceback`, or None.
+          name: the operation's name in the compiled program's metadata, scopes included.
 
         Returns:
           The location; the unknown one if there is neither a traceback nor a name.
@@ -246,16 +248,16 @@ class Locations:
 
 
 def _user_file(code: Any) -> str | None:
-    """Name the file of a code object; None, which drops the frame, for our own."""
+    """The file of a code object; None, which drops the frame, for Phalanx itself."""
     filename = code.co_filename
     return None if filename.startswith(PACKAGE) or filename.startswith("<frozen") else filename
 
 
 def user_frames(traceback: Any) -> list[Any]:
-    """List the frames of a raw traceback that are the user's, innermost first.
+    """The frames of a raw traceback outside of Phalanx, innermost first.
 
     Args:
-      traceback: what `current_traceback` gave, or None.
+      traceback: from `current_traceback`, or None.
 
     Returns:
       Records with `file_name`, `function_name` and `line_num`.

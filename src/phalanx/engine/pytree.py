@@ -1,7 +1,7 @@
-"""The engine's C++ pytrees: a registry of our own, the definition of a tree's structure, and the keys of paths.
+"""The engine's C++ pytrees: a registry, the structures of trees, and the keys of paths.
 
-Builds on `jaxlib` alone; `phalanx.tree` gives these names their public faces. The registry is ours, so that types
-registered with Phalanx and with jax in one process do not meet.
+`phalanx.tree` has the public functions. The registry is separate from that of jax, so that both can register the same
+types in one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GetAttrKey: TypeAlias = _pytree.GetAttrKey
 FlattenedIndexKey: TypeAlias = _pytree.FlattenedIndexKey
 
 registry = _pytree.PyTreeRegistry()
-# A PyTreeDef pickles as its nodes and the global name of its registry; these two say which global that is.
+# A PyTreeDef pickles its nodes and the global name of its registry, which consists of these two attributes.
 registry.__module__ = __name__
 registry.__name__ = "registry"
 
@@ -38,20 +38,20 @@ flatten_one_level = registry.flatten_one_level
 
 
 def treedef_tuple(treedefs: Iterable[Any]) -> Any:
-    """Make the structure of a tuple out of the structures of its elements."""
+    """Make the structure of a tuple from the structures of its elements."""
     return _pytree.treedef_tuple(registry, list(treedefs))
 
 
 def all_leaves(values: Iterable[Any]) -> bool:
-    """Tell whether no value is a node of a tree."""
+    """Whether no value is a node."""
     return _pytree.all_leaves(registry, values)
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
-    """Take off the outermost node: pairs (key, child) and the node's own data, or None for a leaf."""
+    """Flatten a tree by one level: pairs (key, child) and the node's auxiliary data, or None for a leaf."""
     opened: tuple[Iterable[tuple[Any, Any]], Any] | None = registry.flatten_one_level_with_keys(tree)
     if opened is None or not isinstance(opened[1], type):
         return opened
-    # jaxlib 0.10 gives every field of a named tuple the name of the first.
+    # jaxlib 0.10 gives every field of a named tuple the key of the first field.
     fields: tuple[str, ...] = opened[1]._fields  # type: ignore[attr-defined]
     return tuple((GetAttrKey(name), child) for name, child in zip(fields, tree)), opened[1]

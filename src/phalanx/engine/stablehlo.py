@@ -1,7 +1,7 @@
-"""StableHLO as a portable format: writing and reading versioned bytes, refining symbolic shapes, interpreting,
-and the same program in HLO.
+"""StableHLO as a portable format: versioned serialization, refinement of symbolic shapes, interpretation, and
+conversion to HLO.
 
-Builds on the bindings of the StableHLO dialect; `spmd`, `export` and `plan` call it.
+Builds on jaxlib's bindings of the StableHLO dialect.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax
 
-from phalanx.engine.errors import PhalanxError
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.mlir import dense_constant, hlo, ir
 
 _BYTECODE_MAGIC = b"ML\xefR"
 
 
 class ArtifactError(PhalanxError, ValueError):
-    """Bytes that should hold a portable program do not.
+    """Bytes are not a valid portable program.
 
     Args:
-      where, expected, got, mend: as in `PhalanxError`.
+      where, expected, got, fix: as in `PhalanxError`.
 
     Examples:
       >>> from phalanx import export
@@ -35,20 +35,20 @@ class ArtifactError(PhalanxError, ValueError):
 
 
 def current_version() -> str:
-    """Give the version of StableHLO that programs are built in, as in "1.14.0"."""
+    """The version of StableHLO in which modules are built, such as "1.14.0"."""
     return hlo.get_current_version()
 
 
 def minimum_version() -> str:
-    """Give the oldest version of StableHLO that can still be read and written."""
+    """The oldest version of StableHLO that can be read and written."""
     return hlo.get_minimum_version()
 
 
 def version_for_weeks(weeks: int) -> str:
-    """Give the newest version that readers of a given age understand.
+    """The newest version that readers of a given age understand.
 
     Args:
-      weeks: 0, 4, 12, or any number up to the compatibility window; the next longer promise is taken.
+      weeks: 0, 4, 12, or any number up to the compatibility window; it is rounded up to the next guarantee.
 
     Returns:
       The version, for `serialize`.
@@ -68,46 +68,46 @@ def version_for_weeks(weeks: int) -> str:
 
 
 def serialize(module: Any, version: str | None = None) -> bytes:
-    """Write a module as a portable artifact.
+    """Serialize a module as a portable artifact.
 
     Args:
-      module: the MLIR module; Shardy's annotations are written beside the versioned operations.
+      module: the MLIR module; Shardy's annotations are stored besides the versioned operations.
       version: the version of StableHLO to write; None for the current one.
 
     Returns:
       The artifact's bytes.
 
     Raises:
-      XlaRuntimeError: the program has an operation that this version does not know.
+      XlaRuntimeError: the module has an operation that this version does not have.
     """
     return _jax.mlir.serialize_portable_artifact(module, version or current_version(), True)
 
 
 def deserialize(artifact: bytes, context: ir.Context) -> Any:
-    """Read a portable artifact.
+    """Deserialize a portable artifact.
 
     Args:
       artifact: bytes from `serialize`, of this or another version.
-      context: the context in which the module is made.
+      context: the context of the new module.
 
     Returns:
       The MLIR module.
 
     Raises:
-      ArtifactError: the bytes are no artifact, or of a version that is not supported.
+      ArtifactError: the bytes are not an artifact, or one of an unsupported version.
     """
     said: list[str] = []
 
     def listen(diagnostic: Any) -> bool:
         try:
             said.append(diagnostic.message)
-        except RuntimeError:  # bytes of a damaged file in it, which are no text
+        except RuntimeError:  # the message quotes bytes of a damaged file that are not text
             said.append("with a message that is no text")
         return True
 
     module = None
     if artifact.startswith(_BYTECODE_MAGIC):
-        # The dialect's own reader keeps the GIL, which a handler written in Python needs.
+        # The reader of the dialect's bindings holds the GIL, which a handler written in Python needs.
         handler = context.attach_diagnostic_handler(listen)
         try:
             module = hlo.deserialize_portable_artifact(context, artifact)
@@ -119,14 +119,14 @@ def deserialize(artifact: bytes, context: ir.Context) -> Any:
         raise ArtifactError(
             "portable artifact",
             expected=f"a program in StableHLO {minimum_version()} to {current_version()}",
-            got=f"{len(artifact)} bytes that are none ({said[0] if said else 'they do not start as one'})",
-            mend="check that the file is whole, or read it with a newer jaxlib",
+            got=f"{len(artifact)} other bytes ({said[0] if said else 'without the first bytes of an artifact'})",
+            fix="check that the file is complete, or read it with a newer jaxlib",
         )
     return module
 
 
 def main_signature(module: Any) -> tuple[list[str], list[str]] | None:
-    """Give the types that `main` of a module takes and gives, as MLIR writes them; None where there is none."""
+    """The types of the parameters and results of a module's `main`, as MLIR text; None if there is no `main`."""
     for op in module.body.operations:
         if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
             kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
@@ -135,7 +135,7 @@ def main_signature(module: Any) -> tuple[list[str], list[str]] | None:
 
 
 def custom_calls(module: Any) -> list[str]:
-    """Give the names of the kernels that a module calls, sorted, each once."""
+    """The names of the kernels that a module calls, sorted."""
     found: set[str] = set()
 
     def visit(op: Any) -> Any:
@@ -148,19 +148,19 @@ def custom_calls(module: Any) -> list[str]:
 
 
 def refine_shapes(module: Any, context: ir.Context, *, check_assertions: bool = True, use_shardy: bool = True) -> Any:
-    """Work out all static shapes of a program with symbolic ones whose `main` has static arguments.
+    """Compute the static shapes of a program with symbolic shapes whose `main` has static arguments.
 
     Args:
       module: the MLIR module.
-      context: the context in which the result is made.
-      check_assertions: whether shape assertions that fail are errors; they are dropped otherwise.
-      use_shardy: whether the annotations are Shardy's.
+      context: the context of the new module.
+      check_assertions: whether failing shape assertions are errors; otherwise they are dropped.
+      use_shardy: whether the sharding annotations are Shardy's.
 
     Returns:
       The refined module.
 
     Raises:
-      XlaRuntimeError: a shape stays unknown, or an assertion fails; the text holds its message.
+      XlaRuntimeError: a shape remains unknown, or an assertion fails; the text has its message.
     """
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
@@ -174,34 +174,32 @@ def refine_shapes(module: Any, context: ir.Context, *, check_assertions: bool = 
 
 
 def interpret(module: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
-    """Run a program in StableHLO's reference interpreter: slow, and an oracle that shares no code with XLA.
+    """Run a module in StableHLO's reference interpreter, which is slow and shares no code with XLA.
 
     Args:
-      module: the MLIR module; only operations of StableHLO.
-      arguments: one array per parameter of `main`.
+      module: the MLIR module, of StableHLO operations only.
+      arguments: one array for each parameter of `main`.
 
     Returns:
-      One array per result.
+      One array for each result.
     """
-    from phalanx.engine.mlir import dense_constant
-
     with module.context:
         results = hlo.eval_module(module, [dense_constant(np.asarray(argument)) for argument in arguments])
         return [np.array(result) for result in results]
 
 
 def to_hlo(module: Any) -> Any:
-    """Translate a module to HLO as it is before any pass, as jaxlib's `XlaComputation`."""
+    """Convert a module to HLO before any pass, as jaxlib's `XlaComputation`."""
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return _jax.mlir.mlir_module_to_xla_computation(buffer.getvalue(), use_tuple_args=False, return_tuple=False)
 
 
 def to_hlo_text(module: Any) -> str:
-    """Print a module as HLO, as it is before any pass."""
+    """Format a module as HLO before any pass."""
     return to_hlo(module).as_hlo_text()
 
 
 def cost_analysis(module: Any, device: Any) -> dict[str, Any]:
-    """Give XLA's estimate of a program's work before it is compiled, by name ("flops", "bytes accessed", ...)."""
+    """XLA's estimate of a module's work before compiling, by name ("flops", "bytes accessed", ...)."""
     return _jax.hlo_module_cost_analysis(device.client, to_hlo(module).as_hlo_module())

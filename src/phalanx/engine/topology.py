@@ -1,6 +1,6 @@
-"""Topology: where devices stand in the machine, and boxes of them whose neighbours are near each other.
+"""Topology: arranging devices so that neighbours in a mesh are neighbours in the machine.
 
-Reads the coordinates that PJRT gives devices in a torus; `sharding.device_mesh` lays out meshes with it.
+Reads the coordinates that PJRT gives to devices in a torus; `sharding.device_mesh` makes meshes with it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from phalanx.engine.client import Device
 
 
-def near_each_other(devices: Sequence[Device], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """As many devices as the shape holds, in an array: each axis made of whole physical ones where the sizes allow it.
+def arrange_by_topology(devices: Sequence[Device], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Arrange devices in an array of a shape whose axes consist of whole physical axes, if the sizes allow it.
 
-    Those without coordinates, or that fill no box, stand in the order given.
+    Devices without coordinates, or that do not fill a box, are arranged in the given order.
     """
     torus = _torus_of(devices)
     if torus is None:
@@ -29,7 +29,7 @@ def near_each_other(devices: Sequence[Device], shape: tuple[int, ...]) -> np.nda
 
 
 def _torus_of(devices: Sequence[Device]) -> np.ndarray[Any, Any] | None:
-    """The devices at their physical coordinates (cores as the last axis), if they fill a box."""
+    """The devices at their physical coordinates, with cores as the last axis; None if they do not fill a box."""
     places = []
     for device in devices:
         coords = getattr(device, "coords", None)
@@ -47,11 +47,13 @@ def _torus_of(devices: Sequence[Device]) -> np.ndarray[Any, Any] | None:
 
 
 def _physical_axes(physical: tuple[int, ...], logical: tuple[int, ...]) -> list[int] | None:
-    """An order of the physical axes in which consecutive ones multiply to the logical sizes, if there is one."""
+    """An order of the physical axes in which consecutive axes multiply to the logical sizes; None if there is none."""
 
     def extend(free: tuple[int, ...], want: tuple[int, ...]) -> list[int] | None:
         if not want:
             return [] if not free else None
+        # A logical axis of size 1 may take no physical axis at all; this is tried first, since it leaves all axes to
+        # the others.
         if want[0] == 1 and (rest := extend(free, want[1:])) is not None:
             return rest
         for axis in free:

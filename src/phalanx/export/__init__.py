@@ -1,31 +1,38 @@
-"""Programs that leave the process: exported, written to a file, read and called by another."""
+"""Export of compiled functions: written to bytes by one process, read and called by another.
 
-from phalanx.engine.frames import guard as _guard
+`export` lowers a jitted function to an `Exported`, `Exported.serialize` writes it, and `deserialize` reads it. Shapes
+may be symbolic (`symbolic_shape`). docs/export-format.md describes the bytes.
+"""
+
+from phalanx.engine.public_namespace import publish as _publish
 from phalanx.engine.stablehlo import ArtifactError as ArtifactError
-from phalanx.export.checks import STABLE_TARGETS as STABLE_TARGETS
-from phalanx.export.checks import CustomCallError as CustomCallError
-from phalanx.export.checks import DisabledSafetyCheck as DisabledSafetyCheck
-from phalanx.export.checks import PlatformError as PlatformError
-from phalanx.export.exported import Exported as Exported
-from phalanx.export.exported import default_export_platform as default_export_platform
-from phalanx.export.exported import export as export
+from phalanx.export.artifact_reader import deserialize as deserialize
 from phalanx.export.exported import (
+    Exported as Exported,
     maximum_supported_calling_convention_version as maximum_supported_calling_convention_version,
-)
-from phalanx.export.exported import (
     minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
 )
-from phalanx.export.format import deserialize as deserialize
-from phalanx.export.scopes import SymbolicScope as SymbolicScope
-from phalanx.export.symbolic import is_symbolic_dim as is_symbolic_dim
-from phalanx.export.symbolic import poly_spec as poly_spec
-from phalanx.export.symbolic import poly_specs as poly_specs
-from phalanx.export.symbolic import symbolic_args_specs as symbolic_args_specs
-from phalanx.export.symbolic import symbolic_dim_bounds as symbolic_dim_bounds
-from phalanx.export.symbolic import symbolic_shape as symbolic_shape
-from phalanx.export.trees import TreeSerializationError as TreeSerializationError
-from phalanx.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
-from phalanx.export.trees import register_pytree_node_serialization as register_pytree_node_serialization
+from phalanx.export.exporting import default_export_platform as default_export_platform, export as export
+from phalanx.export.safety_checks import (
+    STABLE_TARGETS as STABLE_TARGETS,
+    CustomCallError as CustomCallError,
+    DisabledSafetyCheck as DisabledSafetyCheck,
+    PlatformError as PlatformError,
+)
+from phalanx.export.symbolic_scope import SymbolicScope as SymbolicScope
+from phalanx.export.symbolic_shapes import (
+    is_symbolic_dim as is_symbolic_dim,
+    poly_spec as poly_spec,
+    poly_specs as poly_specs,
+    symbolic_args_specs as symbolic_args_specs,
+    symbolic_dim_bounds as symbolic_dim_bounds,
+    symbolic_shape as symbolic_shape,
+)
+from phalanx.export.tree_serialization import (
+    TreeSerializationError as TreeSerializationError,
+    register_namedtuple_serialization as register_namedtuple_serialization,
+    register_pytree_node_serialization as register_pytree_node_serialization,
+)
 from phalanx.export.verification import verify as verify
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

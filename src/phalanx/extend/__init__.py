@@ -1,3 +1,1 @@
-"""What libraries that work on programs themselves import: `extend.core`."""
-
-from phalanx.extend import core as core
+"""Extension points for libraries that work on programs themselves; `phalanx.extend.core` has jaxprs and primitives."""

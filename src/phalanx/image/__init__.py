@@ -1,8 +1,10 @@
-"""Images: resized, scaled and moved. Builds on `numpy` and `lax`."""
+"""Image resampling: `resize` and `scale_and_translate`. Builds on `numpy` and `lax`."""
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.image.resampling import ResizeMethod as ResizeMethod
-from phalanx.image.resampling import resize as resize
-from phalanx.image.resampling import scale_and_translate as scale_and_translate
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.image.resampling import (
+    ResizeMethod as ResizeMethod,
+    resize as resize,
+    scale_and_translate as scale_and_translate,
+)
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

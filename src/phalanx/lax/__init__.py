@@ -1,400 +1,425 @@
-"""The operations: each primitive with all its rules, and its public function.
+"""The primitives, each with all its rules, and their public functions, with the names of `jax.lax`.
 
-This is the face of the room, with the names of `jax.lax`. Elementwise operations are declared in tables
-(`elementwise`), all others one class each. Builds on `transforms` and `core`.
+Elementwise primitives and simple reductions are declared in rows of tables, all others as one class each. Files are
+grouped by family in subpackages. Builds on `transforms` and `core`.
 """
 
 from typing import TYPE_CHECKING
 
-import phalanx.lax.seats  # noqa: F401 - what lower rooms need of the operations
-from phalanx.engine.frames import guard as _guard
-from phalanx.lax.arithmetic import RoundingMethod as RoundingMethod
-from phalanx.lax.arithmetic import abs as abs
-from phalanx.lax.arithmetic import add as add
-from phalanx.lax.arithmetic import ceil as ceil
-from phalanx.lax.arithmetic import div as div
-from phalanx.lax.arithmetic import floor as floor
-from phalanx.lax.arithmetic import integer_pow as integer_pow
-from phalanx.lax.arithmetic import max as max
-from phalanx.lax.arithmetic import min as min
-from phalanx.lax.arithmetic import mul as mul
-from phalanx.lax.arithmetic import mulhi as mulhi
-from phalanx.lax.arithmetic import neg as neg
-from phalanx.lax.arithmetic import nextafter as nextafter
-from phalanx.lax.arithmetic import one_minus_square as one_minus_square
-from phalanx.lax.arithmetic import pow as pow
-from phalanx.lax.arithmetic import reciprocal as reciprocal
-from phalanx.lax.arithmetic import rem as rem
-from phalanx.lax.arithmetic import round as round
-from phalanx.lax.arithmetic import sign as sign
-from phalanx.lax.arithmetic import square as square
-from phalanx.lax.arithmetic import sub as sub
-from phalanx.lax.associative import associative_scan as associative_scan
-from phalanx.lax.barrier import copy_p as copy_p
-from phalanx.lax.barrier import dce_sink as dce_sink
-from phalanx.lax.barrier import dce_sink_p as dce_sink_p
-from phalanx.lax.barrier import optimization_barrier as optimization_barrier
-from phalanx.lax.barrier import optimization_barrier_p as optimization_barrier_p
-from phalanx.lax.barrier import stage as stage
-from phalanx.lax.barrier import stop_gradient as stop_gradient
-from phalanx.lax.barrier import stop_gradient_p as stop_gradient_p
-from phalanx.lax.bits import bitwise_and as bitwise_and
-from phalanx.lax.bits import bitwise_not as bitwise_not
-from phalanx.lax.bits import bitwise_or as bitwise_or
-from phalanx.lax.bits import bitwise_xor as bitwise_xor
-from phalanx.lax.bits import clz as clz
-from phalanx.lax.bits import population_count as population_count
-from phalanx.lax.bits import shift_left as shift_left
-from phalanx.lax.bits import shift_right_arithmetic as shift_right_arithmetic
-from phalanx.lax.bits import shift_right_logical as shift_right_logical
-from phalanx.lax.branches import cond as cond
-from phalanx.lax.branches import cond_p as cond_p
-from phalanx.lax.branches import switch as switch
-from phalanx.lax.broadcast import broadcast as broadcast
-from phalanx.lax.broadcast import broadcast_in_dim as broadcast_in_dim
-from phalanx.lax.broadcast import broadcast_in_dim_p as broadcast_in_dim_p
-from phalanx.lax.broadcast import broadcast_like as broadcast_like
-from phalanx.lax.broadcast import broadcast_shapes as broadcast_shapes
-from phalanx.lax.broadcast import broadcast_to_rank as broadcast_to_rank
-from phalanx.lax.broadcast import reduce_sum as reduce_sum
-from phalanx.lax.broadcast import reduce_sum_p as reduce_sum_p
-from phalanx.lax.broadcast import transpose as transpose
-from phalanx.lax.broadcast import transpose_p as transpose_p
-from phalanx.lax.collectives import pbroadcast as pbroadcast
-from phalanx.lax.collectives import pdot as pdot
-from phalanx.lax.collectives import pmax as pmax
-from phalanx.lax.collectives import pmax_p as pmax_p
-from phalanx.lax.collectives import pmean as pmean
-from phalanx.lax.collectives import pmin as pmin
-from phalanx.lax.collectives import pmin_p as pmin_p
-from phalanx.lax.collectives import psum as psum
-from phalanx.lax.collectives import psum_p as psum_p
-from phalanx.lax.comparison import clamp as clamp
-from phalanx.lax.comparison import clamp_p as clamp_p
-from phalanx.lax.comparison import eq as eq
-from phalanx.lax.comparison import ge as ge
-from phalanx.lax.comparison import gt as gt
-from phalanx.lax.comparison import is_finite as is_finite
-from phalanx.lax.comparison import le as le
-from phalanx.lax.comparison import lt as lt
-from phalanx.lax.comparison import ne as ne
-from phalanx.lax.composites import composite as composite
-from phalanx.lax.composites import composite_p as composite_p
-from phalanx.lax.constraint import device_put_p as device_put_p
-from phalanx.lax.constraint import sharding_constraint_p as sharding_constraint_p
-from phalanx.lax.constraint import with_sharding_constraint as with_sharding_constraint
-from phalanx.lax.conv import conv as conv
-from phalanx.lax.conv import conv_general_dilated as conv_general_dilated
-from phalanx.lax.conv import conv_general_dilated_local as conv_general_dilated_local
-from phalanx.lax.conv import conv_general_dilated_p as conv_general_dilated_p
-from phalanx.lax.conv import conv_general_dilated_patches as conv_general_dilated_patches
-from phalanx.lax.conv import conv_transpose as conv_transpose
-from phalanx.lax.conv import conv_with_general_padding as conv_with_general_padding
-from phalanx.lax.convert import bitcast_convert_type as bitcast_convert_type
-from phalanx.lax.convert import bitcast_convert_type_p as bitcast_convert_type_p
-from phalanx.lax.convert import convert_element_type as convert_element_type
-from phalanx.lax.convert import convert_element_type_p as convert_element_type_p
-from phalanx.lax.convert import reduce_precision as reduce_precision
-from phalanx.lax.convert import reduce_precision_p as reduce_precision_p
-from phalanx.lax.creation import broadcasted_iota as broadcasted_iota
-from phalanx.lax.creation import dtype as dtype
-from phalanx.lax.creation import empty as empty
-from phalanx.lax.creation import full as full
-from phalanx.lax.creation import full_like as full_like
-from phalanx.lax.creation import iota as iota
-from phalanx.lax.creation import iota_p as iota_p
-from phalanx.lax.creation import shape_as_value as shape_as_value
-from phalanx.lax.cumulative import cumlogsumexp as cumlogsumexp
-from phalanx.lax.cumulative import cumlogsumexp_p as cumlogsumexp_p
-from phalanx.lax.cumulative import cummax as cummax
-from phalanx.lax.cumulative import cummax_p as cummax_p
-from phalanx.lax.cumulative import cummin as cummin
-from phalanx.lax.cumulative import cummin_p as cummin_p
-from phalanx.lax.cumulative import cumprod as cumprod
-from phalanx.lax.cumulative import cumprod_p as cumprod_p
-from phalanx.lax.cumulative import cumsum as cumsum
-from phalanx.lax.cumulative import cumsum_p as cumsum_p
-from phalanx.lax.dot import DotAlgorithm as DotAlgorithm
-from phalanx.lax.dot import DotAlgorithmPreset as DotAlgorithmPreset
-from phalanx.lax.dot import DotDimensionNumbers as DotDimensionNumbers
-from phalanx.lax.dot import Precision as Precision
-from phalanx.lax.dot import PrecisionLike as PrecisionLike
-from phalanx.lax.dot import batch_matmul as batch_matmul
-from phalanx.lax.dot import dot as dot
-from phalanx.lax.dot import dot_general as dot_general
-from phalanx.lax.dot import dot_general_p as dot_general_p
-from phalanx.lax.dynamic_slice import dynamic_index_in_dim as dynamic_index_in_dim
-from phalanx.lax.dynamic_slice import dynamic_slice as dynamic_slice
-from phalanx.lax.dynamic_slice import dynamic_slice_in_dim as dynamic_slice_in_dim
-from phalanx.lax.dynamic_slice import dynamic_slice_p as dynamic_slice_p
-from phalanx.lax.dynamic_slice import dynamic_update_index_in_dim as dynamic_update_index_in_dim
-from phalanx.lax.dynamic_slice import dynamic_update_slice as dynamic_update_slice
-from phalanx.lax.dynamic_slice import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
-from phalanx.lax.dynamic_slice import dynamic_update_slice_p as dynamic_update_slice_p
-from phalanx.lax.elementwise import abs_p as abs_p
-from phalanx.lax.elementwise import acos_p as acos_p
-from phalanx.lax.elementwise import acosh_p as acosh_p
-from phalanx.lax.elementwise import add_p as add_p
-from phalanx.lax.elementwise import and_p as and_p
-from phalanx.lax.elementwise import asin_p as asin_p
-from phalanx.lax.elementwise import asinh_p as asinh_p
-from phalanx.lax.elementwise import atan2_p as atan2_p
-from phalanx.lax.elementwise import atan_p as atan_p
-from phalanx.lax.elementwise import atanh_p as atanh_p
-from phalanx.lax.elementwise import cbrt_p as cbrt_p
-from phalanx.lax.elementwise import ceil_p as ceil_p
-from phalanx.lax.elementwise import clz_p as clz_p
-from phalanx.lax.elementwise import complex_p as complex_p
-from phalanx.lax.elementwise import conj_p as conj_p
-from phalanx.lax.elementwise import cos_p as cos_p
-from phalanx.lax.elementwise import cosh_p as cosh_p
-from phalanx.lax.elementwise import digamma_p as digamma_p
-from phalanx.lax.elementwise import div_p as div_p
-from phalanx.lax.elementwise import eq_p as eq_p
-from phalanx.lax.elementwise import eq_to_p as eq_to_p
-from phalanx.lax.elementwise import erf_inv_p as erf_inv_p
-from phalanx.lax.elementwise import erf_p as erf_p
-from phalanx.lax.elementwise import erfc_p as erfc_p
-from phalanx.lax.elementwise import exp2_p as exp2_p
-from phalanx.lax.elementwise import exp_p as exp_p
-from phalanx.lax.elementwise import expm1_p as expm1_p
-from phalanx.lax.elementwise import floor_p as floor_p
-from phalanx.lax.elementwise import ge_p as ge_p
-from phalanx.lax.elementwise import gt_p as gt_p
-from phalanx.lax.elementwise import imag_p as imag_p
-from phalanx.lax.elementwise import integer_pow_p as integer_pow_p
-from phalanx.lax.elementwise import is_finite_p as is_finite_p
-from phalanx.lax.elementwise import le_p as le_p
-from phalanx.lax.elementwise import le_to_p as le_to_p
-from phalanx.lax.elementwise import lgamma_p as lgamma_p
-from phalanx.lax.elementwise import log1p_p as log1p_p
-from phalanx.lax.elementwise import log2_p as log2_p
-from phalanx.lax.elementwise import log_p as log_p
-from phalanx.lax.elementwise import logistic_p as logistic_p
-from phalanx.lax.elementwise import lt_p as lt_p
-from phalanx.lax.elementwise import lt_to_p as lt_to_p
-from phalanx.lax.elementwise import max_p as max_p
-from phalanx.lax.elementwise import min_p as min_p
-from phalanx.lax.elementwise import mul_p as mul_p
-from phalanx.lax.elementwise import mulhi_p as mulhi_p
-from phalanx.lax.elementwise import ne_p as ne_p
-from phalanx.lax.elementwise import neg_p as neg_p
-from phalanx.lax.elementwise import nextafter_p as nextafter_p
-from phalanx.lax.elementwise import not_p as not_p
-from phalanx.lax.elementwise import or_p as or_p
-from phalanx.lax.elementwise import polygamma_p as polygamma_p
-from phalanx.lax.elementwise import population_count_p as population_count_p
-from phalanx.lax.elementwise import pow_p as pow_p
-from phalanx.lax.elementwise import real_p as real_p
-from phalanx.lax.elementwise import rem_p as rem_p
-from phalanx.lax.elementwise import round_p as round_p
-from phalanx.lax.elementwise import rsqrt_p as rsqrt_p
-from phalanx.lax.elementwise import shift_left_p as shift_left_p
-from phalanx.lax.elementwise import shift_right_arithmetic_p as shift_right_arithmetic_p
-from phalanx.lax.elementwise import shift_right_logical_p as shift_right_logical_p
-from phalanx.lax.elementwise import sign_p as sign_p
-from phalanx.lax.elementwise import sin_p as sin_p
-from phalanx.lax.elementwise import sinh_p as sinh_p
-from phalanx.lax.elementwise import sqrt_p as sqrt_p
-from phalanx.lax.elementwise import square_p as square_p
-from phalanx.lax.elementwise import sub_p as sub_p
-from phalanx.lax.elementwise import tan_p as tan_p
-from phalanx.lax.elementwise import tanh_p as tanh_p
-from phalanx.lax.elementwise import xor_p as xor_p
-from phalanx.lax.elementwise import zeta_p as zeta_p
-from phalanx.lax.exchanges import all_gather as all_gather
-from phalanx.lax.exchanges import all_gather_invariant as all_gather_invariant
-from phalanx.lax.exchanges import all_gather_invariant_p as all_gather_invariant_p
-from phalanx.lax.exchanges import all_gather_p as all_gather_p
-from phalanx.lax.exchanges import all_to_all as all_to_all
-from phalanx.lax.exchanges import all_to_all_p as all_to_all_p
-from phalanx.lax.exchanges import ppermute as ppermute
-from phalanx.lax.exchanges import ppermute_p as ppermute_p
-from phalanx.lax.exchanges import pshuffle as pshuffle
-from phalanx.lax.exchanges import psum_scatter as psum_scatter
-from phalanx.lax.exchanges import psum_scatter_p as psum_scatter_p
-from phalanx.lax.exchanges import pswapaxes as pswapaxes
-from phalanx.lax.explicit import reshard_p as reshard_p
-from phalanx.lax.family import AccuracyMode as AccuracyMode
-from phalanx.lax.family import Tolerance as Tolerance
-from phalanx.lax.fft import FftType as FftType
-from phalanx.lax.fft import fft as fft
-from phalanx.lax.fft import fft_p as fft_p
-from phalanx.lax.gather import GatherDimensionNumbers as GatherDimensionNumbers
-from phalanx.lax.gather import GatherScatterMode as GatherScatterMode
-from phalanx.lax.gather import gather as gather
-from phalanx.lax.gather import gather_p as gather_p
-from phalanx.lax.gather import index_take as index_take
-from phalanx.lax.incomplete import betainc as betainc
-from phalanx.lax.incomplete import igamma as igamma
-from phalanx.lax.incomplete import igamma_grad_a as igamma_grad_a
-from phalanx.lax.incomplete import igamma_grad_a_p as igamma_grad_a_p
-from phalanx.lax.incomplete import igamma_p as igamma_p
-from phalanx.lax.incomplete import igammac as igammac
-from phalanx.lax.incomplete import igammac_p as igammac_p
-from phalanx.lax.incomplete import random_gamma_grad as random_gamma_grad
-from phalanx.lax.incomplete import random_gamma_grad_p as random_gamma_grad_p
-from phalanx.lax.incomplete import regularized_incomplete_beta_p as regularized_incomplete_beta_p
-from phalanx.lax.loops import fori_loop as fori_loop
-from phalanx.lax.loops import map as map
-from phalanx.lax.loops import scan as scan
-from phalanx.lax.loops import while_loop as while_loop
-from phalanx.lax.named_axes import axis_index as axis_index
-from phalanx.lax.named_axes import axis_index_p as axis_index_p
-from phalanx.lax.named_axes import axis_size as axis_size
-from phalanx.lax.parts import complex as complex
-from phalanx.lax.parts import conj as conj
-from phalanx.lax.parts import imag as imag
-from phalanx.lax.parts import real as real
-from phalanx.lax.platforms import platform_dependent as platform_dependent
-from phalanx.lax.polynomials import polynomial as polynomial
-from phalanx.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
-from phalanx.lax.ragged import ragged_dot as ragged_dot
-from phalanx.lax.ragged import ragged_dot_general as ragged_dot_general
-from phalanx.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
-from phalanx.lax.reductions import argmax as argmax
-from phalanx.lax.reductions import argmax_p as argmax_p
-from phalanx.lax.reductions import argmin as argmin
-from phalanx.lax.reductions import argmin_p as argmin_p
-from phalanx.lax.reductions import reduce as reduce
-from phalanx.lax.reductions import reduce_and as reduce_and
-from phalanx.lax.reductions import reduce_and_p as reduce_and_p
-from phalanx.lax.reductions import reduce_max as reduce_max
-from phalanx.lax.reductions import reduce_max_p as reduce_max_p
-from phalanx.lax.reductions import reduce_min as reduce_min
-from phalanx.lax.reductions import reduce_min_p as reduce_min_p
-from phalanx.lax.reductions import reduce_or as reduce_or
-from phalanx.lax.reductions import reduce_or_p as reduce_or_p
-from phalanx.lax.reductions import reduce_p as reduce_p
-from phalanx.lax.reductions import reduce_prod as reduce_prod
-from phalanx.lax.reductions import reduce_prod_p as reduce_prod_p
-from phalanx.lax.reductions import reduce_xor as reduce_xor
-from phalanx.lax.reductions import reduce_xor_p as reduce_xor_p
-from phalanx.lax.rng import RandomAlgorithm as RandomAlgorithm
-from phalanx.lax.rng import rng_bit_generator as rng_bit_generator
-from phalanx.lax.rng import rng_bit_generator_p as rng_bit_generator_p
-from phalanx.lax.rng import rng_uniform as rng_uniform
-from phalanx.lax.rng import rng_uniform_p as rng_uniform_p
-from phalanx.lax.scaled import scaled_dot as scaled_dot
-from phalanx.lax.scan_primitive import scan_p as scan_p
-from phalanx.lax.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
-from phalanx.lax.scatter import scatter as scatter
-from phalanx.lax.scatter import scatter_add as scatter_add
-from phalanx.lax.scatter import scatter_add_p as scatter_add_p
-from phalanx.lax.scatter import scatter_apply as scatter_apply
-from phalanx.lax.scatter import scatter_max as scatter_max
-from phalanx.lax.scatter import scatter_max_p as scatter_max_p
-from phalanx.lax.scatter import scatter_min as scatter_min
-from phalanx.lax.scatter import scatter_min_p as scatter_min_p
-from phalanx.lax.scatter import scatter_mul as scatter_mul
-from phalanx.lax.scatter import scatter_mul_p as scatter_mul_p
-from phalanx.lax.scatter import scatter_p as scatter_p
-from phalanx.lax.scatter import scatter_sub as scatter_sub
-from phalanx.lax.scatter import scatter_sub_p as scatter_sub_p
-from phalanx.lax.select import select as select
-from phalanx.lax.select import select_n as select_n
-from phalanx.lax.select import select_n_p as select_n_p
-from phalanx.lax.shape import collapse as collapse
-from phalanx.lax.shape import concatenate as concatenate
-from phalanx.lax.shape import concatenate_p as concatenate_p
-from phalanx.lax.shape import expand_dims as expand_dims
-from phalanx.lax.shape import index_in_dim as index_in_dim
-from phalanx.lax.shape import reshape as reshape
-from phalanx.lax.shape import reshape_p as reshape_p
-from phalanx.lax.shape import rev as rev
-from phalanx.lax.shape import rev_p as rev_p
-from phalanx.lax.shape import split as split
-from phalanx.lax.shape import split_p as split_p
-from phalanx.lax.shape import squeeze as squeeze
-from phalanx.lax.shape import squeeze_p as squeeze_p
-from phalanx.lax.shape import stack as stack
-from phalanx.lax.shape import stack_p as stack_p
-from phalanx.lax.shape import tile as tile
-from phalanx.lax.shape import tile_p as tile_p
-from phalanx.lax.shape import unstack as unstack
-from phalanx.lax.shape import unstack_p as unstack_p
-from phalanx.lax.slicing import pad as pad
-from phalanx.lax.slicing import pad_p as pad_p
-from phalanx.lax.slicing import slice as slice
-from phalanx.lax.slicing import slice_in_dim as slice_in_dim
-from phalanx.lax.slicing import slice_p as slice_p
-from phalanx.lax.solvers import custom_linear_solve as custom_linear_solve
-from phalanx.lax.solvers import custom_root as custom_root
-from phalanx.lax.solvers import linear_solve_p as linear_solve_p
-from phalanx.lax.sorting import approx_max_k as approx_max_k
-from phalanx.lax.sorting import approx_min_k as approx_min_k
-from phalanx.lax.sorting import sort as sort
-from phalanx.lax.sorting import sort_key_val as sort_key_val
-from phalanx.lax.sorting import sort_p as sort_p
-from phalanx.lax.sorting import top_k as top_k
-from phalanx.lax.sorting import top_k_p as top_k_p
-from phalanx.lax.special import bessel_i0e as bessel_i0e
-from phalanx.lax.special import bessel_i0e_p as bessel_i0e_p
-from phalanx.lax.special import bessel_i1e as bessel_i1e
-from phalanx.lax.special import bessel_i1e_p as bessel_i1e_p
-from phalanx.lax.special import digamma as digamma
-from phalanx.lax.special import erf as erf
-from phalanx.lax.special import erf_inv as erf_inv
-from phalanx.lax.special import erfc as erfc
-from phalanx.lax.special import lgamma as lgamma
-from phalanx.lax.special import polygamma as polygamma
-from phalanx.lax.special import zeta as zeta
-from phalanx.lax.transcendental import acos as acos
-from phalanx.lax.transcendental import acosh as acosh
-from phalanx.lax.transcendental import asin as asin
-from phalanx.lax.transcendental import asinh as asinh
-from phalanx.lax.transcendental import atan as atan
-from phalanx.lax.transcendental import atan2 as atan2
-from phalanx.lax.transcendental import atanh as atanh
-from phalanx.lax.transcendental import cbrt as cbrt
-from phalanx.lax.transcendental import cos as cos
-from phalanx.lax.transcendental import cosh as cosh
-from phalanx.lax.transcendental import exp as exp
-from phalanx.lax.transcendental import exp2 as exp2
-from phalanx.lax.transcendental import expm1 as expm1
-from phalanx.lax.transcendental import log as log
-from phalanx.lax.transcendental import log1p as log1p
-from phalanx.lax.transcendental import log2 as log2
-from phalanx.lax.transcendental import logistic as logistic
-from phalanx.lax.transcendental import rsqrt as rsqrt
-from phalanx.lax.transcendental import sin as sin
-from phalanx.lax.transcendental import sinh as sinh
-from phalanx.lax.transcendental import sqrt as sqrt
-from phalanx.lax.transcendental import tan as tan
-from phalanx.lax.transcendental import tanh as tanh
-from phalanx.lax.varying import pcast as pcast
-from phalanx.lax.varying import pvary as pvary
-from phalanx.lax.varying import pvary_p as pvary_p
-from phalanx.lax.while_primitive import while_p as while_p
-from phalanx.lax.window_shape import ConvDimensionNumbers as ConvDimensionNumbers
-from phalanx.lax.window_shape import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
-from phalanx.lax.window_shape import conv_dimension_numbers as conv_dimension_numbers
-from phalanx.lax.window_shape import conv_general_permutations as conv_general_permutations
-from phalanx.lax.window_shape import conv_general_shape_tuple as conv_general_shape_tuple
-from phalanx.lax.window_shape import conv_shape_tuple as conv_shape_tuple
-from phalanx.lax.window_shape import conv_transpose_shape_tuple as conv_transpose_shape_tuple
-from phalanx.lax.window_shape import padtype_to_pads as padtype_to_pads
-from phalanx.lax.windows import reduce_window as reduce_window
-from phalanx.lax.windows import reduce_window_max_p as reduce_window_max_p
-from phalanx.lax.windows import reduce_window_min_p as reduce_window_min_p
-from phalanx.lax.windows import reduce_window_p as reduce_window_p
-from phalanx.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
-from phalanx.lax.windows import reduce_window_sum_p as reduce_window_sum_p
-from phalanx.lax.windows import select_and_gather_add_p as select_and_gather_add_p
-from phalanx.lax.windows import select_and_scatter_add_p as select_and_scatter_add_p
+import phalanx.lax.hook_providers  # noqa: F401 - provides operations to the hooks of lower layers
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.lax.collectives.all_gather import (
+    all_gather as all_gather,
+    all_gather_invariant as all_gather_invariant,
+    all_gather_invariant_p as all_gather_invariant_p,
+    all_gather_p as all_gather_p,
+    psum_scatter as psum_scatter,
+    psum_scatter_p as psum_scatter_p,
+)
+from phalanx.lax.collectives.all_reduce import (
+    pbroadcast as pbroadcast,
+    pdot as pdot,
+    pmax as pmax,
+    pmax_p as pmax_p,
+    pmean as pmean,
+    pmin as pmin,
+    pmin_p as pmin_p,
+    psum as psum,
+    psum_p as psum_p,
+)
+from phalanx.lax.collectives.all_to_all import (
+    all_to_all as all_to_all,
+    all_to_all_p as all_to_all_p,
+    pswapaxes as pswapaxes,
+)
+from phalanx.lax.collectives.named_axes import (
+    axis_index as axis_index,
+    axis_index_p as axis_index_p,
+    axis_size as axis_size,
+)
+from phalanx.lax.collectives.permute import ppermute as ppermute, ppermute_p as ppermute_p, pshuffle as pshuffle
+from phalanx.lax.collectives.pvary import pcast as pcast, pvary as pvary, pvary_p as pvary_p
+from phalanx.lax.collectives.ragged_all_to_all import ragged_all_to_all as ragged_all_to_all
+from phalanx.lax.composite import composite as composite, composite_p as composite_p
+from phalanx.lax.contraction.dot_general import (
+    DotDimensionNumbers as DotDimensionNumbers,
+    batch_matmul as batch_matmul,
+    dot as dot,
+    dot_general as dot_general,
+    dot_general_p as dot_general_p,
+)
+from phalanx.lax.contraction.precision import (
+    DotAlgorithm as DotAlgorithm,
+    DotAlgorithmPreset as DotAlgorithmPreset,
+    Precision as Precision,
+    PrecisionLike as PrecisionLike,
+)
+from phalanx.lax.contraction.ragged_dot import (
+    RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
+    ragged_dot as ragged_dot,
+    ragged_dot_general as ragged_dot_general,
+)
+from phalanx.lax.contraction.scaled_dot import scaled_dot as scaled_dot
+from phalanx.lax.control_flow.associative_scan import associative_scan as associative_scan
+from phalanx.lax.control_flow.cond import cond as cond, cond_p as cond_p, switch as switch
+from phalanx.lax.control_flow.custom_linear_solve import (
+    custom_linear_solve as custom_linear_solve,
+    linear_solve_p as linear_solve_p,
+)
+from phalanx.lax.control_flow.custom_root import custom_root as custom_root
+from phalanx.lax.control_flow.fori_loop import fori_loop as fori_loop
+from phalanx.lax.control_flow.platform_dependent import platform_dependent as platform_dependent
+from phalanx.lax.control_flow.scan import map as map, scan as scan
+from phalanx.lax.control_flow.scan_primitive import scan_p as scan_p
+from phalanx.lax.control_flow.while_loop import while_loop as while_loop
+from phalanx.lax.control_flow.while_primitive import while_p as while_p
+from phalanx.lax.convolution.conv_dimension_numbers import (
+    ConvDimensionNumbers as ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
+    conv_dimension_numbers as conv_dimension_numbers,
+    conv_general_permutations as conv_general_permutations,
+    conv_general_shape_tuple as conv_general_shape_tuple,
+    conv_shape_tuple as conv_shape_tuple,
+    conv_transpose_shape_tuple as conv_transpose_shape_tuple,
+)
+from phalanx.lax.convolution.conv_general_dilated import (
+    conv as conv,
+    conv_general_dilated as conv_general_dilated,
+    conv_general_dilated_local as conv_general_dilated_local,
+    conv_general_dilated_patches as conv_general_dilated_patches,
+    conv_transpose as conv_transpose,
+    conv_with_general_padding as conv_with_general_padding,
+)
+from phalanx.lax.convolution.conv_primitive import conv_general_dilated_p as conv_general_dilated_p
+from phalanx.lax.elementwise.arithmetic import (
+    RoundingMethod as RoundingMethod,
+    abs as abs,
+    add as add,
+    ceil as ceil,
+    div as div,
+    floor as floor,
+    integer_pow as integer_pow,
+    max as max,
+    min as min,
+    mul as mul,
+    mulhi as mulhi,
+    neg as neg,
+    nextafter as nextafter,
+    one_minus_square as one_minus_square,
+    pow as pow,
+    reciprocal as reciprocal,
+    rem as rem,
+    round as round,
+    sign as sign,
+    square as square,
+    sub as sub,
+)
+from phalanx.lax.elementwise.bitwise import (
+    bitwise_and as bitwise_and,
+    bitwise_not as bitwise_not,
+    bitwise_or as bitwise_or,
+    bitwise_xor as bitwise_xor,
+    clz as clz,
+    population_count as population_count,
+    shift_left as shift_left,
+    shift_right_arithmetic as shift_right_arithmetic,
+    shift_right_logical as shift_right_logical,
+)
+from phalanx.lax.elementwise.comparison import (
+    clamp as clamp,
+    clamp_p as clamp_p,
+    eq as eq,
+    ge as ge,
+    gt as gt,
+    is_finite as is_finite,
+    le as le,
+    lt as lt,
+    ne as ne,
+)
+from phalanx.lax.elementwise.complex import complex as complex, conj as conj, imag as imag, real as real
+from phalanx.lax.elementwise.convert_element_type import (
+    bitcast_convert_type as bitcast_convert_type,
+    bitcast_convert_type_p as bitcast_convert_type_p,
+    convert_element_type as convert_element_type,
+    convert_element_type_p as convert_element_type_p,
+    reduce_precision as reduce_precision,
+    reduce_precision_p as reduce_precision_p,
+)
+from phalanx.lax.elementwise.elementwise_builders import AccuracyMode as AccuracyMode, Tolerance as Tolerance
+from phalanx.lax.elementwise.elementwise_primitives import (
+    abs_p as abs_p,
+    acos_p as acos_p,
+    acosh_p as acosh_p,
+    add_p as add_p,
+    and_p as and_p,
+    asin_p as asin_p,
+    asinh_p as asinh_p,
+    atan2_p as atan2_p,
+    atan_p as atan_p,
+    atanh_p as atanh_p,
+    cbrt_p as cbrt_p,
+    ceil_p as ceil_p,
+    clz_p as clz_p,
+    complex_p as complex_p,
+    conj_p as conj_p,
+    cos_p as cos_p,
+    cosh_p as cosh_p,
+    digamma_p as digamma_p,
+    div_p as div_p,
+    eq_p as eq_p,
+    eq_to_p as eq_to_p,
+    erf_inv_p as erf_inv_p,
+    erf_p as erf_p,
+    erfc_p as erfc_p,
+    exp2_p as exp2_p,
+    exp_p as exp_p,
+    expm1_p as expm1_p,
+    floor_p as floor_p,
+    ge_p as ge_p,
+    gt_p as gt_p,
+    imag_p as imag_p,
+    integer_pow_p as integer_pow_p,
+    is_finite_p as is_finite_p,
+    le_p as le_p,
+    le_to_p as le_to_p,
+    lgamma_p as lgamma_p,
+    log1p_p as log1p_p,
+    log2_p as log2_p,
+    log_p as log_p,
+    logistic_p as logistic_p,
+    lt_p as lt_p,
+    lt_to_p as lt_to_p,
+    max_p as max_p,
+    min_p as min_p,
+    mul_p as mul_p,
+    mulhi_p as mulhi_p,
+    ne_p as ne_p,
+    neg_p as neg_p,
+    nextafter_p as nextafter_p,
+    not_p as not_p,
+    or_p as or_p,
+    polygamma_p as polygamma_p,
+    population_count_p as population_count_p,
+    pow_p as pow_p,
+    real_p as real_p,
+    rem_p as rem_p,
+    round_p as round_p,
+    rsqrt_p as rsqrt_p,
+    shift_left_p as shift_left_p,
+    shift_right_arithmetic_p as shift_right_arithmetic_p,
+    shift_right_logical_p as shift_right_logical_p,
+    sign_p as sign_p,
+    sin_p as sin_p,
+    sinh_p as sinh_p,
+    sqrt_p as sqrt_p,
+    square_p as square_p,
+    sub_p as sub_p,
+    tan_p as tan_p,
+    tanh_p as tanh_p,
+    xor_p as xor_p,
+    zeta_p as zeta_p,
+)
+from phalanx.lax.elementwise.incomplete_gamma_beta import (
+    betainc as betainc,
+    igamma as igamma,
+    igamma_grad_a as igamma_grad_a,
+    igamma_grad_a_p as igamma_grad_a_p,
+    igamma_p as igamma_p,
+    igammac as igammac,
+    igammac_p as igammac_p,
+    random_gamma_grad as random_gamma_grad,
+    random_gamma_grad_p as random_gamma_grad_p,
+    regularized_incomplete_beta_p as regularized_incomplete_beta_p,
+)
+from phalanx.lax.elementwise.polynomial import polynomial as polynomial
+from phalanx.lax.elementwise.select import select as select, select_n as select_n, select_n_p as select_n_p
+from phalanx.lax.elementwise.special import (
+    bessel_i0e as bessel_i0e,
+    bessel_i0e_p as bessel_i0e_p,
+    bessel_i1e as bessel_i1e,
+    bessel_i1e_p as bessel_i1e_p,
+    digamma as digamma,
+    erf as erf,
+    erf_inv as erf_inv,
+    erfc as erfc,
+    lgamma as lgamma,
+    polygamma as polygamma,
+    zeta as zeta,
+)
+from phalanx.lax.elementwise.transcendental import (
+    acos as acos,
+    acosh as acosh,
+    asin as asin,
+    asinh as asinh,
+    atan as atan,
+    atan2 as atan2,
+    atanh as atanh,
+    cbrt as cbrt,
+    cos as cos,
+    cosh as cosh,
+    exp as exp,
+    exp2 as exp2,
+    expm1 as expm1,
+    log as log,
+    log1p as log1p,
+    log2 as log2,
+    logistic as logistic,
+    rsqrt as rsqrt,
+    sin as sin,
+    sinh as sinh,
+    sqrt as sqrt,
+    tan as tan,
+    tanh as tanh,
+)
+from phalanx.lax.fft import FftType as FftType, fft as fft, fft_p as fft_p
+from phalanx.lax.indexing.dynamic_slice import (
+    dynamic_index_in_dim as dynamic_index_in_dim,
+    dynamic_slice as dynamic_slice,
+    dynamic_slice_in_dim as dynamic_slice_in_dim,
+    dynamic_slice_p as dynamic_slice_p,
+    dynamic_update_index_in_dim as dynamic_update_index_in_dim,
+    dynamic_update_slice as dynamic_update_slice,
+    dynamic_update_slice_in_dim as dynamic_update_slice_in_dim,
+    dynamic_update_slice_p as dynamic_update_slice_p,
+)
+from phalanx.lax.indexing.gather import (
+    GatherDimensionNumbers as GatherDimensionNumbers,
+    GatherScatterMode as GatherScatterMode,
+    gather as gather,
+    gather_p as gather_p,
+)
+from phalanx.lax.indexing.index_take import index_take as index_take
+from phalanx.lax.indexing.scatter import (
+    ScatterDimensionNumbers as ScatterDimensionNumbers,
+    scatter as scatter,
+    scatter_add as scatter_add,
+    scatter_add_p as scatter_add_p,
+    scatter_apply as scatter_apply,
+    scatter_max as scatter_max,
+    scatter_max_p as scatter_max_p,
+    scatter_min as scatter_min,
+    scatter_min_p as scatter_min_p,
+    scatter_mul as scatter_mul,
+    scatter_mul_p as scatter_mul_p,
+    scatter_p as scatter_p,
+    scatter_sub as scatter_sub,
+    scatter_sub_p as scatter_sub_p,
+)
+from phalanx.lax.indexing.static_slice import (
+    index_in_dim as index_in_dim,
+    pad as pad,
+    pad_p as pad_p,
+    slice as slice,
+    slice_in_dim as slice_in_dim,
+    slice_p as slice_p,
+)
+from phalanx.lax.optimization_barrier import (
+    copy_p as copy_p,
+    dce_sink as dce_sink,
+    dce_sink_p as dce_sink_p,
+    optimization_barrier as optimization_barrier,
+    optimization_barrier_p as optimization_barrier_p,
+    stage as stage,
+    stop_gradient as stop_gradient,
+    stop_gradient_p as stop_gradient_p,
+)
+from phalanx.lax.prng.rng_bit_generator import (
+    RandomAlgorithm as RandomAlgorithm,
+    rng_bit_generator as rng_bit_generator,
+    rng_bit_generator_p as rng_bit_generator_p,
+    rng_uniform as rng_uniform,
+    rng_uniform_p as rng_uniform_p,
+)
+from phalanx.lax.reductions.argmax import argmax as argmax, argmax_p as argmax_p, argmin as argmin, argmin_p as argmin_p
+from phalanx.lax.reductions.cumulative import (
+    cumlogsumexp as cumlogsumexp,
+    cumlogsumexp_p as cumlogsumexp_p,
+    cummax as cummax,
+    cummax_p as cummax_p,
+    cummin as cummin,
+    cummin_p as cummin_p,
+    cumprod as cumprod,
+    cumprod_p as cumprod_p,
+    cumsum as cumsum,
+    cumsum_p as cumsum_p,
+)
+from phalanx.lax.reductions.reduce import reduce as reduce, reduce_p as reduce_p
+from phalanx.lax.reductions.reduce_prod import reduce_prod as reduce_prod, reduce_prod_p as reduce_prod_p
+from phalanx.lax.reductions.reduce_sum import reduce_sum as reduce_sum, reduce_sum_p as reduce_sum_p
+from phalanx.lax.reductions.reduction_family import (
+    reduce_and as reduce_and,
+    reduce_and_p as reduce_and_p,
+    reduce_max as reduce_max,
+    reduce_max_p as reduce_max_p,
+    reduce_min as reduce_min,
+    reduce_min_p as reduce_min_p,
+    reduce_or as reduce_or,
+    reduce_or_p as reduce_or_p,
+    reduce_xor as reduce_xor,
+    reduce_xor_p as reduce_xor_p,
+)
+from phalanx.lax.reductions.sort import sort as sort, sort_key_val as sort_key_val, sort_p as sort_p
+from phalanx.lax.reductions.top_k import (
+    approx_max_k as approx_max_k,
+    approx_min_k as approx_min_k,
+    top_k as top_k,
+    top_k_p as top_k_p,
+)
+from phalanx.lax.shape.broadcast import (
+    broadcast as broadcast,
+    broadcast_in_dim as broadcast_in_dim,
+    broadcast_in_dim_p as broadcast_in_dim_p,
+    broadcast_like as broadcast_like,
+    broadcast_shapes as broadcast_shapes,
+    broadcast_to_rank as broadcast_to_rank,
+)
+from phalanx.lax.shape.concatenate import (
+    concatenate as concatenate,
+    concatenate_p as concatenate_p,
+    split as split,
+    split_p as split_p,
+)
+from phalanx.lax.shape.iota_and_full import (
+    broadcasted_iota as broadcasted_iota,
+    dtype as dtype,
+    empty as empty,
+    full as full,
+    full_like as full_like,
+    iota as iota,
+    iota_p as iota_p,
+    shape_as_value as shape_as_value,
+)
+from phalanx.lax.shape.reshape import (
+    collapse as collapse,
+    expand_dims as expand_dims,
+    reshape as reshape,
+    reshape_p as reshape_p,
+    squeeze as squeeze,
+    squeeze_p as squeeze_p,
+)
+from phalanx.lax.shape.rev import rev as rev, rev_p as rev_p
+from phalanx.lax.shape.stack import stack as stack, stack_p as stack_p, unstack as unstack, unstack_p as unstack_p
+from phalanx.lax.shape.tile import tile as tile, tile_p as tile_p
+from phalanx.lax.shape.transpose import transpose as transpose, transpose_p as transpose_p
+from phalanx.lax.sharding.out_sharding import reshard_p as reshard_p
+from phalanx.lax.sharding_constraint import (
+    device_put_p as device_put_p,
+    sharding_constraint_p as sharding_constraint_p,
+    with_sharding_constraint as with_sharding_constraint,
+)
+from phalanx.lax.windows.reduce_window import (
+    reduce_window as reduce_window,
+    reduce_window_max_p as reduce_window_max_p,
+    reduce_window_min_p as reduce_window_min_p,
+    reduce_window_p as reduce_window_p,
+    reduce_window_shape_tuple as reduce_window_shape_tuple,
+    reduce_window_sum_p as reduce_window_sum_p,
+    select_and_gather_add_p as select_and_gather_add_p,
+    select_and_scatter_add_p as select_and_scatter_add_p,
+)
+from phalanx.lax.windows.window_shape import padtype_to_pads as padtype_to_pads
 
 if TYPE_CHECKING:
     from phalanx.lax import linalg as linalg
 
-_late = ("linalg",)  # a room of its own, which most programs do not enter
-
-
-def __getattr__(name: str) -> object:
-    if name in _late:
-        import importlib
-
-        return importlib.import_module(f"phalanx.lax.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-_guard(globals())
+__getattr__, __dir__ = _publish(globals(), modules="linalg")

@@ -1,8 +1,8 @@
-"""Callbacks: Python functions of the host, called from compiled programs.
+"""Callbacks: Python functions that compiled programs call on the host.
 
-`pure_callback` is a function of its arguments and may be dropped or run again; `io_callback` has an effect. Both are
-one primitive, of which `debug.callback`, `debug.print` and `experimental.host_callback` are users too. Run at once,
-the function is simply called.
+A `pure_callback` depends on its arguments only and may be dropped or repeated; an `io_callback` has a side effect. Both
+bind the primitive `host_callback_p`, as do `debug.callback`, `debug.print` and `experimental.host_callback`. Outside of
+a trace the function is called directly.
 """
 
 from __future__ import annotations
@@ -14,51 +14,56 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, aval_of
+from phalanx.core.aval import ShapedArray, get_aval, physical_aval
 from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, RuleError
-from phalanx.core.primitive import Primitive, Roles
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, RuleError
+from phalanx.core.primitive import Primitive, ShardingRule
 from phalanx.core.tangent import Zero
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
-from phalanx.lax.explicit import split_dim
-from phalanx.lax.loops import map as map_one_by_one
-from phalanx.lax.replicas import by_one_of_each_group
-from phalanx.lax.shape import concatenate, expand_dims, index_in_dim
-from phalanx.lax.tiny import wide
-from phalanx.runtime import placement
+from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group
+from phalanx.lax.control_flow.scan import map as map_one_by_one
+from phalanx.lax.indexing.static_slice import index_in_dim
+from phalanx.lax.shape.concatenate import concatenate
+from phalanx.lax.shape.reshape import expand_dims
+from phalanx.lax.sharding.out_sharding import shard_dim
+from phalanx.lax.subbyte import byte_aval
+from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.devices import common_devices
-from phalanx.runtime.lowering import ORDER_TOKEN, physical_aval
-from phalanx.runtime.runs import effects_barrier
+from phalanx.runtime.device_assignment import common_devices
+from phalanx.runtime.in_flight import effects_barrier
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_context import ORDER_TOKEN
 from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
-from phalanx.transforms.batching import Axis, to_dim
+from phalanx.sharding.base_sharding import Sharding
+from phalanx.transforms.batching import AxisData, move_mapped_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+from phalanx.typing import DTypeLike, PyTree
 
-# How a foreign function is batched.
+# The ways to batch a function that cannot be traced.
 VMAP_METHODS = "sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized"
 SEQUENTIAL, UNROLLED, EXPAND_DIMS, BROADCAST_ALL, LEGACY = VMAP_METHODS
 
 
 class Caller(NamedTuple):
-    """Which device makes a call where several share the program.
+    """The device that makes a call in a program for several devices.
 
     Args:
-      device: a device, or its number among those of the program. Where the program is written for each device by
-        itself, inside `shard_map` or `pmap`, each makes a call of its own, and this is not asked.
-      is_told: whether the function gets the device as its first argument.
+      device: a device, or its index among the devices of the program. Inside `shard_map` and `pmap` each device makes
+        a call, and this argument is not used.
+      receives_device: whether the function gets the device as its first argument.
     """
 
     device: Any = 0
-    is_told: bool = False
+    receives_device: bool = False
 
 
 class Tap:
-    """A host function that only looks on, and is told how what it sees came about.
+    """A host function without results that also receives the transformations under which it is called.
 
     Args:
       function: takes the transformations and the operands.
-      transforms: what was done to the program since, as pairs of a name and details, the first one first.
+      transforms: the transformations of the program so far, as pairs of a name and details, in order.
     """
 
     __slots__ = ("function", "transforms")
@@ -73,44 +78,48 @@ class Tap:
         return []
 
     def batched(self, dims: tuple) -> Tap:
-        """The tap that sees a whole batch, mapped along these dimensions of the operands."""
+        """The tap for a batch that is mapped along these dimensions of the operands."""
         return Tap(self.function, (*self.transforms, ("batch", {"batch_dims": dims})))
 
 
 class HostCall(Primitive, name="host_callback", multiple=True):
-    """A call of a host function: (*operands) -> results of the declared types."""
+    """Call a host function: (*operands) -> results of the declared types."""
 
-    def result(self, *avals: Any, results: tuple, **_: Any) -> list:
+    def abstract_eval(self, *avals: Any, results: tuple, **_: Any) -> list:
         return list(results)
 
     def effects(self, *avals: Any, effect: Effect | None, **_: Any) -> Effects:
         return no_effects if effect is None else frozenset({effect})
 
-    def roles(self, *avals: Any, results: tuple, **_: Any) -> Roles:
-        # The function sees whole arrays: nothing of them can be split, and what is split comes together before.
+    def sharding_rule(self, *avals: Any, results: tuple, **_: Any) -> ShardingRule:
+        # The function receives complete arrays, so sharded operands are gathered first.
         operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
         outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(results)]
         whole = [name for names in (*operands, *outs) for name in names]
-        return Roles(operands, outs, whole=whole, resized={name: () for names in operands for name in names})
+        return ShardingRule(operands, outs, whole=whole, resized={name: () for names in operands for name in names})
 
     def run(
         self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **_: Any
     ) -> list:
+        # Outside of a trace a call happens at once, so ordered calls of programs that are still running must finish
+        # first.
         if effect is not None and effect.ordered:
             effects_barrier()
-        arrays = [x if type(x) is Array else placement.put(x) for x in args]
+        # Eager operands may be NumPy arrays or Python scalars.
+        arrays = [x if type(x) is Array else transfer.put(x) for x in args]
         name = getattr(function, "__name__", "callback")
         devices, committed = common_devices([x._type for x in arrays], lambda i: f"{name}, argument {i}")
-        devices = devices or tuple(placement.default_sharding().device_set)
-        if caller.is_told:
+        devices = devices or tuple(transfer.default_sharding().device_set)
+        if caller.receives_device:
             function = functools.partial(function, devices[_partition(devices, caller)])
+        # The function receives copies: it may keep or change its arguments.
         given = check_results(name, function(*map(_host_value, arrays)), results)
-        whole = placement.on_device(devices[0]) if len(devices) == 1 else GSPMDSharding.replicated(devices)
-        return [placement.put(x, whole, a, committed) for x, a in zip(given, results)]
+        whole = transfer.single_device_sharding(devices[0]) if len(devices) == 1 else GSPMDSharding.replicated(devices)
+        return [transfer.put(x, whole, a, committed) for x, a in zip(given, results)]
 
     def lower(
         self,
-        ctx: Any,
+        ctx: LoweringContext,
         *operands: Any,
         function: Callable,
         results: tuple,
@@ -121,22 +130,25 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         module, manual = ctx.module, ctx.module.manual
         devices, is_global = module.device_assignment, manual is None
         partition = _partition(devices, caller)
-        if caller.is_told and is_global:
+        # Outside of `shard_map` the calling device is known while lowering. Inside, the device number is an operand.
+        if caller.receives_device and is_global:
             function = functools.partial(function, devices[partition])
-        elif caller.is_told:
+        elif caller.receives_device:
             function = _told_where(function, devices)
-        if any(wide(a) is not a for a in ctx.avals_in):
+        if any(byte_aval(a) is not a for a in ctx.avals_in):
             function = _as_typed(function, [a.dtype for a in ctx.avals_in])
+        # An order token is an operand and a result of the call, so that the compiler keeps the calls in order.
         ordered = effect is not None and effect.ordered
         if ordered:
             function, results = _passing_on(function), (ORDER_TOKEN, *results)
             operands = (ctx.token(effect), *operands)
         name = getattr(function, "__name__", "callback")
+        # The executable refers to host functions by their index in this list.
         module.host_callbacks.append(host_function(function, results, name, module.num_partitions))
         number = len(module.host_callbacks) - 1
 
         def call(*operands: Any) -> list:
-            if caller.is_told and not is_global:
+            if caller.receives_device and not is_global:
                 operands = (*operands, hlo.convert(ctx.type(ORDER_TOKEN), hlo.partition_id()))
             return emit_callback(
                 number,
@@ -149,30 +161,31 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 partition=partition,
             )
 
-        if is_global or manual.is_whole or (effect is None and not caller.is_told):
+        # Inside a partial `shard_map` several devices run the same code with the same values, and only one may call.
+        if is_global or manual.is_whole or (effect is None and not caller.receives_device):
             out = call(*operands)
         else:
-            out = by_one_of_each_group(ctx, call, operands, results)
+            out = run_on_one_device_per_group(ctx, call, operands, results)
         if ordered:
             ctx.tokens[effect], *out = out
         return out
 
-    def jvp(self, primals: Any, tangents: Any, **params: Any) -> tuple:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple:
         out = self(*primals, **params)
         if any(dtypes.issubdtype(x.dtype, np.inexact) for x in out):
             raise RuleError(
                 "differentiation of a callback",
                 expected="a function with a derivative",
                 got=f"the host function {getattr(params['function'], '__name__', 'callback')}",
-                mend="wrap the call in a custom_jvp or custom_vjp function, or stop the gradient of its arguments",
+                fix="wrap the call in a custom_jvp or custom_vjp function, or stop the gradient of its arguments",
             )
         return out, [Zero.like(x) for x in out]
 
     def batch_axis(
         self,
-        axis: Axis,
-        args: Any,
-        dims: Any,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
         *,
         function: Callable,
         results: tuple,
@@ -181,6 +194,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         caller: Caller,
     ) -> tuple:
         call = functools.partial(self, effect=effect, vmap_method=vmap_method, caller=caller)
+        # A tap observes the whole batch at once, with the batch dimensions as part of the recorded transformations.
         if isinstance(function, Tap):
             return call(*args, function=function.batched(tuple(dims)), results=()), []
         if effect is not None and effect.ordered:
@@ -188,40 +202,40 @@ class HostCall(Primitive, name="host_callback", multiple=True):
                 "vmap of an ordered callback",
                 expected="a callback without order",
                 got=str(effect),
-                mend="give ordered=False, or use lax.map instead of vmap",
+                fix="give ordered=False, or use lax.map instead of vmap",
             )
         if vmap_method is None and effect is None:
             raise RuleError(
                 "vmap of pure_callback",
                 expected="a vmap_method",
                 got="None",
-                mend='pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the function takes batches',
+                fix='pass vmap_method="sequential", or "expand_dims"/"broadcast_all" if the function takes batches',
             )
 
         def called(*operands: Any, is_batch: bool) -> list:
             given = [a.with_shape((axis.size, *a.shape)) for a in results] if is_batch else results
             return call(*operands, function=function, results=tuple(given))
 
-        out = batched_by(vmap_method or SEQUENTIAL, axis, args, dims, called)
+        out = batch_by_method(vmap_method or SEQUENTIAL, axis, args, dims, called)
         return out, [0] * len(out)
 
     batch = None
 
 
-def batched_by(method: str, axis: Axis, args: Sequence[Any], dims: Sequence[Any], call: Callable) -> list:
-    """The stacked results of a foreign function over a mapped axis, by one of the `VMAP_METHODS`.
+def batch_by_method(method: str, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], call: Callable) -> list:
+    """Batch a function that cannot be traced, by one of the `VMAP_METHODS`; returns the stacked results.
 
     Args:
-      method: which.
+      method: the method.
       axis: the mapped axis.
-      args, dims: the operands, and which dimension of each is mapped.
-      call: `call(*operands, is_batch)`: the function on one example, or on all of them.
+      args, dims: the operands, and the mapped dimension of each.
+      call: `call(*operands, is_batch)` applies the function to one example, or to the whole batch.
     """
     mapped = [d is not None for d in dims]
     moved = axis.to_fronts(args, dims)
     if method in (SEQUENTIAL, UNROLLED):
-        # The function sees whole arrays: what lies apart over Explicit axes comes together first.
-        given = [split_dim(x, 0, ()) for x, m in zip(moved, mapped) if m]
+        # A loop takes one example after the other, so a batch that is sharded over Explicit axes is gathered first.
+        given = [shard_dim(x, 0, ()) for x, m in zip(moved, mapped) if m]
 
         def one(xs: Sequence[Any]) -> list:
             each = iter(xs)
@@ -229,37 +243,38 @@ def batched_by(method: str, axis: Axis, args: Sequence[Any], dims: Sequence[Any]
 
         if method == SEQUENTIAL:
             return map_one_by_one(one, given)
+        # One copy of the call for each example, so that neither a loop nor dynamic slices are needed.
         examples = [one([index_in_dim(x, i, keepdims=False) for x in given]) for i in range(axis.size)]
         return [concatenate([expand_dims(x, (0,)) for x in parts], 0) for parts in zip(*examples, strict=True)]
     if method == BROADCAST_ALL:
         moved = [x if m else axis.to_front(x, None) for x, m in zip(moved, mapped)]
     elif method == EXPAND_DIMS:
-        moved = [x if m else to_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
+        moved = [x if m else move_mapped_dim(x, None, 1, 0) for x, m in zip(moved, mapped)]
     return call(*moved, is_batch=True)
 
 
 def check_vmap_method(where: str, method: str | None, methods: Sequence[str] = VMAP_METHODS) -> None:
-    """Refuse an unknown way to batch a foreign function.
+    """Check a `vmap_method` argument.
 
     Raises:
-      ArgumentError: it is none of the `VMAP_METHODS`.
+      ArgumentError: it is neither None nor one of `methods`.
     """
     if method is not None and method not in methods:
         raise ArgumentError(
             f"{where}, argument vmap_method",
             expected=f"one of {', '.join(map(repr, (None, *methods)))}",
             got=repr(method),
-            mend="choose one of these",
+            fix=f"pass vmap_method={methods[0]!r} to call the function for each example",
         )
 
 
 def _told_where(function: Callable, devices: tuple) -> Callable:
-    """A function that gets the device that calls it, by the number that comes last."""
+    """Wrap a function so that the last operand, a device number, is replaced by that device as the first argument."""
     return functools.wraps(function)(lambda *operands: function(devices[int(operands[-1])], *operands[:-1]))
 
 
 def _as_typed(function: Callable, given: Sequence[Any]) -> Callable:
-    """A function whose last operands, which the engine hands over as bytes where they are less, are of these dtypes."""
+    """Wrap a function to convert its last operands to the dtypes `given`: the engine passes int4 and int2 as bytes."""
 
     @functools.wraps(function)
     def typed(*operands: Any) -> Any:
@@ -271,17 +286,18 @@ def _as_typed(function: Callable, given: Sequence[Any]) -> Callable:
 
 
 def _passing_on(function: Callable) -> Callable:
-    """A function that takes an order token and passes it on."""
+    """Wrap a function so that it takes an order token as its first argument and returns it."""
     return functools.wraps(function)(lambda token, *operands: (token, *(function(*operands) or ())))
 
 
 def _host_value(x: Array) -> np.ndarray:
-    """What a host function gets for an array: a copy that it may keep and change; numbers for random keys."""
+    """The NumPy array that a host function receives: a copy, so that it may be modified; words for random keys."""
     return np.array(Array(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed)))
 
 
 def _partition(devices: tuple, caller: Caller) -> int:
-    """The number of the calling device among those of the program."""
+    """The index of the calling device among the devices of the program."""
+    # An index comes from the library, and a device from the user's `sharding` argument.
     if isinstance(caller.device, int):
         if caller.device < len(devices):
             return caller.device
@@ -293,15 +309,18 @@ def _partition(devices: tuple, caller: Caller) -> int:
         "device of a callback",
         expected=f"one of the {len(devices)} devices that the program runs on, or its number among them",
         got=repr(caller.device),
-        mend="name a device of the mesh, or leave it out",
+        fix="pass a device of the program's mesh, or leave the argument out",
     )
 
 
 host_callback_p = HostCall()
 
 
-def _conversion(dtype: Any) -> Callable[[Any], bool]:
-    """Which host values become this dtype: Python's numbers that it can hold, NumPy's 64 bits where arrays have 32."""
+def _conversion(dtype: DTypeLike) -> Callable[[Any], bool]:
+    """A predicate for values that are converted to a dtype: Python numbers of its kind, and 64-bit NumPy arrays.
+
+    The latter only where 64-bit dtypes are disabled, and arrays have the corresponding 32-bit dtype.
+    """
     kinds = (bool, int, float, complex)
     wide = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128") if dtypes.canonicalize_dtype(d) == dtype]
 
@@ -316,7 +335,7 @@ def _conversion(dtype: Any) -> Callable[[Any], bool]:
 def host_call(
     what: str,
     callback: Callable,
-    result_shape_dtypes: Any,
+    result_shape_dtypes: PyTree,
     args: tuple,
     kwargs: dict,
     effect: Effect | None,
@@ -326,26 +345,30 @@ def host_call(
     """Bind a call of a host function on trees.
 
     Args:
-      what: the public function, for messages.
-      callback: takes the trees, after the device if `caller` says so, and gives a tree.
-      result_shape_dtypes: what it gives.
+      what: the name of the public function, for error messages.
+      callback: takes the trees, after the device if `caller` requests it, and returns a tree.
+      result_shape_dtypes: a tree with the shapes and dtypes of the results.
       args, kwargs: trees of arrays.
-      effect: what the call does besides giving its results.
-      vmap_method: how it is batched.
-      caller: which device makes the call.
+      effect: the side effect of the call, or None.
+      vmap_method: the way to batch it, one of `VMAP_METHODS`.
+      caller: the device that makes the call.
 
     Returns:
       A tree of arrays.
     """
     if not callable(callback):
         raise ArgumentTypeError(
-            f"{what}, argument callback", expected="a function", got=repr(callback), mend="pass one"
+            f"{what}, argument callback",
+            expected="a function",
+            got=repr(callback),
+            fix="pass a function of NumPy arrays",
         )
+    # None in `result_shape_dtypes` is an empty tree, hence a function without results.
     avals, out_tree = tree_flatten(tree_map(result_aval, result_shape_dtypes))
     leaves, tree = tree_flatten((args, kwargs))
 
     def flat(*xs: Any) -> list:
-        first = xs[: caller.is_told]
+        first = xs[: caller.receives_device]
         call_args, call_kwargs = tree_unflatten(tree, xs[len(first) :])
         out, tree_out = tree_flatten(callback(*first, *call_args, **call_kwargs))
         if tree_out != out_tree:
@@ -353,8 +376,10 @@ def host_call(
                 f"{what}, the result of {flat.__name__}",
                 expected=f"the declared structure, {out_tree}",
                 got=str(tree_out),
-                mend="return what result_shape_dtypes says",
+                fix="return the structure of result_shape_dtypes",
             )
+        # Python scalars and 64-bit NumPy results are converted; any other dtype must match exactly, or `check_results`
+        # refuses it.
         return [np.asarray(x, a.dtype) if is_taken(x) else x for x, a, is_taken in zip(out, avals, taken)]
 
     taken = [_conversion(a.dtype) for a in avals]
@@ -365,53 +390,53 @@ def host_call(
     return tree_unflatten(out_tree, out)
 
 
-def _caller_on(what: str, sharding: Any) -> Caller:
-    """The device that is to make a call: the first one where nothing is asked."""
+def _caller_on(what: str, sharding: Sharding | None) -> Caller:
+    """The device that makes a call, by default the first one."""
     if sharding is None or isinstance(sharding, SingleDeviceSharding):
         return Caller() if sharding is None else Caller(sharding.device)
     raise ArgumentTypeError(
         f"{what}, argument sharding",
         expected="None or a SingleDeviceSharding, since one device makes the call with whole arrays",
         got=repr(sharding),
-        mend="name the device, or make the call inside shard_map, where each device makes one with its part",
+        fix="name the device, or make the call inside shard_map, where each device makes one with its part",
     )
 
 
 def result_aval(x: Any) -> ShapedArray:
-    """The type that an array or a `ShapeDtypeStruct` describes."""
+    """The type of an array or a `ShapeDtypeStruct`."""
     if hasattr(x, "aval"):
         return x.aval
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
-    return aval_of(x)
+    return get_aval(x)
 
 
 def pure_callback(
     callback: Callable,
-    result_shape_dtypes: Any,
+    result_shape_dtypes: PyTree,
     *args: Any,
-    sharding: Any = None,
+    sharding: Sharding | None = None,
     vmap_method: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Call a host function without side effects from a traced program.
 
     Args:
-      callback: takes NumPy arrays in the structure of the arguments and gives arrays.
-      result_shape_dtypes: a pytree of `ShapeDtypeStruct`s (or arrays) that says what it gives.
-      args, kwargs: its arguments.
-      sharding: a `SingleDeviceSharding` names the device that makes the call, with whole arrays; the first one if not
-        given.
+      callback: takes NumPy arrays in the structure of the arguments and returns arrays.
+      result_shape_dtypes: a pytree of `ShapeDtypeStruct`s (or arrays) with the shapes and dtypes of the results.
+      args, kwargs: the arguments of `callback`.
+      sharding: a `SingleDeviceSharding` of the device that makes the call, with complete arrays; by default the first
+        device of the program.
       vmap_method: under `vmap`, "sequential" calls it for each example in a loop, "sequential_unrolled" without one;
         "expand_dims" and "broadcast_all" call it once with a leading dimension on the mapped arguments (of size 1, or
         repeated, on the others).
 
     Returns:
-      What the function gives. The call may be dropped, repeated or moved by the compiler.
+      The results of `callback`. The compiler may drop, repeat or move the call.
 
     Raises:
       ArgumentTypeError: `callback` is not callable.
-      RuleError: it is differentiated, or mapped without a `vmap_method`.
+      RuleError: the call is differentiated, or mapped without a `vmap_method`.
 
     Examples:
       >>> import numpy as np, phalanx, phalanx.numpy as jnp
@@ -425,20 +450,25 @@ def pure_callback(
 
 
 def io_callback(
-    callback: Callable, result_shape_dtypes: Any, *args: Any, sharding: Any = None, ordered: bool = False, **kwargs: Any
+    callback: Callable,
+    result_shape_dtypes: PyTree,
+    *args: Any,
+    sharding: Sharding | None = None,
+    ordered: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Call a host function with side effects from a traced program.
 
     Args:
-      callback: takes NumPy arrays in the structure of the arguments and gives arrays (or None).
-      result_shape_dtypes: a pytree that says what it gives; None for nothing.
-      args, kwargs: its arguments.
-      sharding: a `SingleDeviceSharding` names the device that makes the call, with whole arrays; the first one if not
-        given.
-      ordered: whether such calls happen in program order, also across programs.
+      callback: takes NumPy arrays in the structure of the arguments and returns arrays (or None).
+      result_shape_dtypes: a pytree with the shapes and dtypes of the results; None for no result.
+      args, kwargs: the arguments of `callback`.
+      sharding: a `SingleDeviceSharding` of the device that makes the call, with complete arrays; by default the first
+        device of the program.
+      ordered: whether ordered calls happen in program order, also across programs.
 
     Returns:
-      What the function gives. The call happens even if nothing reads its results; `effects_barrier` waits for it.
+      The results of `callback`. The call happens even if its results are not used; `effects_barrier` waits for it.
 
     Examples:
       >>> import phalanx

@@ -1,7 +1,6 @@
 """Discrete Fourier transforms of one to three dimensions: `fft`.
 
-Builds on the primitive core; called by `phalanx.numpy.fft` and `phalanx.scipy.fft`, which add more dimensions,
-normalisation and other lengths.
+Called by `phalanx.numpy.fft` and `phalanx.scipy.fft`, which add further dimensions, normalization and padding.
 """
 
 from __future__ import annotations
@@ -13,20 +12,23 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, DTypeError, RuleError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, Roles
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import ArgumentError, DTypeError, RuleError, ShapeError
+from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
 from phalanx.engine.mlir import hlo
-from phalanx.lax.arithmetic import mul
-from phalanx.lax.broadcast import broadcast_in_dim, dim_names, move_dim
-from phalanx.lax.convert import convert_element_type
-from phalanx.lax.parts import conj, real
-from phalanx.lax.slicing import pad
+from phalanx.lax.elementwise.arithmetic import mul
+from phalanx.lax.elementwise.complex import conj, real
+from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.indexing.static_slice import pad
+from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape.transpose import move_dim
 from phalanx.symbolic import is_constant_shape
+from phalanx.typing import ArrayLike
 
 
 class FftType(enum.Enum):
-    """The kind of a Fourier transform: of complex numbers, its inverse, of real numbers, its inverse.
+    """The kinds of Fourier transforms: of complex numbers and its inverse, of real numbers and its inverse.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -44,18 +46,16 @@ class FftType(enum.Enum):
 
 
 class Fft(Primitive, name="fft"):
-    """The transform over the last `len(fft_lengths)` dimensions."""
+    """Transform the last `len(fft_lengths)` dimensions."""
 
-    by_pieces = True
-
-    def result(self, x, *, fft_type, fft_lengths):
+    def abstract_eval(self, x, *, fft_type, fft_lengths):
         num = len(fft_lengths)
         if not 1 <= num <= 3 or x.ndim < num:
             raise ShapeError(
                 "lax.fft",
                 expected="1 to 3 lengths, and an operand of at least that rank",
                 got=f"lengths {fft_lengths} for {x.str_short()}",
-                mend="transform in several steps",
+                fix="transform at most 3 dimensions in one call",
             )
         is_real = dtypes.issubdtype(x.dtype, np.floating)
         if is_real != (fft_type is FftType.RFFT) or x.dtype not in _PARTNER:
@@ -64,7 +64,7 @@ class Fft(Primitive, name="fft"):
                 "lax.fft operand",
                 expected=f"{wanted} for {fft_type}",
                 got=x.str_short(),
-                mend="convert it with lax.convert_element_type",
+                fix=f"convert the operand to {wanted} with lax.convert_element_type",
             )
         inner, wanted = x.shape[-num:], fft_lengths
         half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
@@ -75,26 +75,26 @@ class Fft(Primitive, name="fft"):
                 "lax.fft operand",
                 expected=f"last dimensions {tuple(wanted)} for {fft_type} of lengths {fft_lengths}",
                 got=x.str_short(),
-                mend="pad or slice the operand",
+                fix=f"pad or slice the last dimensions of the operand to {tuple(wanted)}",
             )
         shape = (*x.shape[:-num], *(half if fft_type is FftType.RFFT else fft_lengths))
         dtype = x.dtype if fft_type in (FftType.FFT, FftType.IFFT) else _PARTNER[x.dtype]
         return ShapedArray(shape, dtype)
 
-    def roles(self, x, *, fft_type, fft_lengths):
+    def sharding_rule(self, x, *, fft_type, fft_lengths):
         names = dim_names(x.ndim)
         num = len(fft_lengths)
         out = [*names[:-num], *(f"frequency {n}" for n in names[-num:])]
         turned = {n: (f,) for n, f in zip(names[-num:], out[-num:], strict=True)} if num else {}
-        return Roles([names], [out], whole={*names[-num:], *out[-num:]}, resized=turned)
+        return ShardingRule([names], [out], whole={*names[-num:], *out[-num:]}, resized=turned)
 
     def lower(self, ctx, x, *, fft_type, fft_lengths):
         if not is_constant_shape(fft_lengths):
             raise RuleError(
                 "lowering of lax.fft",
-                expected="lengths that are numbers, since StableHLO writes them into the program",
+                expected="lengths that are integers, since they are attributes in StableHLO",
                 got=f"lengths {fft_lengths}",
-                mend="export it for each length, or keep only the other dimensions symbolic",
+                fix="export the program for each length, or make only the other dimensions symbolic",
             )
         return hlo.fft(x, hlo.FftTypeAttr.get(fft_type.name), list(fft_lengths))
 
@@ -102,13 +102,16 @@ class Fft(Primitive, name="fft"):
 
     def transpose(self, y_bar, x, *, fft_type, fft_lengths):
         if fft_type in (FftType.FFT, FftType.IFFT):
+            # The transform is a symmetric matrix, equal to its transpose.
             return (self(y_bar, fft_type=fft_type, fft_lengths=fft_lengths),)  # a symmetric matrix
+        # The transpose of RFFT is a complex transform of the cotangent, padded with zeros for the frequencies that RFFT
+        # omits.
         if fft_type is FftType.RFFT:
             missing = fft_lengths[-1] - np.shape(y_bar)[-1]
             config = [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)]
             whole = pad(y_bar, y_bar.dtype.type(0), config)
             return (real(self(whole, fft_type=FftType.FFT, fft_lengths=fft_lengths)),)
-        # All frequencies but the first, and the last of an even length, stand for two in the real result.
+        # In the real result each frequency counts twice, except the first, and the last of an even length.
         spectrum = conj(self(y_bar, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
         weights = np.full(x.shape[-1], 2.0)
         weights[0] = 1.0
@@ -118,6 +121,7 @@ class Fft(Primitive, name="fft"):
         return (mul(spectrum, broadcast_in_dim(weights, x.shape, (x.ndim - 1,))),)
 
     def batch(self, x, b, *, fft_type, fft_lengths):
+        # The transformed dimensions are the last ones, so that a mapped dimension among them moves to the front.
         if b >= np.ndim(x) - len(fft_lengths):
             x, b = move_dim(x, b, 0), 0
         return self(x, fft_type=fft_type, fft_lengths=fft_lengths), b
@@ -133,21 +137,21 @@ _PARTNER = {
 }
 
 
-def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """Discrete Fourier transform over the last one to three dimensions, not normalised (the inverses are).
+def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
+    """Discrete Fourier transform of the last one to three dimensions; only the inverse transforms are normalized.
 
     Args:
-      x: the array; real for RFFT, of a complex dtype (or converted to it) otherwise.
+      x: the array; real for RFFT, converted to a complex dtype otherwise.
       fft_type: an `FftType` or its name.
-      fft_lengths: the lengths of the transform; for RFFT and IRFFT those of the real side.
+      fft_lengths: the lengths of the transform; for RFFT and IRFFT the lengths of the real side.
 
     Returns:
-      The transform: complex of last dimension `n // 2 + 1` for RFFT, real of last dimension `n` for IRFFT.
+      The transform; its last dimension is `n // 2 + 1` for RFFT, `n` otherwise.
 
     Raises:
-      ShapeError: the lengths do not fit the operand.
-      DTypeError: the operand is complex for RFFT, or of a dtype without transforms.
-      ArgumentError: there is no such type.
+      ShapeError: the lengths differ from the dimensions of the operand.
+      DTypeError: the operand is complex for RFFT, or its dtype has no transform.
+      ArgumentError: `fft_type` is unknown.
 
     Examples:
       >>> import numpy as np
@@ -162,10 +166,10 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
                 "lax.fft fft_type",
                 expected="'FFT', 'IFFT', 'RFFT', 'IRFFT' or a FftType",
                 got=repr(fft_type),
-                mend="use one of these",
+                fix="pass for example 'RFFT' or lax.FftType.RFFT",
             )
         fft_type = FftType[name]
-    dtype = aval_of(x).dtype
+    dtype = get_aval(x).dtype
     if fft_type is FftType.RFFT:
         if dtypes.issubdtype(dtype, np.integer) or dtype == np.dtype(bool):
             x = convert_element_type(x, dtypes.canonicalize_dtype(np.float64))

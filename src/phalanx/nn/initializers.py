@@ -1,7 +1,7 @@
-"""Initializers: functions `(key, shape, dtype)` that make the first values of parameters.
+"""Initializers: functions `(key, shape, dtype)` that return the initial values of parameters.
 
-Builds on `phalanx.random`, `lax` and `lax.linalg`; called by models and the layers of `nnx`. The families that keep the
-variance of signals (lecun, glorot, he) are `variance_scaling` with other names.
+Builds on `phalanx.random`, `lax` and `lax.linalg`; called by models and the layers of `nnx`. The LeCun, Glorot
+and He families are `variance_scaling` with fixed arguments.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from phalanx import lax
+from phalanx import lax, random
 from phalanx.core import dtypes
-from phalanx.core.aval import aval_of
-from phalanx.core.errors import ArgumentError, DTypeError, ShapeError
-from phalanx.engine.frames import boundary
-from phalanx.engine.frames import guard as _guard
-from phalanx.lax.broadcast import static_shape
-from phalanx.lax.explicit import placed
-from phalanx.nn.operands import dims_of
-from phalanx.runtime.dispatch import eager_program
+from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape.dims import canonicalize_shape
+from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.nn.axis_reductions import resolve_dims
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, ShardingLike
 
 Axes = int | Sequence[int]
 
 
 class Initializer(Protocol):
-    """A function that makes the first value of a parameter.
+    """A function that returns the initial value of a parameter.
 
     Examples:
       >>> from phalanx import nn, random
@@ -37,51 +38,78 @@ class Initializer(Protocol):
       (2, 3)
     """
 
-    def __call__(self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
-        """Make an array.
+    def __call__(
+        self,
+        key: PRNGKey,
+        shape: Sequence[int],
+        dtype: DTypeLike | None = None,
+        out_sharding: ShardingLike | None = None,
+    ) -> Any:
+        """Return the initial value.
 
         Args:
-          key: a random key; initializers that draw nothing do not read it.
+          key: the random key; ignored by deterministic initializers.
           shape: the shape of the array.
-          dtype: its dtype; that given to the initializer's maker when left out, or the default floating one.
-          out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+          dtype: its dtype; the dtype given to the constructor of the initializer, or the default floating dtype, if
+            None.
+          out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
         """
 
 
-def _dtype(dtype: Any, default: Any = None) -> Any:
-    """A dtype argument in canonical form."""
-    found = dtypes.canonicalize_dtype(np.float64 if dtype is None and default is None else dtype or default)
-    return np.dtype(found)
+def _dtype(dtype: DTypeLike | None) -> Any:
+    """Canonicalize a `dtype` argument."""
+    return np.dtype(dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype))
 
 
-def _inexact(where: str, dtype: Any, default: Any) -> Any:
-    dtype = _dtype(dtype, default)
-    if not dtypes.issubdtype(dtype, np.inexact):
-        raise DTypeError(f"{where} dtype", expected="a floating or complex dtype", got=dtypes.short_name(dtype),
-                         mend="initialise in float32 and convert")  # fmt: skip
-    return dtype
+def _inexact_dtype(where: str, dtype: DTypeLike | None) -> np.dtype:
+    found = _dtype(dtype)
+    if not dtypes.issubdtype(found, np.inexact):
+        raise DTypeError(
+            f"{where} dtype",
+            expected="a floating or complex dtype",
+            got=dtypes.short_name(found),
+            fix="initialize in float32 and convert the result",
+        )
+    return found
 
 
-def _laid_out(init: Callable) -> Initializer:
-    """An initializer of (key, shape, dtype) that takes `out_sharding` too."""
+def _with_out_sharding(init: Callable) -> Initializer:
+    """Add the argument `out_sharding` to an initializer of (key, shape, dtype)."""
 
-    @boundary
+    @api_boundary
     @functools.wraps(init)
-    def laid(key: Any, shape: Sequence[int], dtype: Any = init.__defaults__[0], out_sharding: Any = None) -> Any:
-        return placed(init(key, static_shape(shape), dtype), out_sharding, "initializer, out_sharding")
+    def initialize(
+        key: PRNGKey,
+        shape: Sequence[int],
+        dtype: DTypeLike | None = init.__defaults__[0],
+        out_sharding: ShardingLike | None = None,
+    ) -> Any:
+        return apply_out_sharding(
+            init(key, canonicalize_shape(shape), dtype), out_sharding, "initializer, out_sharding"
+        )
 
-    return laid
+    return initialize
 
 
-@_laid_out
-def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
-    """Zeros.
+def _random_initializer(name: str, dtype: DTypeLike | None, draw: Callable[..., Array]) -> Initializer:
+    """Make an initializer from a function of (key, shape, dtype), which receives a floating or complex dtype."""
+
+    @_with_out_sharding
+    def init(key: PRNGKey, shape: tuple, dtype: DTypeLike | None = dtype) -> Array:
+        return draw(key, shape, _inexact_dtype(f"nn.initializers.{name}", dtype))
+
+    return init
+
+
+@_with_out_sharding
+def zeros(key: PRNGKey, shape: Sequence[int], dtype: DTypeLike | None = None) -> Any:
+    """Initialize with zeros.
 
     Args:
-      key: not read.
-      shape: the shape.
-      dtype: the dtype.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      key: ignored.
+      shape: the shape of the array.
+      dtype: its dtype.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       The array.
@@ -94,15 +122,15 @@ def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     return lax.full(shape, 0, _dtype(dtype))
 
 
-@_laid_out
-def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
-    """Ones.
+@_with_out_sharding
+def ones(key: PRNGKey, shape: Sequence[int], dtype: DTypeLike | None = None) -> Any:
+    """Initialize with ones.
 
     Args:
-      key: not read.
-      shape: the shape.
-      dtype: the dtype.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      key: ignored.
+      shape: the shape of the array.
+      dtype: its dtype.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       The array.
@@ -115,12 +143,12 @@ def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     return lax.full(shape, 1, _dtype(dtype))
 
 
-def constant(value: Any, dtype: Any = None) -> Initializer:
-    """Make an initializer of one value.
+def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
+    """Make an initializer that returns a constant.
 
     Args:
       value: a number, or an array that broadcasts to the shape.
-      dtype: the dtype, where the call gives none.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer.
@@ -131,21 +159,18 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
       [7.0, 7.0]
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        dtype = _dtype(dtype)
-        given = lax.convert_element_type(value, dtype)
-        ndim = aval_of(given).ndim
-        return lax.broadcast_in_dim(given, shape, tuple(range(len(shape) - ndim, len(shape))))
+    @_with_out_sharding
+    def init(key: PRNGKey, shape: tuple, dtype: DTypeLike | None = dtype) -> Any:
+        return broadcast_to_shape(lax.convert_element_type(value, _dtype(dtype)), shape)
 
     return init
 
 
-@eager_program(static_argnames=("shape", "dtype", "distribution", "low", "high", "factor"))
-def _draw(key: Any, shape: tuple, dtype: Any, distribution: str, low: float, high: float, factor: float) -> Any:
-    """Scaled random numbers, as one program."""
-    from phalanx import random
-
+@eager_jit(static_argnames=("shape", "dtype", "distribution", "low", "high", "factor"))
+def _draw(
+    key: PRNGKey, shape: tuple, dtype: np.dtype, distribution: str, low: float, high: float, factor: float
+) -> Any:
+    """Draw scaled random numbers, as one compiled program."""
     if distribution == "uniform":
         x = random.uniform(key, shape, dtype, low, high)
     elif distribution == "normal":
@@ -155,30 +180,29 @@ def _draw(key: Any, shape: tuple, dtype: Any, distribution: str, low: float, hig
     return lax.mul(x, np.asarray(factor, dtype)[()])
 
 
-@eager_program(static_argnames=("shape", "dtype", "distribution", "factor"))
-def _draw_complex(key: Any, shape: tuple, dtype: Any, distribution: str, factor: float) -> Any:
-    """Complex random numbers whose phase is uniform; `uniform` ones fill the unit disk."""
-    from phalanx import random
-
+@eager_jit(static_argnames=("shape", "dtype", "distribution", "factor"))
+def _draw_complex(key: PRNGKey, shape: tuple, dtype: np.dtype, distribution: str, factor: float) -> Any:
+    """Draw complex random numbers of uniform phase: uniform over the unit disk, or normal truncated at radius 2."""
     part = np.dtype("float32") if dtype == np.dtype("complex64") else np.dtype("float64")
+    # Modulus and phase are drawn independently.
     keys = random.split(key)
     first, second = (lax.squeeze(lax.slice_in_dim(keys, i, i + 1), (0,)) for i in (0, 1))
     u = random.uniform(first, shape, part)
     if distribution == "uniform":
         radius = lax.sqrt(u)
-    else:  # the squared size of a normal number is exponential; cut it where the size is 2
+    else:  # the squared radius of a complex normal number is exponential; truncate it at 2^2
         radius = lax.sqrt(lax.neg(lax.log1p(lax.mul(u, part.type(math.expm1(-4.0))))))
     phase = random.uniform(second, shape, part, 0.0, 2 * math.pi)
     z = lax.complex(lax.mul(radius, lax.cos(phase)), lax.mul(radius, lax.sin(phase)))
     return lax.mul(z, dtype.type(factor))
 
 
-def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+def uniform(scale: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of uniform numbers.
 
     Args:
       scale: the upper bound; the lower one is 0.
-      dtype: the dtype, where the call gives none.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer.
@@ -189,20 +213,17 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.uniform"
-        return _draw(key, shape, _inexact(where, dtype, None), "uniform", 0.0, 1.0, scale)
-
-    return init
+    return _random_initializer(
+        "uniform", dtype, lambda key, shape, dtype: _draw(key, shape, dtype, "uniform", 0.0, 1.0, scale)
+    )
 
 
-def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+def normal(stddev: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of normal numbers.
 
     Args:
       stddev: the standard deviation.
-      dtype: the dtype, where the call gives none.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer.
@@ -213,20 +234,19 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
       (2, 3)
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.normal"
-        return _draw(key, shape, _inexact(where, dtype, None), "normal", 0.0, 0.0, stddev)
-
-    return init
+    return _random_initializer(
+        "normal", dtype, lambda key, shape, dtype: _draw(key, shape, dtype, "normal", 0.0, 0.0, stddev)
+    )
 
 
-def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
-    """Make an initializer of normal numbers cut off at bounds.
+def truncated_normal(
+    stddev: float = 1e-2, dtype: DTypeLike | None = None, lower: float = -2.0, upper: float = 2.0
+) -> Initializer:
+    """Make an initializer of truncated normal numbers.
 
     Args:
-      stddev: the standard deviation before they are cut off.
-      dtype: the dtype, where the call gives none.
+      stddev: the standard deviation before truncation.
+      dtype: the dtype, if the call of the initializer gives none.
       lower, upper: the bounds, in standard deviations.
 
     Returns:
@@ -238,63 +258,60 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
       (2, 3)
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.truncated_normal"
-        dtype = _inexact(where, dtype, None)
-        return _draw(key, shape, dtype, "truncated_normal", lower, upper, stddev)
-
-    return init
+    draw = lambda key, shape, dtype: _draw(key, shape, dtype, "truncated_normal", lower, upper, stddev)
+    return _random_initializer("truncated_normal", dtype, draw)
 
 
 def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
-    """How many inputs an output has and how many outputs an input has, receptive field included."""
+    """The numbers of inputs of an output and of outputs of an input, each times the size of the receptive field."""
     if len(shape) < 2:
         raise ShapeError(
-            "nn.initializers.variance_scaling shape", expected="at least 2 dimensions, inputs and outputs", got=shape,
-            mend="use normal or uniform for vectors",
-        )  # fmt: skip
+            "nn.initializers.variance_scaling shape",
+            expected="at least 2 dimensions, inputs and outputs",
+            got=shape,
+            fix="use initializers.normal or initializers.uniform for vectors",
+        )
     ndim = len(shape)
     names = ("in", "out", "batch")
     ins, outs, batch = (
-        set(dims_of(f"nn.initializers.variance_scaling {name}", axes, ndim))
+        set(resolve_dims(f"nn.initializers.variance_scaling {name}", axes, ndim))
         for name, axes in zip(names, (in_axis, out_axis, batch_axis), strict=True)
     )
     num_in, num_out, num_batch = (math.prod(shape[a] for a in axes) for axes in (ins, outs, batch))
-    # A quotient, since an embedding counts one dimension as both inputs and outputs.
+    # The receptive field is a quotient, since an embedding counts one dimension as both inputs and outputs.
     field = math.prod(shape) / (num_in * num_out * num_batch)
     return num_in * field, num_out * field
 
 
-# Cut off at 2 standard deviations, normal numbers have these ones (real; complex, by size).
+# Standard deviations of normal numbers truncated at 2 standard deviations: real, and complex truncated by modulus.
 _CUT_STDDEV = 0.87962566103423978
 _CUT_STDDEV_COMPLEX = math.sqrt(1 - 4 * math.exp(-4) / (1 - math.exp(-4)))
 
 
 def variance_scaling(
-    scale: Any,
+    scale: float,
     mode: Literal["fan_in", "fan_out", "fan_avg", "fan_geo_avg"],
     distribution: Literal["truncated_normal", "normal", "uniform"],
     in_axis: Axes = -2,
     out_axis: Axes = -1,
     batch_axis: Axes = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Initializer:
-    """Make an initializer whose variance is `scale` over the number of inputs, outputs, or a mean of them.
+    """Make an initializer whose variance is `scale` divided by the number of inputs, of outputs, or by their mean.
 
     Args:
       scale: the factor, positive.
-      mode: what it is divided by: `"fan_in"` (inputs of an output), `"fan_out"`, `"fan_avg"` or `"fan_geo_avg"`.
-      distribution: `"truncated_normal"` (cut off at 2 standard deviations), `"normal"` or `"uniform"`.
-      in_axis, out_axis: the axis or axes of inputs and of outputs; the others are the receptive field.
-      batch_axis: axes that are neither.
-      dtype: the dtype, where the call gives none.
+      mode: the divisor: `"fan_in"` (inputs of an output), `"fan_out"`, or their mean `"fan_avg"` or `"fan_geo_avg"`.
+      distribution: `"truncated_normal"` (truncated at 2 standard deviations), `"normal"` or `"uniform"`.
+      in_axis, out_axis: the axis or axes of inputs and of outputs; all other axes are the receptive field.
+      batch_axis: axes that are neither inputs, outputs nor receptive field.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer.
 
     Raises:
-      ArgumentError: there is no such mode or distribution, or the scale is negative.
+      ArgumentError: `mode` or `distribution` is unknown, or `scale` is negative.
       AxisError: an axis is out of bounds.
 
     Examples:
@@ -307,22 +324,28 @@ def variance_scaling(
     distributions = ("truncated_normal", "normal", "uniform")
     for name, value, known in (("mode", mode, modes), ("distribution", distribution, distributions)):
         if value not in known:
-            raise ArgumentError(f"nn.initializers.variance_scaling {name}", expected=" or ".join(map(repr, known)),
-                                got=repr(value), mend="use one of these")  # fmt: skip
+            raise ArgumentError(
+                f"nn.initializers.variance_scaling {name}",
+                expected=" or ".join(map(repr, known)),
+                got=repr(value),
+                fix=f"pass {name}={known[0]!r}",
+            )
     if scale < 0:
-        raise ArgumentError("nn.initializers.variance_scaling scale", expected="a variance of at least 0", got=scale,
-                            mend="negate the parameter itself, if that is meant")  # fmt: skip
+        raise ArgumentError(
+            "nn.initializers.variance_scaling scale",
+            expected="a variance of at least 0",
+            got=scale,
+            fix="pass a positive scale",
+        )
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.variance_scaling"
-        dtype = _inexact(where, dtype, None)
+    def draw(key: PRNGKey, shape: tuple, dtype: np.dtype) -> Array:
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
+        # In the order of `modes`.
         means = (fan_in, fan_out, (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out))
         fan = means[modes.index(mode)]
         stddev = math.sqrt(scale / fan) if fan else 0.0
         if dtypes.issubdtype(dtype, np.complexfloating) and distribution != "normal":
-            # The disk has the variance 1/2.
+            # The uniform distribution over the unit disk has variance 1/2.
             factor = stddev * math.sqrt(2) if distribution == "uniform" else stddev / _CUT_STDDEV_COMPLEX
             return _draw_complex(key, shape, dtype, distribution, factor)
         if distribution == "uniform":
@@ -331,13 +354,15 @@ def variance_scaling(
             return _draw(key, shape, dtype, "normal", 0.0, 0.0, stddev)
         return _draw(key, shape, dtype, "truncated_normal", -2.0, 2.0, stddev / _CUT_STDDEV)
 
-    return init
+    return _random_initializer("variance_scaling", dtype, draw)
 
 
-def _scaled(name: str, title: str, source: str, scale: float, mode: Any, distribution: Any) -> Any:
-    """One of the families: `variance_scaling` with its first three arguments given."""
+def _scaled(name: str, title: str, source: str, scale: float, mode: str, distribution: str) -> Any:
+    """Make a constructor that is `variance_scaling` with its first three arguments fixed."""
 
-    def make(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    def make(
+        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+    ) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
     make.__name__ = make.__qualname__ = name
@@ -373,34 +398,33 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
-@eager_program(static_argnames=("shape", "dtype", "column_axis", "factor"))
-def _orthogonal(key: Any, shape: tuple, dtype: Any, column_axis: int, factor: float) -> Any:
-    from phalanx import random
-
+@eager_jit(static_argnames=("shape", "dtype", "column_axis", "factor"))
+def _orthogonal(key: PRNGKey, shape: tuple, dtype: np.dtype, column_axis: int, factor: float) -> Any:
     columns = shape[column_axis]
     rows = math.prod(shape) // columns if columns else 0
+    # QR of a tall matrix; a wide one is its transpose.
     tall = (max(rows, columns), min(rows, columns))
     q, r = lax.linalg.qr(random.normal(key, tall, dtype), full_matrices=False)
-    # The signs of R's diagonal make the decomposition unique, and Q uniform over orthogonal matrices.
+    # Fixing the signs of the diagonal of R makes the decomposition unique, and Q uniform over orthogonal matrices.
     eye = lax.eq(lax.broadcasted_iota(np.int32, r.shape, 0), lax.broadcasted_iota(np.int32, r.shape, 1))
     diagonal = lax.reduce_sum(lax.select(eye, r, lax.full(r.shape, 0, dtype)), (0,))
     q = lax.mul(q, lax.broadcast_in_dim(lax.sign(diagonal), tall, (1,)))
     if columns <= rows:
         q = lax.transpose(q, (1, 0))
-    others = tuple(n for a, n in enumerate(shape) if a != column_axis)
-    q = lax.reshape(q, (columns, *others))
+    # Undo the flattening of the row dimensions, then move the columns to their axis.
+    q = lax.reshape(q, (columns, *tuple(n for a, n in enumerate(shape) if a != column_axis)))
     order = [*range(1, len(shape))]
     order.insert(column_axis, 0)
     return lax.mul(lax.transpose(q, order), np.asarray(factor, dtype)[()])
 
 
-def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of orthogonal matrices, uniformly distributed.
 
     Args:
-      scale: the length of their rows or columns, whichever are fewer.
-      column_axis: the axis of the columns; all others together are the rows.
-      dtype: the dtype, where the call gives none.
+      scale: the norm of the rows or the columns, whichever are fewer.
+      column_axis: the axis of the columns; all other axes are flattened to the rows.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer.
@@ -413,31 +437,32 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     Source: A. M. Saxe, J. L. McClelland and S. Ganguli (2013), arXiv:1312.6120.
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.orthogonal"
-        dtype = _inexact(where, dtype, None)
+    def draw(key: PRNGKey, shape: tuple, dtype: np.dtype) -> Array:
         if len(shape) < 2:
-            raise ShapeError(f"{where} shape", expected="at least 2 dimensions", got=shape,
-                             mend="use normal or uniform for vectors")  # fmt: skip
+            raise ShapeError(
+                "nn.initializers.orthogonal shape",
+                expected="at least 2 dimensions",
+                got=shape,
+                fix="use initializers.normal or initializers.uniform for vectors",
+            )
         return _orthogonal(key, shape, dtype, column_axis % len(shape), scale)
 
-    return init
+    return _random_initializer("orthogonal", dtype, draw)
 
 
-def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Make an initializer of convolution kernels that are orthogonal at their centre and 0 elsewhere.
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
+    """Make an initializer of convolution kernels that are orthogonal at the centre and 0 elsewhere.
 
     Args:
-      scale: the length of the rows at the centre.
+      scale: the norm of the rows at the centre.
       column_axis: the axis of the columns of the matrix at the centre.
-      dtype: the dtype, where the call gives none.
+      dtype: the dtype, if the call of the initializer gives none.
 
     Returns:
       The initializer, for 3 to 5 dimensions: spatial ones, inputs, outputs.
 
     Raises:
-      ShapeError: when it is called with another rank, or more inputs than outputs.
+      ShapeError: the initializer is called with another rank, or with more inputs than outputs.
 
     Examples:
       >>> from phalanx import nn, random
@@ -447,23 +472,21 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     Source: L. Xiao et al. (2018), arXiv:1806.05393.
     """
 
-    @_laid_out
-    def init(key: Any, shape: tuple, dtype: Any = dtype) -> Any:
-        where = "nn.initializers.delta_orthogonal"
-        dtype = _inexact(where, dtype, None)
+    def draw(key: PRNGKey, shape: tuple, dtype: np.dtype) -> Array:
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
             raise ShapeError(
-                f"{where} shape",
+                "nn.initializers.delta_orthogonal shape",
                 expected="3 to 5 dimensions, the last at least as large as the one before",
                 got=shape,
-                mend="use orthogonal for other kernels",
+                fix="use initializers.orthogonal for kernels of other shapes",
             )
         centre = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
+        # All spatial positions are zero except the centre.
         padding = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in shape[:-2]]
         centre = lax.reshape(centre, (*[1] * len(padding), *shape[-2:]))
         return lax.pad(centre, dtype.type(0), [*padding, (0, 0, 0), (0, 0, 0)])
 
-    return init
+    return _random_initializer("delta_orthogonal", dtype, draw)
 
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,30 +1,34 @@
-"""Filters: which variables are meant, by kind, tag, path or predicate.
+"""Filters, which select variables by type, tag, path or predicate.
 
-A filter is written as a type, a string (the tag in the metadata), a predicate `(path, value) -> bool`, `...` or True
-for all, None or False for none, or a list or tuple of filters for any of them. Everything that takes filters turns
-them into predicates with `to_predicate`.
+A filter is a type, a string (matched against the `tag` in the metadata), a predicate `(path, value) -> bool`, `...` or
+True (matches everything), None or False (matches nothing), or a list or tuple of filters (matches if any of them does).
+Functions that take filters convert them to predicates with `to_predicate`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeAlias
 
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
 
-Filter = Any
-Predicate = Callable[[tuple, Any], bool]
+Predicate: TypeAlias = Callable[[tuple, Any], bool]
+Filter: TypeAlias = Any
+"""A type, a tag, a predicate, `...`, a bool, None, or a sequence of filters."""
 
 
 def to_predicate(filter: Filter) -> Predicate:
-    """The predicate `(path, value) -> bool` of a filter.
+    """Convert a filter to a predicate `(path, value) -> bool`.
 
     Args:
       filter: the filter.
 
+    Returns:
+      The predicate.
+
     Raises:
-      ArgumentTypeError: it is none.
+      ArgumentTypeError: the value is not a filter.
 
     Examples:
       >>> from phalanx import nnx
@@ -39,6 +43,7 @@ def to_predicate(filter: Filter) -> Predicate:
         return Everything()
     if filter is None or filter is False:
         return Nothing()
+    # After the types, which are callable as well.
     if callable(filter):
         return filter
     if isinstance(filter, list | tuple):
@@ -47,13 +52,13 @@ def to_predicate(filter: Filter) -> Predicate:
         "filter",
         expected="a type, a tag, a predicate of path and value, `...`, a bool, None, or a list of filters",
         got=f"{filter!r} of type {type(filter).__name__}",
-        mend="write one of these",
+        fix="pass a class of variables such as nnx.Param, or a function of (path, value)",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class WithTag:
-    """Variables whose metadata `tag` is this one.
+    """Matches variables whose metadata has this `tag`.
 
     Args:
       tag: the tag.
@@ -67,7 +72,7 @@ class WithTag:
 
     tag: str
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         metadata = getattr(x, "_metadata", None)
         return metadata is not None and metadata.get("tag") == self.tag
 
@@ -77,11 +82,11 @@ class WithTag:
 
 @dataclasses.dataclass(frozen=True)
 class PathContains:
-    """What has this key somewhere in its path.
+    """Matches values whose path contains a key.
 
     Args:
-      key: an attribute's name, or an index.
-      exact: whether the key must be equal to one of the path, or may be a part of the text of one.
+      key: the name of an attribute, or an index.
+      exact: whether a key of the path must equal `key`; if False, it may contain the text of `key`.
 
     Examples:
       >>> from phalanx import nnx
@@ -89,10 +94,10 @@ class PathContains:
       State({'head': Param(value=1.0)})
     """
 
-    key: Any
+    key: Hashable
     exact: bool = True
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return self.key in path if self.exact else any(str(self.key) in str(k) for k in path)
 
     def __repr__(self) -> str:
@@ -100,7 +105,7 @@ class PathContains:
 
 
 class PathIn:
-    """What is at one of these paths.
+    """Matches values at one of several paths.
 
     Args:
       *paths: tuples of keys.
@@ -114,7 +119,7 @@ class PathIn:
     def __init__(self, *paths: tuple):
         self.paths = frozenset(paths)
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return path in self.paths
 
     def __eq__(self, other: object) -> bool:
@@ -129,7 +134,7 @@ class PathIn:
 
 @dataclasses.dataclass(frozen=True)
 class OfType:
-    """Values of a type: variables of a kind, or whatever says of itself that it stands for one (`x.type`).
+    """Matches instances of a type, such as `nnx.Param`.
 
     Args:
       type: the type.
@@ -142,17 +147,16 @@ class OfType:
 
     type: type
 
-    def __call__(self, path: tuple, x: Any) -> bool:
-        if isinstance(x, self.type):
-            return True
-        kind = getattr(x, "_variable_type", None)
-        return kind is not None and issubclass(kind, self.type)
+    def __call__(self, path: tuple, x: object) -> bool:
+        return isinstance(x, self.type)
 
     def __repr__(self) -> str:
         return f"OfType({self.type.__name__})"
 
 
 class _Combined:
+    """A filter made of other filters; two are equal if they combine equal filters in the same way."""
+
     def __init__(self, *filters: Filter):
         self.predicates = tuple(to_predicate(f) for f in filters)
 
@@ -167,7 +171,7 @@ class _Combined:
 
 
 class AnyOf(_Combined):
-    """What at least one of these filters means.
+    """Matches values that at least one of several filters matches.
 
     Args:
       *filters: the filters.
@@ -180,12 +184,12 @@ class AnyOf(_Combined):
       ['a', 'b']
     """
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return any(p(path, x) for p in self.predicates)
 
 
 class All(_Combined):
-    """What every one of these filters means.
+    """Matches values that all of several filters match.
 
     Args:
       *filters: the filters.
@@ -198,12 +202,12 @@ class All(_Combined):
       ['b']
     """
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return all(p(path, x) for p in self.predicates)
 
 
 class Not(_Combined):
-    """What a filter does not mean.
+    """Matches values that a filter does not match.
 
     Args:
       filter: the filter.
@@ -217,13 +221,12 @@ class Not(_Combined):
     def __init__(self, filter: Filter, /):
         super().__init__(filter)
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return not self.predicates[0](path, x)
 
 
-@dataclasses.dataclass(frozen=True)
-class Everything:
-    """All there is.
+class Everything(_Combined):
+    """A filter that matches every value.
 
     Examples:
       >>> from phalanx import nnx
@@ -231,16 +234,12 @@ class Everything:
       ['a', 'b']
     """
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return True
 
-    def __repr__(self) -> str:
-        return "Everything()"
 
-
-@dataclasses.dataclass(frozen=True)
-class Nothing:
-    """Nothing at all.
+class Nothing(_Combined):
+    """A filter that matches no value.
 
     Examples:
       >>> from phalanx import nnx
@@ -248,30 +247,34 @@ class Nothing:
       []
     """
 
-    def __call__(self, path: tuple, x: Any) -> bool:
+    def __call__(self, path: tuple, x: object) -> bool:
         return False
 
-    def __repr__(self) -> str:
-        return "Nothing()"
 
+def to_predicates(filters: Sequence[Filter], where: str) -> list[Predicate]:
+    """Convert several filters to predicates; only the last one may be `...`.
 
-def predicates_of(filters: Sequence[Filter], where: str) -> list[Predicate]:
-    """The predicates of several filters, of which only the last may be `...`.
+    Args:
+      filters: the filters.
+      where: the caller, for error messages.
+
+    Returns:
+      One predicate for each filter.
 
     Raises:
-      ArgumentError: `...` or True comes before another filter.
+      ArgumentError: `...` or True comes before another filter, which would then never match.
     """
     for i, f in enumerate(filters):
         if (f is Ellipsis or f is True) and any(g is not Ellipsis and g is not True for g in filters[i + 1 :]):
             raise ArgumentError(
                 f"{where}, filter {i}",
-                expected="`...` as the last filter only, since it takes all that is left",
+                expected="`...` as the last filter only, since it matches everything that remains",
                 got=f"{filters[i + 1]!r} after it",
-                mend="put the `...` last",
+                fix=f"move the `...` behind {filters[-1]!r}",
             )
     return [to_predicate(f) for f in filters]
 
 
-def first_match(predicates: Iterable[Predicate], path: tuple, value: Any) -> int | None:
-    """The number of the first predicate that holds; None if none does."""
+def first_match(predicates: Iterable[Predicate], path: tuple, value: object) -> int | None:
+    """The index of the first predicate that matches a value; None if none does."""
     return next((i for i, p in enumerate(predicates) if p(path, value)), None)

@@ -1,30 +1,29 @@
-"""Metrics: averages over many batches that live in variables, so that compiled functions can advance them.
-
-Builds on `objects`; training and evaluation loops call it.
-"""
+"""Metrics: statistics over many batches, kept in variables so that compiled functions can update them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from phalanx.nnx import functional
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.nnx.filters import Filter
+from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variable import Variable
 from phalanx.tree import register_dataclass
+from phalanx.typing import Array, ArrayLike
 
 
 class MetricState(Variable):
-    """A part of a metric."""
+    """A part of the state of a metric."""
 
 
 class Metric(Object):
-    """The base of metrics: `reset()`, `update(**kwargs)` and `compute()`.
+    """The base class of metrics, with the methods `reset()`, `update(**kwargs)` and `compute()`.
 
     Examples:
       >>> from phalanx import nnx
@@ -37,37 +36,37 @@ class Metric(Object):
     """
 
     def reset(self) -> None:
-        """Forget all updates.
+        """Discard all updates.
 
         Raises:
-          NotImplementedError: the metric does not say how.
+          NotImplementedError: the class does not define the method.
         """
         raise NotImplementedError(f"{type(self).__name__}.reset")
 
     def update(self, **kwargs: Any) -> None:
-        """Take a batch.
+        """Add the values of a batch.
 
         Args:
-          **kwargs: what the metric is of.
+          **kwargs: the values.
 
         Raises:
-          NotImplementedError: the metric does not say how.
+          NotImplementedError: the class does not define the method.
         """
         raise NotImplementedError(f"{type(self).__name__}.update")
 
     def compute(self) -> Any:
-        """The value so far.
+        """Return the value of the metric over all updates.
 
         Returns:
           The value.
 
         Raises:
-          NotImplementedError: the metric does not say how.
+          NotImplementedError: the class does not define the method.
         """
         raise NotImplementedError(f"{type(self).__name__}.compute")
 
     def split(self, *filters: Filter) -> tuple:
-        """The structure and the state; as `nnx.split`.
+        """Return the structure and the state of the metric, as `nnx.split` does.
 
         Args:
           *filters: as in `nnx.split`.
@@ -75,24 +74,26 @@ class Metric(Object):
         Returns:
           `(graphdef, state, ...)`.
         """
-        return functional.split(self, *filters)
+        return split_merge.split(self, *filters)
 
 
-def _given(metric: Metric, argname: str, kwargs: dict) -> Any:
+def _get_values(metric: Metric, argname: str, kwargs: Mapping[str, ArrayLike]) -> Array:
     if argname not in kwargs:
+        name = f"nnx.metrics.{type(metric).__name__}"
         raise ArgumentTypeError(
-            f"nnx.metrics.{type(metric).__name__}.update", expected=f"the keyword argument {argname!r}",
-            got=sorted(kwargs), mend=f"pass it, or make the metric with the name that you pass: "
-            f"nnx.metrics.{type(metric).__name__}('name')",
-        )  # fmt: skip
+            f"{name}.update",
+            expected=f"the keyword argument {argname!r}",
+            got=sorted(kwargs),
+            fix=f"pass {argname}=values, or create the metric with the name that you pass: {name}('name')",
+        )
     return jnp.asarray(kwargs[argname])
 
 
 class Average(Metric):
-    """The mean of all values.
+    """The mean of all values over many batches.
 
     Args:
-      argname: the keyword argument of `update` that has the values.
+      argname: the keyword argument of `update` for the values.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -106,46 +107,49 @@ class Average(Metric):
 
     def __init__(self, argname: str = "values"):
         self.argname = argname
-        self.total = MetricState(jnp.zeros((), np.float32))
-        self.count = MetricState(jnp.zeros((), np.int32))
+        self.total, self.count = MetricState(None), MetricState(None)
+        Average.reset(self)
 
     def reset(self) -> None:
-        """Forget all values."""
+        """Discard all values."""
         self.total.value = jnp.zeros((), np.float32)
         self.count.value = jnp.zeros((), np.int32)
 
-    def update(self, mask: Any = None, **kwargs: Any) -> None:  # type: ignore[override]
-        """Take values.
+    def update(self, mask: ArrayLike | None = None, **kwargs: ArrayLike) -> None:  # type: ignore[override]
+        """Add values.
 
         Args:
-          mask: which of them count.
-          **kwargs: the values, under the metric's `argname`; all others are not read.
+          mask: whether to use each value; None for all.
+          **kwargs: the values, as the keyword argument `argname`; other arguments are ignored.
 
         Raises:
           ArgumentTypeError: the values are missing.
         """
-        values = _given(self, self.argname, kwargs)
+        values = _get_values(self, self.argname, kwargs)
         if mask is None:
-            number: Any = values.size
+            count: Any = values.size
         else:
             mask = jnp.broadcast_to(jnp.asarray(mask, bool), values.shape)
-            values, number = jnp.where(mask, values, 0), mask.sum()
+            # `where` instead of a product: a masked value may be NaN.
+            values, count = jnp.where(mask, values, 0), mask.sum()
         self.total.value += values.astype(np.float32).sum() if values.ndim else values.astype(np.float32)
-        self.count.value += jnp.asarray(number, np.int32)
+        # An integer: a float32 count would stop increasing at 2**24.
+        self.count.value += jnp.asarray(count, np.int32)
 
-    def compute(self) -> Any:
-        """The mean: f32[], NaN before the first value."""
+    def compute(self) -> Array:
+        """Return the mean: f32[], NaN before the first value."""
         return self.total.value / self.count.value
 
 
 class Accuracy(Average):
-    """The part of predictions that are right.
+    """The fraction of correct predictions.
 
     Args:
-      threshold: logits above it mean class 1 of two; None for more classes, of which the largest logit counts.
+      threshold: for two classes, the threshold above which a logit predicts class 1; None to predict the class of the
+        largest logit.
 
     Raises:
-      ArgumentTypeError: the threshold is no number.
+      ArgumentTypeError: the threshold is not a number.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -158,44 +162,54 @@ class Accuracy(Average):
 
     def __init__(self, threshold: float | None = None):
         if threshold is not None and not isinstance(threshold, int | float):
-            raise ArgumentTypeError("nnx.metrics.Accuracy, argument threshold", expected="a number, or None",
-                                    got=repr(threshold), mend="pass 0.5")  # fmt: skip
+            raise ArgumentTypeError(
+                "nnx.metrics.Accuracy, argument threshold",
+                expected="a number, or None",
+                got=repr(threshold),
+                fix="pass 0.5 for probabilities of class 1, or 0.0 for logits",
+            )
         super().__init__()
         self.threshold = threshold
 
-    def update(self, *, logits: Any, labels: Any, mask: Any = None, **_: Any) -> None:  # type: ignore[override]
-        """Take predictions.
+    def update(self, *, logits: ArrayLike, labels: ArrayLike, mask: ArrayLike | None = None, **_: object) -> None:  # type: ignore[override]
+        """Add predictions.
 
         Args:
           logits: real[*batch, classes], or with a threshold real[*batch].
           labels: int[*batch].
-          mask: which of them count.
-          **_: what other metrics read.
+          mask: whether to use each prediction; None for all.
+          **_: arguments of other metrics in a `MultiMetric`.
 
         Raises:
-          ShapeError: logits and labels do not fit.
+          ShapeError: the shapes of logits and labels do not match.
           DTypeError: the labels are not integers.
         """
         logits, labels = jnp.asarray(logits), jnp.asarray(labels)
-        classes = self.threshold is None
-        if logits.ndim != labels.ndim + classes or logits.shape[: labels.ndim] != labels.shape:
+        has_classes = self.threshold is None
+        if logits.ndim != labels.ndim + has_classes or logits.shape[: labels.ndim] != labels.shape:
             raise ShapeError(
-                "nnx.metrics.Accuracy.update", expected="logits of the labels' shape"
-                + (", and classes as the last dimension" if classes else ""),
+                "nnx.metrics.Accuracy.update",
+                expected="logits of the labels' shape" + (" with classes as last dimension" if has_classes else ""),
                 got=f"logits of shape {tuple(logits.shape)}, labels of shape {tuple(labels.shape)}",
-                mend="pass classes by number, not as one-hot vectors" if classes else "pass one logit for each label",
-            )  # fmt: skip
+                fix="pass labels as class numbers, not as one-hot vectors: labels.argmax(-1)"
+                if has_classes
+                else "pass one logit for each label",
+            )
         if not jnp.issubdtype(labels.dtype, jnp.integer) and labels.dtype != bool:
-            raise DTypeError("nnx.metrics.Accuracy.update, argument labels", expected="integers",
-                             got=labels.dtype.name, mend="convert them")  # fmt: skip
-        predicted = logits.argmax(-1) if classes else (logits > self.threshold).astype(np.int32)
+            raise DTypeError(
+                "nnx.metrics.Accuracy.update, argument labels",
+                expected="integers",
+                got=labels.dtype.name,
+                fix="pass labels.astype('int32')",
+            )
+        predicted = logits.argmax(-1) if has_classes else (logits > self.threshold).astype(np.int32)
         super().update(values=predicted == labels, mask=mask)
 
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What `Welford` computes.
+    """The result of `Welford.compute`.
 
     Args:
       mean: the mean.
@@ -203,16 +217,16 @@ class Statistics:
       standard_deviation: the standard deviation.
     """
 
-    mean: Any
-    standard_error_of_mean: Any
-    standard_deviation: Any
+    mean: Array
+    standard_error_of_mean: Array
+    standard_deviation: Array
 
 
 class Welford(Metric):
-    """Mean and standard deviation of all values, without cancellation.
+    """The mean and standard deviation of all values, by an algorithm that avoids cancellation.
 
     Args:
-      argname: the keyword argument of `update` that has the values.
+      argname: the keyword argument of `update` for the values.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -227,48 +241,50 @@ class Welford(Metric):
 
     def __init__(self, argname: str = "values"):
         self.argname = argname
-        self.count = MetricState(jnp.zeros((), np.int32))
-        self.mean = MetricState(jnp.zeros((), np.float32))
-        self.m2 = MetricState(jnp.zeros((), np.float32))
+        # The sum of squared deviations from the mean is updated instead of a sum of squares, which would cancel.
+        self.count, self.mean, self.m2 = MetricState(None), MetricState(None), MetricState(None)
+        Welford.reset(self)
 
     def reset(self) -> None:
-        """Forget all values."""
+        """Discard all values."""
         self.count.value = jnp.zeros((), np.int32)
         self.mean.value = self.m2.value = jnp.zeros((), np.float32)
 
-    def update(self, **kwargs: Any) -> None:
-        """Take values.
+    def update(self, **kwargs: ArrayLike) -> None:
+        """Add values.
 
         Args:
-          **kwargs: the values, under the metric's `argname`; all others are not read.
+          **kwargs: the values, as the keyword argument `argname`; other arguments are ignored.
 
         Raises:
           ArgumentTypeError: the values are missing.
         """
-        values = _given(self, self.argname, kwargs).astype(np.float32)
+        values = _get_values(self, self.argname, kwargs).astype(np.float32)
         old, size = self.count.value, values.size
         count, mean = old + size, values.mean()
+        # Merges two sets of values, the previous ones and this batch (Chan, Golub and LeVeque).
         delta = mean - self.mean.value
         self.m2.value += jnp.square(values - mean).sum() + delta * delta * size * old / count
         self.mean.value += delta * size / count
         self.count.value = count
 
     def compute(self) -> Statistics:
-        """The statistics so far."""
+        """Return the statistics of all values."""
         count = self.count.value
+        # The population standard deviation, as in Flax; the sample deviation would divide by count - 1.
         deviation = jnp.sqrt(self.m2.value / count)
         return Statistics(self.mean.value, deviation / jnp.sqrt(count), deviation)
 
 
 class MultiMetric(Metric):
-    """Several metrics that are updated together.
+    """Several metrics that are updated with the same arguments.
 
     Args:
       **metrics: metrics by name.
 
     Raises:
-      ArgumentError: a name is that of a method.
-      ArgumentTypeError: a value is no metric.
+      ArgumentError: a name is the name of a method.
+      ArgumentTypeError: a value is not a metric.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -283,33 +299,39 @@ class MultiMetric(Metric):
         self._metric_names = tuple(metrics)
         for name, metric in metrics.items():
             if hasattr(type(self), name):
-                raise ArgumentError("nnx.MultiMetric", expected="names that are not those of its methods", got=name,
-                                    mend="choose another name")  # fmt: skip
+                raise ArgumentError(
+                    "nnx.MultiMetric",
+                    expected="names that are not names of its methods",
+                    got=name,
+                    fix=f"choose another name, such as {name}_metric",
+                )
             if not all(callable(getattr(metric, method, None)) for method in ("reset", "update", "compute")):
                 raise ArgumentTypeError(
-                    f"nnx.MultiMetric, argument {name}", expected="a metric",
-                    got=f"{metric!r} of type {type(metric).__name__}", mend="pass nnx.metrics.Average()",
-                )  # fmt: skip
+                    f"nnx.MultiMetric, argument {name}",
+                    expected="a metric",
+                    got=f"{metric!r} of type {type(metric).__name__}",
+                    fix=f"pass a metric such as {name}=nnx.metrics.Average({name!r})",
+                )
             setattr(self, name, metric)
 
     def reset(self) -> None:
-        """Reset all."""
+        """Reset all metrics."""
         for name in self._metric_names:
             getattr(self, name).reset()
 
     def update(self, **updates: Any) -> None:
-        """Update all, each with all of the arguments.
+        """Update all metrics; each receives all arguments.
 
         Args:
-          **updates: what the metrics are of.
+          **updates: the arguments.
         """
         for name in self._metric_names:
             getattr(self, name).update(**updates)
 
     def compute(self) -> dict[str, Any]:
-        """The values so far, by name.
+        """Return the values of all metrics.
 
         Returns:
-          A dict of them.
+          A dictionary of values by name.
         """
         return {name: getattr(self, name).compute() for name in self._metric_names}

@@ -1,31 +1,31 @@
-"""`Module`: the base of models and layers, with modes, sown values and perturbations.
-
-A module is an ordinary Python object; what makes it more than an `Object` are these methods. Layers derive from it.
-"""
+"""`Module`, the base class of models and layers, with train and eval modes, sown values and perturbations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import phalanx.numpy as jnp
-from phalanx.core.errors import ArgumentTypeError
-from phalanx.nnx import functional
+from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.nnx.filters import Filter
+from phalanx.nnx.graphlib import split_merge
+from phalanx.nnx.graphlib.states import Path
+from phalanx.nnx.inspection.method_observer import observe_methods
 from phalanx.nnx.objects import Object
-from phalanx.nnx.observing import observe_methods
-from phalanx.nnx.states import Path
 from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
+from phalanx.typing import PyTree
 
-# The attribute that `capturing` gives modules during a call: a variable for each kind that is captured, by name.
+# The attribute that `nnx.capture` adds to modules during a call: a tuple of variables, one for each captured type,
+# whose values are dictionaries of the sown values by name.
 CAPTURED = "_captured"
 
 
 class Module(Object):
-    """The base of models and layers: write `__init__` and `__call__`, keep what changes in variables.
+    """The base class of models and layers: define `__init__` and `__call__`, and keep mutable state in variables.
 
-    Attributes may be variables, arrays, other modules, and lists, tuples and dictionaries of these; all else is static.
+    Attributes may be variables, arrays, other modules, and lists, tuples and dictionaries of these. All other
+    attributes are static.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -44,7 +44,7 @@ class Module(Object):
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        # Of our own layers the call; of a user's module all that it says to others.
+        # Calls of the library's layers are observable, and calls of all public methods of users' modules.
         public = [n for n in vars(cls) if not n.startswith("_")]
         observe_methods(cls, ("__call__", *(() if cls.__module__.startswith("phalanx.") else public)))
 
@@ -52,70 +52,72 @@ class Module(Object):
         self,
         variable_type: type[Variable] | str,
         name: str,
-        value: Any,
+        value: PyTree,
         reduce_fn: Callable[[Any, Any], Any] = lambda so_far, value: (*so_far, value),
         init_fn: Callable[[], Any] = tuple,
         capture_noop: bool | None = None,
     ) -> bool:
-        """Store a value in an attribute of its own: by default in a tuple that grows; inside `nnx.capture` for that.
+        """Store a value in an attribute, by default in a tuple of all sown values, or for an enclosing `nnx.capture`.
 
         Args:
-          variable_type: the kind of variable, or its name.
-          name: the attribute.
+          variable_type: the type of the variable, or its registered name.
+          name: the name of the attribute.
           value: the value.
-          reduce_fn: joins what is stored with the value.
-          init_fn: what is stored at first.
-          capture_noop: whether to store nothing outside of `nnx.capture`; None for False.
+          reduce_fn: combines the stored value with the new one.
+          init_fn: returns the initial stored value.
+          capture_noop: whether to do nothing outside of `nnx.capture`; None means False.
 
         Returns:
-          Whether it is stored, which inside `nnx.capture` only what is captured is.
+          Whether the value was stored. Inside `nnx.capture`, only values of the captured types are.
 
         Raises:
-          ArgumentTypeError: the attribute is something else.
+          ArgumentTypeError: the module has an attribute of this name that is not a variable of this type.
         """
-        kind = _kind(variable_type)
+        kind = _get_variable_type(variable_type)
         if CAPTURED in self.__dict__:
-            if (captured := self._captured_of(kind)) is None:
+            if (captured := self._captured_variable(kind)) is None:
                 return False
             stored = captured.get_raw_value()
             before = stored[name] if name in stored else init_fn()
+            # A new dictionary, since a transformation detects changes of a variable by the identity of its leaves.
             captured.set_raw_value({**stored, name: reduce_fn(before, value)})
             return True
         if capture_noop:
             return False
-        held = self.__dict__.get(name)
-        if held is None:
+        variable = self.__dict__.get(name)
+        if variable is None:
             setattr(self, name, kind(reduce_fn(init_fn(), value)))
             return True
-        if type(held) is not kind:
-            raise self._taken_name("sow", kind, name, held)
-        held.value = reduce_fn(held.value, value)
+        # Subclasses are different types for filters, so that the exact type must match.
+        if type(variable) is not kind:
+            raise self._name_error("sow", kind, name, variable)
+        variable.value = reduce_fn(variable.value, value)
         return True
 
     def perturb(
         self,
         name: str,
-        value: Any,
+        value: PyTree,
         variable_type: str | type[Variable] = Perturbation,
         capture_noop: bool | None = None,
     ) -> Any:
-        """Add a variable of zeros to a value, so that the variable's gradient is that of the value; see `nnx.capture`.
+        """Add a variable of zeros to a value; the gradient with respect to the variable is that of the value.
 
         Args:
-          name: the attribute that holds the variable, made at the first call.
-          value: an array, or a tree of them.
-          variable_type: the kind of variable, or its name.
-          capture_noop: whether to give the value as it is outside of `nnx.capture`; None for False.
+          name: the name of the attribute for the variable, which the first call creates.
+          value: an array, or a tree of arrays.
+          variable_type: the type of the variable, or its registered name.
+          capture_noop: whether to return the value unchanged outside of `nnx.capture`; None means False.
 
         Returns:
-          The value with the variable added.
+          The sum of the value and the variable.
 
         Raises:
-          ArgumentTypeError: the attribute is something else.
+          ArgumentTypeError: the module has an attribute of this name that is not a variable of this type.
         """
-        kind = _kind(variable_type)
+        kind = _get_variable_type(variable_type)
         if CAPTURED in self.__dict__:
-            if (captured := self._captured_of(kind)) is None:
+            if (captured := self._captured_variable(kind)) is None:
                 return value
             stored = captured.get_raw_value()
             if name not in stored:
@@ -124,60 +126,62 @@ class Module(Object):
             return tree_map(lambda x, by: x + by, value, stored[name])
         if capture_noop:
             return value
-        held = self.__dict__.get(name)
-        if held is None:
-            held = kind(tree_map(jnp.zeros_like, value))
-            setattr(self, name, held)
-        elif not isinstance(held, kind):
-            raise self._taken_name("perturb", kind, name, held)
-        return tree_map(lambda x, by: x + by, value, held.value)
+        variable = self.__dict__.get(name)
+        if variable is None:
+            variable = kind(tree_map(jnp.zeros_like, value))
+            setattr(self, name, variable)
+        # A subclass of the type is accepted, unlike in `sow`: the variable already exists.
+        elif not isinstance(variable, kind):
+            raise self._name_error("perturb", kind, name, variable)
+        return tree_map(lambda x, by: x + by, value, variable.value)
 
-    def _captured_of(self, kind: type[Variable]) -> Variable | None:
-        """What `nnx.capture` gave this module for values of a kind, if it captures them."""
-        return next((held for held in self.__dict__[CAPTURED] if type(held) is kind), None)
+    def _captured_variable(self, kind: type[Variable]) -> Variable | None:
+        """The variable of an enclosing `nnx.capture` for sown values of a type, if it captures that type."""
+        return next((variable for variable in self.__dict__[CAPTURED] if type(variable) is kind), None)
 
-    def _taken_name(self, method: str, kind: type[Variable], name: str, held: Any) -> ArgumentTypeError:
+    def _name_error(self, method: str, kind: type[Variable], name: str, attribute: object) -> ArgumentTypeError:
         return ArgumentTypeError(
             f"{type(self).__name__}.{method}, argument name",
-            expected=f"an attribute of kind {kind.__name__}, or none yet",
-            got=f"{name!r}, a {type(held).__name__}",
-            mend="choose another name",
+            expected=f"a new attribute, or one that is a {kind.__name__}",
+            got=f"{name!r}, a {type(attribute).__name__}",
+            fix=f"choose another name, such as {name + '_' + method!r}",
         )
 
     def train(self, **attributes: Any) -> None:
-        """Set `deterministic` and `use_running_average` to False, and the given attributes, wherever they are.
+        """Set `deterministic` and `use_running_average` to False in all modules that have them.
 
         Args:
-          **attributes: names and values.
+          **attributes: further attributes to set, by name.
         """
-        self.set_attributes(
-            **{"deterministic": False, "use_running_average": False, **attributes}, raise_if_not_found=False
-        )
+        self._set_mode(False, attributes)
 
     def eval(self, **attributes: Any) -> None:
-        """Set `deterministic` and `use_running_average` to True, and the given attributes, wherever they are.
+        """Set `deterministic` and `use_running_average` to True in all modules that have them.
 
         Args:
-          **attributes: names and values.
+          **attributes: further attributes to set, by name.
         """
-        self.set_attributes(
-            **{"deterministic": True, "use_running_average": True, **attributes}, raise_if_not_found=False
-        )
+        self._set_mode(True, attributes)
+
+    def _set_mode(self, is_eval: bool, attributes: Mapping[str, Any]) -> None:
+        # Both modes are plain attributes: a model without dropout or batch normalization has neither of them.
+        values = {"deterministic": is_eval, "use_running_average": is_eval, **attributes}
+        self.set_attributes(**values, raise_if_not_found=False)
 
     def set_attributes(
         self, *filters: Filter, raise_if_not_found: bool = True, graph: bool | None = None, **attributes: Any
     ) -> None:
-        """Set attributes in this module and in all inside it that have them.
+        """Set attributes of this module and of all modules inside it that have them.
 
         Args:
-          *filters: in which modules; all of them without.
-          raise_if_not_found: refuse attributes that no module has.
-          **attributes: names and values.
+          *filters: the modules to consider; all if omitted.
+          raise_if_not_found: whether to raise an error for attributes that no module has.
+          **attributes: values by name.
 
         Raises:
           ArgumentError: no module has one of the attributes.
         """
-        functional.set_attributes(
+        split_merge.set_attributes(
             self,
             *filters,
             raise_if_not_found=raise_if_not_found,
@@ -186,23 +190,65 @@ class Module(Object):
         )
 
     def iter_modules(self) -> Iterator[tuple[Path, Module]]:
-        """This module and all inside it with their paths, the inner ones first.
+        """Iterate over this module and all modules inside it, children before their parents.
 
         Returns:
           An iterator of pairs (path, module).
         """
-        return functional.iter_modules(self)
+        return iter_modules(self)
 
-    def iter_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules that are attributes of this one, by name.
+    def iter_children(self) -> Iterator[tuple[Hashable, Module]]:
+        """Iterate over the modules that are attributes of this one.
 
         Returns:
           An iterator of pairs (name, module).
         """
-        return functional.iter_children(self)
+        return iter_children(self)
 
 
-def _kind(variable_type: Any) -> type[Variable]:
+def _get_variable_type(variable_type: type[Variable] | str) -> type[Variable]:
     if isinstance(variable_type, str):
         return variable_type_from_name(variable_type, allow_register=True)
     return variable_type
+
+
+def iter_modules(module: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Module]]:
+    """Iterate over all modules in a graph, children before their parents.
+
+    Args:
+      module: a module, or a tree of modules.
+      graph: accepted for compatibility with Flax.
+
+    Yields:
+      Pairs (path, module).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = nnx.Sequential(nnx.Dropout(0.5))
+      >>> [(path, type(module).__name__) for path, module in nnx.iter_modules(model)]
+      [(('layers', 0), 'Dropout'), ((), 'Sequential')]
+    """
+    for path, value in split_merge.iter_graph(module):
+        if isinstance(value, Module):
+            yield path, value
+
+
+def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Hashable, Module]]:
+    """Iterate over the modules that are attributes of a module, or elements of a container.
+
+    Args:
+      node: a module or a container.
+      graph: accepted for compatibility with Flax.
+
+    Yields:
+      Pairs (name, module).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> [(i, type(module).__name__) for i, module in nnx.iter_children([nnx.Dropout(0.5)])]
+      [(0, 'Dropout')]
+    """
+    entries = node.__dict__ if isinstance(node, Object) else node
+    for key, value in sorted(entries.items()) if isinstance(entries, dict) else enumerate(entries):
+        if isinstance(value, Module):
+            yield key, value

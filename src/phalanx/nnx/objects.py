@@ -1,42 +1,47 @@
-"""Objects: the base of modules and of everything else that is a node of a graph, with reference semantics.
+"""`Object`, the base class of modules, and the marks that make attributes data or static.
 
-An ordinary Python object whose attributes are data (arrays, variables, other objects, lists, tuples and dictionaries of
-them) or static. Writing an attribute of an object that a cached graph has seen advances the object's version and the
-clock, unless one array takes the place of another. Builds on `levels` and `variable`; `module` and `rngs` derive from
-`Object`, which users know as `Pytree`.
+Objects are ordinary Python objects with reference semantics. Their attributes are data (arrays, variables, other
+objects, and lists, tuples and dictionaries of these) or static. Setting an attribute of an object that a cached graph
+contains increases the object's version and the global structure version, unless one array replaces another. Users
+know `Object` as `nnx.Pytree`; `Module` and `Rngs` derive from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import source
+from phalanx.core import source_info
 from phalanx.core.aval import ShapeDtypeStruct
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentTypeError
-from phalanx.engine.frames import boundaries
-from phalanx.nnx.levels import check_level, clock
+from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core.trace import Trace
+from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable
 from phalanx.runtime.array import Array
-from phalanx.tree import DictKey, GetAttrKey, SequenceKey, register_pytree_node, tree_leaves
+from phalanx.tree import DictKey, GetAttrKey, SequenceKey, register_pytree_with_keys, tree_leaves
+from phalanx.typing import PyTree
 
 T = TypeVar("T")
 
-_ARRAYS = (Array, np.ndarray, ShapeDtypeStruct)
+_array_types: tuple[type, ...] = (Array, np.ndarray, ShapeDtypeStruct)
 
 
-def is_array(x: Any) -> bool:
-    """Whether a value is an array or stands for one."""
-    return isinstance(x, _ARRAYS)
+def is_array(x: object) -> bool:
+    """Whether a value is an array, a shape, or of a type registered with `register_data_type`."""
+    return isinstance(x, _array_types)
 
 
-class Marked:
-    """A value with what the user said of it: data, or static."""
+# --- marks: data or static ---
+
+
+class MarkedValue:
+    """The result of `nnx.data(value)` or `nnx.static(value)`, which `Object.__setattr__` unpacks."""
 
     __slots__ = ("is_data", "value")
 
@@ -44,11 +49,11 @@ class Marked:
         self.value, self.is_data = value, is_data
 
 
-def data(value: Any = MISSING, /, **kwargs: Any) -> Any:
-    """Mark an attribute's value as data, so that numbers in it are leaves: `self.scale = nnx.data(2.0)`.
+def data(value: PyTree = MISSING, /, **kwargs: Any) -> Any:
+    """Mark the value of an attribute as data, so that numbers in it are leaves: `self.scale = nnx.data(2.0)`.
 
     Args:
-      value: the value; left out, a field of a dataclass is declared.
+      value: the value; if omitted, a dataclass field is declared.
       **kwargs: options of `dataclasses.field`.
 
     Returns:
@@ -65,11 +70,11 @@ def data(value: Any = MISSING, /, **kwargs: Any) -> Any:
     return _mark(value, True, kwargs)
 
 
-def static(value: Any = MISSING, /, **kwargs: Any) -> Any:
-    """Mark an attribute's value as static, so that it is part of the structure: `self.table = nnx.static(array)`.
+def static(value: PyTree = MISSING, /, **kwargs: Any) -> Any:
+    """Mark the value of an attribute as static, i.e. as part of the structure: `self.table = nnx.static(array)`.
 
     Args:
-      value: the value, compared by identity where it is not hashable; left out, a field of a dataclass is declared.
+      value: the value, which is compared by identity if it is not hashable; if omitted, a dataclass field is declared.
       **kwargs: options of `dataclasses.field`.
 
     Returns:
@@ -87,18 +92,41 @@ def static(value: Any = MISSING, /, **kwargs: Any) -> Any:
     return _mark(value, False, kwargs)
 
 
-def _mark(value: Any, is_data: bool, kwargs: dict) -> Any:
+def _mark(value: Any, is_data: bool, kwargs: dict[str, Any]) -> Any:
     if value is MISSING:
         metadata = {**kwargs.pop("metadata", {}), "static": not is_data}
         return dataclasses.field(**kwargs, metadata=metadata)
-    return Marked(value, is_data)
+    return MarkedValue(value, is_data)
 
 
-def is_data(value: Any, /) -> bool:
-    """Whether a value is data by itself: an array, a variable, an object, or a container of such.
+class _Annotation:
+    """`nnx.Data` and `nnx.Static`: `nnx.Data[int]` is the type annotation of an attribute that is data."""
+
+    def __init__(self, text: str):
+        self._text = text
+
+    def __getitem__(self, hint: Any) -> Any:
+        return Annotated[hint, self._text]
+
+
+Data = _Annotation("Data[]")
+StaticHint = _Annotation("Static[]")
+
+
+def _mark_from_annotation(hint: object) -> bool | None:
+    """Whether a type annotation, possibly given as text, marks an attribute as data; None if it has no mark."""
+    text = hint if isinstance(hint, str) else getattr(hint, "__metadata__", ("",))[0]
+    if not isinstance(text, str):
+        return None
+    text = text.rsplit("nnx.", 1)[-1]
+    return True if text.startswith("Data[") or text == "nnx-data" else False if text.startswith("Static[") else None
+
+
+def is_data(value: PyTree, /) -> bool:
+    """Whether a value is data without a mark: an array, a variable, an object, or a container of these.
 
     Args:
-      value: anything.
+      value: any value.
 
     Returns:
       A bool.
@@ -108,33 +136,31 @@ def is_data(value: Any, /) -> bool:
       >>> nnx.is_data(1.0), nnx.is_data([nnx.Param(1.0)])
       (False, True)
     """
-    if isinstance(value, Variable | Object) or is_array(value):
-        return True
-    return bool(has_data(value))
+    return is_root(value) or is_array(value) or bool(has_data(value))
 
 
-def has_data(value: Any, /) -> list[Any]:
-    """What of a value is data: its arrays, variables and objects.
+def has_data(value: PyTree, /) -> list[Any]:
+    """Return the arrays, variables and objects in a value.
 
     Args:
       value: any tree.
 
     Returns:
-      A list of them, empty where there are none.
+      A list, empty if the value contains no data.
 
     Examples:
       >>> from phalanx import nnx
       >>> nnx.has_data([1, nnx.Param(1.0)])
       [Param(value=1.0)]
     """
-    return [x for x in tree_leaves(value, is_leaf=_is_root) if _is_root(x) or is_array(x)]
+    return [x for x in tree_leaves(value, is_leaf=is_root) if is_root(x) or is_array(x)]
 
 
 def register_data_type(kind: type[T], /) -> type[T]:
-    """Make the values of a class data, so that an attribute of that class is a leaf and not part of the structure.
+    """Register a class whose instances are data, so that attributes of the class are leaves; also a decorator.
 
     Args:
-      kind: a class whose instances stand for arrays; also a decorator.
+      kind: a class whose instances represent arrays.
 
     Returns:
       The class.
@@ -147,20 +173,21 @@ def register_data_type(kind: type[T], /) -> type[T]:
       >>> nnx.is_data(Handle())
       True
     """
-    global _ARRAYS
-    _ARRAYS = (*_ARRAYS, kind)
+    global _array_types
+    _array_types = (*_array_types, kind)
     return kind
 
 
-def _is_root(x: Any) -> bool:
-    return isinstance(x, Variable | Object)
+def is_root(x: object) -> bool:
+    """Whether a value is a variable, a module or another object, which transformations pass by reference."""
+    return isinstance(x, ROOTS)
 
 
-def dataclass(cls: Any = MISSING, /, **kwargs: Any) -> Any:
-    """Make a subclass of `nnx.Pytree` or `nnx.Module` a dataclass that keeps its identity semantics.
+def dataclass(cls: type[T] = MISSING, /, **kwargs: Any) -> Any:
+    """Make a subclass of `nnx.Pytree` or `nnx.Module` a dataclass, compared by identity.
 
     Args:
-      cls: the class; left out, a decorator is given.
+      cls: the class; if omitted, a decorator is returned.
       **kwargs: options of `dataclasses.dataclass`.
 
     Returns:
@@ -176,7 +203,11 @@ def dataclass(cls: Any = MISSING, /, **kwargs: Any) -> Any:
     """
     if cls is MISSING:
         return lambda c: dataclass(c, **kwargs)
+    # `eq=False` keeps objects hashable by identity, and `repr=False` the text of `Object.__repr__`.
     return dataclasses.dataclass(cls, **{"eq": False, "repr": False, **kwargs})
+
+
+# --- objects ---
 
 
 class Object:
@@ -195,57 +226,63 @@ class Object:
 
     _marked_fields: dict[str, bool] = {}
     _marks: dict[str, bool]
-    _version: int
-    _watched: bool
-    _trace: Any
+    _version: int  # the number of structural changes of this object
+    _watched: bool  # whether a cached graph contains this object, so that changes must be counted
+    _trace: Trace | None
     _graph: Any
 
     def __init_subclass__(cls, **kwargs: Any):
+        # `class Cell(nnx.Pytree, pytree=False)` is an object without pytree registration, as in Flax.
         registered = kwargs.pop("pytree", True)
         super().__init_subclass__(**kwargs)
+        # Marks of annotations and dataclass fields are inherited, and hold for all instances of the class.
         marks = dict(cls._marked_fields)
         for name, hint in vars(cls).get("__annotations__", {}).items():
             declared = vars(cls).get(name)
             if isinstance(declared, dataclasses.Field) and "static" in declared.metadata:
                 marks[name] = not declared.metadata["static"]
-            elif (mark := _mark_of_hint(hint)) is not None:
+            elif (mark := _mark_from_annotation(hint)) is not None:
                 marks[name] = mark
         cls._marked_fields = marks
         if cls.__module__.startswith("phalanx."):
-            boundaries(cls)
+            # Frames of the library are hidden from users' tracebacks; users' modules keep their frames.
+            api_boundary_class(cls)
         if registered:
             _register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return blank(cls)
+        return allocate(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if state.trace is not self._trace:
-            check_level(self, f"setting {name!r}")
-        if type(value) is Marked:
+            check_trace_level(self, f"setting {name!r}")
+        if type(value) is MarkedValue:
             self._marks = {**self._marks, name: value.is_data}
             value = value.value
-        elif type(value) in (list, tuple) and any(type(x) is Marked for x in value):
+        elif type(value) in (list, tuple) and any(type(x) is MarkedValue for x in value):
             raise ArgumentTypeError(
                 f"{type(self).__name__}, setting {name!r}",
                 expected="nnx.data or nnx.static around the whole value of an attribute",
-                got=f"around parts of a {type(value).__name__}",
-                mend="mark the whole, or leave the marks away: containers of arrays, variables and modules are data",
+                got=f"marked elements inside a {type(value).__name__}",
+                fix=f"mark the whole value, as in self.{name} = nnx.data([...]), or omit the marks: lists of arrays, "
+                "variables and modules are data without them",
             )
         elif self._marks and name in self._marks and name not in self._marked_fields:
+            # A mark belongs to the value it was given with: assigning a value without a mark removes it.
             self._marks = {k: v for k, v in self._marks.items() if k != name}
         if self._watched:
             old = self.__dict__.get(name, MISSING)
             if old is value:
                 return
+            # Replacing one array by another is a change of value, not of structure: the graph refers to the attribute.
             if not (is_array(old) and is_array(value)):
-                touch(self)
+                mark_structure_changed(self)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
         if state.trace is not self._trace:
-            check_level(self, f"deleting {name!r}")
-        touch(self)
+            check_trace_level(self, f"deleting {name!r}")
+        mark_structure_changed(self)
         object.__delattr__(self, name)
 
     def __getstate__(self) -> tuple:
@@ -257,59 +294,36 @@ class Object:
 
     def __repr__(self) -> str:
         seen: dict[int, Any] = {}
-        text = _shown(self, "", seen)
+        text = _format(self, "", seen)
         variables = [v for v in seen.values() if isinstance(v, Variable)]
-        return text.replace("(\n", f"(  # {_counted(variables)}\n", 1) if variables else text
+        return text.replace("(\n", f"(  # {_format_sizes(variables)}\n", 1) if variables else text
 
 
-_blank = object.__setattr__
+ROOTS = (Object, Variable)
+set_slot = object.__setattr__
 
 
-def blank(cls: Any) -> Any:
-    """An object of a class without attributes, at the current trace level; `__init__` is not called."""
+def allocate(cls: type[Object]) -> Any:
+    """Create an object without attributes in the current trace; `__init__` is not called."""
     self = object.__new__(cls)
-    _blank(self, "_trace", state.trace)
-    _blank(self, "_graph", None)
-    _blank(self, "_marks", cls._marked_fields)
-    _blank(self, "_version", 0)
-    _blank(self, "_watched", False)
-    _blank(self, "_source", source.current_traceback())
+    set_slot(self, "_trace", state.trace)
+    set_slot(self, "_graph", None)
+    set_slot(self, "_marks", cls._marked_fields)
+    set_slot(self, "_version", 0)
+    set_slot(self, "_watched", False)
+    set_slot(self, "_source", source_info.current_traceback())
     return self
 
 
-def touch(target: Object) -> None:
-    """Say that the structure of an object has changed."""
-    # The version first: who sees the new time must find the new version.
-    _blank(target, "_version", target._version + 1)
-    clock.time += 1
-
-
-def _mark_of_hint(hint: Any) -> bool | None:
-    text = hint if isinstance(hint, str) else getattr(hint, "__metadata__", ("",))[0]
-    if not isinstance(text, str):
-        return None
-    text = text.rsplit("nnx.", 1)[-1]
-    return True if text.startswith("Data[") or text == "nnx-data" else False if text.startswith("Static[") else None
-
-
-class _Annotation:
-    """What `nnx.Data[int]` makes: the type, marked as data or static for attributes annotated with it."""
-
-    def __init__(self, text: str):
-        self._text = text
-
-    def __getitem__(self, hint: Any) -> Any:
-        from typing import Annotated
-
-        return Annotated[hint, self._text]
-
-
-Data = _Annotation("Data[]")
-StaticHint = _Annotation("Static[]")
+def mark_structure_changed(target: Object) -> None:
+    """Count a structural change of an object."""
+    # The object's version is increased first: a thread that sees the new global version must find this one changed.
+    set_slot(target, "_version", target._version + 1)
+    structure_version.count += 1
 
 
 class List(list):
-    """A list of data that may be an attribute of a module; a plain list may, too.
+    """A list of data, for compatibility with Flax; a plain list may be an attribute as well.
 
     Examples:
       >>> from phalanx import nnx
@@ -319,7 +333,7 @@ class List(list):
 
 
 class Dict(dict):
-    """A dictionary of data that may be an attribute of a module, with its keys as attributes.
+    """A dictionary of data whose keys are also attributes.
 
     Examples:
       >>> from phalanx import nnx
@@ -337,43 +351,38 @@ class Dict(dict):
         self[name] = value
 
 
-def attributes(target: Object) -> list[tuple[str, Any]]:
-    """The attributes of an object in the order of their names."""
-    return sorted(target.__dict__.items())
+# --- objects and containers as pytree nodes; shared references are not preserved ---
 
 
 def _register(cls: type) -> None:
-    """Make the objects of a class nodes of trees: data are children, the rest is structure; sharing is not kept."""
+    """Register a class of objects as a pytree node: data attributes are children, the others are static."""
 
-    def split(target: Any) -> tuple[list, tuple]:
+    def flatten_with_keys(target: Object) -> tuple[list, tuple]:
+        # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
         children, fixed = [], []
         marks = target._marks
-        for name, value in attributes(target):
+        for name, value in sorted(target.__dict__.items()):
             if marks.get(name, is_data(value)):
-                children.append((GetAttrKey(name), _partly(value)))
+                children.append((GetAttrKey(name), _separate_static(value)))
             else:
                 fixed.append((name, Static(value)))
         return children, (tuple(k.name for k, _ in children), tuple(fixed), tuple(marks.items()))
 
-    def flatten(target: Any) -> tuple:
-        children, aux = split(target)
-        return [x for _, x in children], aux
-
-    def unflatten(aux: tuple, children: Any) -> Any:
+    def unflatten(aux: tuple, children: Any) -> Object:
         names, fixed, marks = aux
-        made = blank(cls)
-        made.__dict__.update(zip(names, children), **{k: v.value for k, v in fixed})
-        _blank(made, "_marks", dict(marks))
-        return made
+        target = allocate(cls)
+        target.__dict__.update(zip(names, children), **{k: v.value for k, v in fixed})
+        set_slot(target, "_marks", dict(marks))
+        return target
 
-    register_pytree_node(cls, flatten, unflatten, split)
+    register_pytree_with_keys(cls, flatten_with_keys, unflatten)
 
 
-class _Partly:
-    """A container of data some of whose elements are static, such as the functions of a `Sequential`, as a tree's node.
+class _MixedContainer:
+    """A pytree node for a container of data with static elements, such as the functions in a `Sequential`.
 
     Args:
-      value: the container, which is what the node becomes again.
+      value: the container; unflattening the node returns a container, not a `_MixedContainer`.
     """
 
     __slots__ = ("value",)
@@ -382,78 +391,75 @@ class _Partly:
         self.value = value
 
 
-def _is_fixed(x: Any) -> bool:
-    return (callable(x) or isinstance(x, str)) and not _is_root(x) and not is_array(x)
+def _is_static_element(x: object) -> bool:
+    return (callable(x) or isinstance(x, str)) and not is_root(x) and not is_array(x)
 
 
-def _partly(value: Any) -> Any:
-    is_container = type(value) in (list, tuple, dict, List, Dict)
-    return _Partly(value) if is_container and any(map(_is_fixed, tree_leaves(value, is_leaf=_is_root))) else value
+def _separate_static(value: PyTree) -> PyTree:
+    if type(value) not in (list, tuple, dict, List, Dict):
+        return value
+    return _MixedContainer(value) if any(map(_is_static_element, tree_leaves(value, is_leaf=is_root))) else value
 
 
-def _split_partly(node: _Partly) -> tuple[list, tuple]:
+def _flatten_mixed(node: _MixedContainer) -> tuple[list, tuple]:
     value = node.value
     keys = tuple(sorted(value)) if isinstance(value, dict) else tuple(range(len(value)))
-    key_of = DictKey if isinstance(value, dict) else SequenceKey
-    fixed = tuple((k, Static(value[k])) for k in keys if _is_fixed(value[k]))
-    named = [(key_of(k), _partly(value[k])) for k in keys if not _is_fixed(value[k])]
-    return named, (type(value), keys, fixed)
+    key_type = DictKey if isinstance(value, dict) else SequenceKey
+    fixed = tuple((k, Static(value[k])) for k in keys if _is_static_element(value[k]))
+    children = [(key_type(k), _separate_static(value[k])) for k in keys if not _is_static_element(value[k])]
+    return children, (type(value), keys, fixed)
 
 
-def _joined_partly(aux: tuple, parts: Any) -> Any:
+def _unflatten_mixed(aux: tuple, children: Iterable[Any]) -> Any:
     kind, keys, fixed = aux
-    static, given = {k: v.value for k, v in fixed}, iter(parts)
-    values = [static[k] if k in static else next(given) for k in keys]
+    # The keys are stored in order, so that static and other elements are interleaved as before.
+    static_values, rest = {k: v.value for k, v in fixed}, iter(children)
+    values = [static_values[k] if k in static_values else next(rest) for k in keys]
     return kind(zip(keys, values)) if issubclass(kind, dict) else kind(values)
 
 
-def _register_containers() -> None:
-    register_pytree_node(
-        _Partly,
-        lambda node: ([x for _, x in _split_partly(node)[0]], _split_partly(node)[1]),
-        _joined_partly,
-        _split_partly,
-    )
-    register_pytree_node(
-        List,
-        lambda x: (list(x), None),
-        lambda _, xs: List(xs),
-        lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], None),
-    )
-    register_pytree_node(
-        Dict,
-        lambda x: ([x[k] for k in sorted(x)], tuple(sorted(x))),
-        lambda keys, xs: Dict(zip(keys, xs)),
-        lambda x: ([(DictKey(k), x[k]) for k in sorted(x)], tuple(sorted(x))),
-    )
+register_pytree_with_keys(_MixedContainer, _flatten_mixed, _unflatten_mixed)
+register_pytree_with_keys(
+    List, lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], None), lambda _, children: List(children)
+)
+register_pytree_with_keys(
+    Dict,
+    lambda x: ([(DictKey(k), x[k]) for k in sorted(x)], tuple(sorted(x))),
+    lambda keys, children: Dict(zip(keys, children)),
+)
 
 
-_register_containers()
+# --- text ---
 
 
-def _shown(value: Any, indent: str, seen: dict[int, Any]) -> str:
-    """An object and what it holds as text, a line for each attribute; what was shown already is not shown again."""
+def _format(value: Any, indent: str, seen: dict[int, Any]) -> str:
+    """An object as text, one line for each attribute; `seen` collects objects, which are shown once, and variables."""
     inner = indent + "  "
     if isinstance(value, Object):
         name = type(value).__name__
         if id(value) in seen:
             return f"{name}(...)"
         seen[id(value)] = value
-        lines = [f"{inner}{k}={_shown(v, inner, seen)}" for k, v in value.__dict__.items()]
-        return _block(f"{name}(", lines, f"{indent})")
+        lines = [f"{inner}{k}={_format(v, inner, seen)}" for k, v in value.__dict__.items()]
+        return _format_block(f"{name}(", lines, f"{indent})")
     if isinstance(value, Variable):
         seen[id(value)] = value
-        shown = [_shown(value._value, indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
-        return f"{type(value).__name__}({', '.join(shown)})"
-    if isinstance(value, list | tuple | Mapping) and any(map(_is_root, tree_leaves(value, is_leaf=_is_root))):
+        fields = [_format(value._value, indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, list | tuple | Mapping) and any(map(is_root, tree_leaves(value, is_leaf=is_root))):
         if isinstance(value, Mapping):
-            head, tail, named = "{", "}", [(f"{k!r}: ", v) for k, v in value.items()]
+            head, tail, items = "{", "}", [(f"{k!r}: ", v) for k, v in value.items()]
         elif hasattr(value, "_fields"):
-            head, tail, named = f"{type(value).__name__}(", ")", [(f"{k}=", v) for k, v in value._asdict().items()]
+            head, tail, items = f"{type(value).__name__}(", ")", [(f"{k}=", v) for k, v in value._asdict().items()]
         else:
             head, tail = "[]" if isinstance(value, list) else "()"
-            named = [("", v) for v in value]
-        return _block(head, [f"{inner}{k}{_shown(v, inner, seen)}" for k, v in named], indent + tail)
+            items = [("", v) for v in value]
+        return _format_block(head, [f"{inner}{k}{_format(v, inner, seen)}" for k, v in items], indent + tail)
+    return _format_leaf(value)
+
+
+def _format_leaf(value: Any) -> str:
+    """The value of an array of one element, the type of a larger array, or the text of any other value."""
     if isinstance(value, Array) and hasattr(value, "is_deleted"):
         is_number = not value.shape and isinstance(value.dtype, np.dtype) and not value.is_deleted()
         return repr(value) if is_number else f"Array({value.aval})"
@@ -462,12 +468,12 @@ def _shown(value: Any, indent: str, seen: dict[int, Any]) -> str:
     return f"{type(value).__name__}({value.aval})" if hasattr(value, "aval") else repr(value)
 
 
-def _block(head: str, lines: list[str], tail: str) -> str:
+def _format_block(head: str, lines: list[str], tail: str) -> str:
     return head + "\n" + ",\n".join(lines) + "\n" + tail if lines else head + tail.strip()
 
 
-def _counted(variables: Iterable[Variable]) -> str:
-    """How many numbers the variables of each kind hold, and in how many bytes."""
+def _format_sizes(variables: Iterable[Variable]) -> str:
+    """The number of elements and bytes in the variables of each type."""
     totals: dict[str, list[int]] = {}
     for v in variables:
         total = totals.setdefault(type(v).__name__, [0, 0])
@@ -476,19 +482,12 @@ def _counted(variables: Iterable[Variable]) -> str:
                 size = math.prod(x.shape)
                 total[0] += size
                 total[1] += size * x.dtype.itemsize
-    return ", ".join(f"{kind}: {size:,} ({bytes_text(nbytes)})" for kind, (size, nbytes) in totals.items())
+    return ", ".join(f"{kind}: {size:,} ({format_bytes(nbytes)})" for kind, (size, nbytes) in totals.items())
 
 
-def bytes_text(nbytes: float) -> str:
-    """A number of bytes as people read it."""
+def format_bytes(nbytes: float) -> str:
+    """A number of bytes with a decimal unit, such as `1.5 MB`."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if nbytes >= scale:
             return f"{nbytes / scale:.1f} {unit}"
     return f"{nbytes:.0f} B"
-
-
-def children(target: Object) -> Iterator[tuple[str, Any]]:
-    """The attributes that are objects."""
-    for name, value in attributes(target):
-        if isinstance(value, Object):
-            yield name, value

@@ -1,7 +1,7 @@
-"""Random streams: `Rngs`, a named set of streams of keys, each a key and a count of how often it was drawn from.
+"""Random streams: `Rngs` is a set of named streams, each of which consists of a key and a counter.
 
-A stream's next key is `fold_in(key, count)`, so that a model's randomness is a function of its seeds and of what was
-drawn before. `split_rngs` and `fork_rngs` make one stream into many, for `vmap` and `scan`.
+The next key of a stream is `fold_in(key, count)`, so that the random numbers of a model are a function of its seeds and
+of the number of earlier draws. `split_rngs` and `fork_rngs` turn one stream into many, for `vmap` and `scan`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,27 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import phalanx.numpy as jnp
 from phalanx import random
 from phalanx.core import dtypes
 from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TreeError
-from phalanx.nnx import functional
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.nn import initializers
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.levels import described
+from phalanx.nnx.graphlib.split_merge import clone, iter_graph
+from phalanx.nnx.graphlib.states import Path
 from phalanx.nnx.objects import Object
-from phalanx.nnx.variable import MISSING, Variable
+from phalanx.nnx.trace_level import describe
+from phalanx.nnx.variable import MISSING, Variable, unwrap
+from phalanx.typing import Array, ArrayLike, PRNGKey, PyTree
+
+KeyCount: TypeAlias = int | tuple[int, ...]
+"""A number of keys, or the shape of an array of keys."""
+
+KeyCounts: TypeAlias = KeyCount | Mapping[Filter, KeyCount] | None
+"""A number of keys for all streams, or one for the streams that each filter matches; None for no change."""
 
 
 class RngState(Variable):
@@ -50,7 +59,7 @@ class RngKey(RngState):
 
 
 class RngCount(RngState):
-    """How often a stream was drawn from.
+    """The number of draws from a stream.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -65,99 +74,95 @@ class RngCount(RngState):
 
 
 class MissingStreamError(ArgumentError, AttributeError, KeyError):
-    """An `Rngs` has no stream of a name, and no default.
+    """An `Rngs` has no stream of the requested name, and no stream `default`.
 
     Args:
-      where, expected, got, mend: as in `PhalanxError`.
+      where, expected, got, fix: as in `PhalanxError`.
 
     Examples:
       >>> from phalanx import nnx
       >>> try:
       ...     nnx.Rngs(params=0).dropout()
       ... except nnx.rnglib.MissingStreamError:
-      ...     print("name a stream dropout")
-      name a stream dropout
+      ...     print("there is no stream dropout")
+      there is no stream dropout
     """
 
-    __str__ = ArgumentError.__str__
+    __str__ = ArgumentError.__str__  # KeyError would show the repr of the message
 
 
-def _as_key(x: Any) -> Any:
-    if isinstance(x, Variable):
-        x = x.value
+def _to_key(x: ArrayLike | Variable) -> Any:
+    """A key from a seed, a key, or the data of a key."""
+    x = unwrap(x)
     if isinstance(x, int) or (hasattr(x, "ndim") and x.ndim == 0 and not _is_key(x)):
         return random.key(x)
-    if isinstance(x, ShapeDtypeStruct):
+    # A shape stands for a key while `eval_shape` builds a model from abstract arguments.
+    if isinstance(x, ShapeDtypeStruct) or _is_key(x):
         return x
-    if not _is_key(x):
-        if not hasattr(x, "dtype"):
-            raise ArgumentTypeError(
-                "a random stream",
-                expected="a seed or a key",
-                got=f"{x!r} of type {type(x).__name__}",
-                mend="pass an integer, or a key of phalanx.random.key",
-            )
-        return random.wrap_key_data(x)
-    return x
+    if not hasattr(x, "dtype"):
+        raise ArgumentTypeError(
+            "a random stream",
+            expected="a seed or a key",
+            got=f"{x!r} of type {type(x).__name__}",
+            fix="pass an integer, as in nnx.Rngs(0), or a key made by phalanx.random.key",
+        )
+    return random.wrap_key_data(x)
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: object) -> bool:
     return isinstance(getattr(x, "dtype", None), dtypes.KeyDtype)
 
 
-# The draws of `phalanx.random` that a stream offers as methods, its next key as the first argument.
+# Functions of `phalanx.random` that are methods of streams: `rngs.params.normal(shape)`.
 DRAWS = tuple(
     "ball bernoulli beta binomial bits categorical cauchy chisquare choice dirichlet double_sided_maxwell exponential "
     "f gamma generalized_normal geometric gumbel laplace loggamma logistic lognormal maxwell multinomial "
     "multivariate_normal normal orthogonal pareto permutation poisson rademacher randint rayleigh t "
     "triangular truncated_normal uniform wald weibull_min".split()
 )
-# The initializers of `phalanx.nn` that it offers likewise: `rngs.lecun_normal()((3, 4))`.
+# Initializers of `phalanx.nn` that are methods of streams: `rngs.params.lecun_normal()(shape)`.
 INITIALIZERS = tuple(
     "delta_orthogonal glorot_normal glorot_uniform he_normal he_uniform kaiming_normal kaiming_uniform lecun_normal "
     "lecun_uniform variance_scaling xavier_normal xavier_uniform".split()
 )
 
 
-class _Draws:
-    """The methods that draw: for each function of `phalanx.random` one that gives it the stream's next key."""
+class _DrawMethods:
+    """The methods of streams that draw random numbers: functions of `phalanx.random` without their key argument."""
 
     __slots__ = ()
 
 
-def _drawing(name: str) -> Callable:
-    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _make_draw(name: str) -> Callable:
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Array:
         return getattr(random, name)(self(), *args, **kwargs)
 
-    draw.__name__ = name
     draw.__doc__ = f"`random.{name}` with the next key."
     return draw
 
 
-def _initializing(name: str) -> Callable:
-    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from phalanx.nn import initializers
-
+def _make_initializer(name: str) -> Callable:
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Callable:
         initializer = getattr(initializers, name)(*args, **kwargs)
         return lambda shape, *rest, **named: initializer(self(), shape, *rest, **named)
 
-    draw.__name__ = name
-    draw.__doc__ = f"`initializers.{name}`, with the next key at each call of what it gives."
+    draw.__doc__ = f"`initializers.{name}` without the key argument; each call takes the next key."
     return draw
 
 
-for _name in DRAWS:
-    setattr(_Draws, _name, _drawing(_name))
-for _name in INITIALIZERS:
-    setattr(_Draws, _name, _initializing(_name))
+for _names, _make in ((DRAWS, _make_draw), (INITIALIZERS, _make_initializer)):
+    for _name in _names:
+        _method = _make(_name)
+        _method.__name__ = _name
+        setattr(_DrawMethods, _name, _method)
 
 
-class RngStream(Object, _Draws):
-    """One stream of keys.
+class RngStream(Object, _DrawMethods):
+    """One stream of random keys.
 
     Args:
       key: a key, or a seed.
-      tag: the stream's name, which filters know it by.
+      tag: the name of the stream, which filters match.
 
     Examples:
       >>> from phalanx import nnx
@@ -167,15 +172,15 @@ class RngStream(Object, _Draws):
       1
     """
 
-    def __init__(self, key: Any, *, tag: str):
-        key = _as_key(key)
+    def __init__(self, key: ArrayLike | Variable, *, tag: str):
+        key = _to_key(key)
         shape = () if isinstance(key, ShapeDtypeStruct) else key.shape
         self.tag = tag
         self.key = RngKey(key, tag=tag)
         self.count = RngCount(jnp.zeros(shape, jnp.uint32), tag=tag)
 
-    def __call__(self) -> Any:
-        """The next key.
+    def __call__(self) -> PRNGKey:
+        """Return the next key.
 
         Returns:
           A random key.
@@ -183,30 +188,41 @@ class RngStream(Object, _Draws):
         key, count = self.key.value, self.count.value
         if key.shape:
             raise ArgumentError(
-                f"{described(self)}, a draw from the stream {self.tag!r}",
+                f"{describe(self)}, a draw from the stream {self.tag!r}",
                 expected="a stream with one key",
-                got=f"one that was split into keys of shape {key.shape}",
-                mend="draw inside nnx.vmap or nnx.scan over the split stream",
+                got=f"a stream that was split into keys of shape {key.shape}",
+                fix="draw inside nnx.vmap or nnx.scan over the split stream, or call nnx.restore_rngs first",
             )
         self.count.value = count + 1
+        # `fold_in` instead of splitting: the key is constant, so that a stream can be restored from its count, and
+        # loops carry one integer.
         return random.fold_in(key, count)
 
-    def split(self, k: int | tuple[int, ...]) -> RngStream:
-        """A stream of `k` keys, for `k` examples of a mapped function; this one advances.
+    def set_key(self, key: PRNGKey) -> None:
+        """Replace the key, and start the counter again.
 
         Args:
-          k: how many keys, or the shape of an array of them.
+          key: a key, or an array of keys.
+        """
+        self.key.value = key
+        self.count.value = jnp.zeros(key.shape, jnp.uint32)
+
+    def split(self, k: KeyCount) -> RngStream:
+        """Return a stream of `k` keys for a mapped function; this stream advances.
+
+        Args:
+          k: the number of keys, or the shape of an array of keys.
 
         Returns:
           The stream.
         """
-        return type(self)(random.split(self(), k), tag=self.tag)
+        return self.fork(split=k)
 
-    def fork(self, *, split: int | tuple[int, ...] | None = None) -> RngStream:
-        """An independent stream, of `split` keys if given; this one advances.
+    def fork(self, *, split: KeyCount | None = None) -> RngStream:
+        """Return an independent stream; this stream advances.
 
         Args:
-          split: how many keys, or the shape of an array of them; None for one.
+          split: the number of keys, or the shape of an array of keys; None for one key.
 
         Returns:
           The stream.
@@ -214,11 +230,11 @@ class RngStream(Object, _Draws):
         key = self()
         return type(self)(key if split is None else random.split(key, split), tag=self.tag)
 
-    def broadcast(self, k: int | tuple[int, ...] | None = None) -> RngStream:
-        """An independent stream whose key is repeated `k` times; this one advances.
+    def broadcast(self, k: KeyCount | None = None) -> RngStream:
+        """Return an independent stream whose key is repeated; this stream advances.
 
         Args:
-          k: how often, or the shape of an array of keys; None for one key.
+          k: the number of copies, or the shape of an array of keys; None for one key.
 
         Returns:
           The stream.
@@ -228,15 +244,15 @@ class RngStream(Object, _Draws):
         return type(self)(jnp.broadcast_to(key, shape) if shape else key, tag=self.tag)
 
 
-class Rngs(Object, _Draws):
-    """Named streams of random keys; a name that has none of its own draws from `default`.
+class Rngs(Object, _DrawMethods):
+    """Named streams of random keys. A name without a stream uses the stream `default`.
 
     Args:
       default: a seed or key for the stream `default`, or a mapping with all streams.
       **rngs: seeds, keys or streams by name.
 
     Raises:
-      MissingStreamError: a stream is asked for that is not there, and there is no default.
+      MissingStreamError: a stream is used that does not exist, and there is no stream `default`.
 
     Examples:
       >>> from phalanx import nnx
@@ -245,34 +261,35 @@ class Rngs(Object, _Draws):
       (False, ['default', 'dropout'])
     """
 
-    def __init__(self, default: Any = None, **rngs: Any):
+    def __init__(
+        self,
+        default: ArrayLike | Variable | RngStream | Mapping[str, ArrayLike | RngStream] | None = None,
+        **rngs: ArrayLike | Variable | RngStream,
+    ):
         if isinstance(default, Mapping):
             rngs = {**default, **rngs}
         elif default is not None:
             rngs["default"] = default
         for name, key in rngs.items():
-            stream = key if isinstance(key, RngStream) else RngStream(key, tag=name)
-            setattr(self, name, stream)
+            setattr(self, name, key if isinstance(key, RngStream) else RngStream(key, tag=name))
 
-    def _stream(self, name: str) -> RngStream:
+    def __getitem__(self, name: str) -> RngStream:
         streams = self.__dict__
+        # A stream is an object without `__bool__` and therefore true.
         stream = streams.get(name) or streams.get("default")
         if stream is None:
             raise MissingStreamError(
-                f"{described(self)}, stream {name!r}",
+                f"{describe(self)}, stream {name!r}",
                 expected=f"one of the streams {sorted(streams)}" if streams else "a stream",
                 got=repr(name),
-                mend=f"make it with nnx.Rngs({name}=seed), or give a default stream with nnx.Rngs(seed)",
+                fix=f"create it with nnx.Rngs({name}=seed), or create a default stream with nnx.Rngs(seed)",
             )
         return stream
 
     def __getattr__(self, name: str) -> RngStream:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._stream(name)
-
-    def __getitem__(self, name: str) -> RngStream:
-        return self._stream(name)
+        return self[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.__dict__
@@ -283,61 +300,58 @@ class Rngs(Object, _Draws):
     def __len__(self) -> int:
         return len(self.__dict__)
 
-    def __call__(self) -> Any:
-        """The next key of the default stream.
+    def __call__(self) -> PRNGKey:
+        """Return the next key of the stream `default`.
 
         Returns:
           A random key.
         """
-        return self._stream("default")()
+        return self["default"]()
 
     def items(self) -> Iterator[tuple[str, RngStream]]:
-        """The streams by name.
+        """Iterate over the streams.
 
         Yields:
           Pairs (name, stream).
         """
         yield from self.__dict__.items()
 
-    def fork(self, /, *, split: Any = None) -> Rngs:
-        """Independent streams, of `split` keys if given; these advance.
+    def fork(self, /, *, split: KeyCounts = None) -> Rngs:
+        """Return independent streams; these streams advance.
 
         Args:
-          split: how many keys: for all streams, or for those of a filter in a mapping of filters.
+          split: the number of keys, for all streams or by filter.
 
         Returns:
           The `Rngs`.
         """
-        return Rngs(**{k: s.fork(split=n) for k, s, n in self._counted(split)})
+        return Rngs(**{name: s.fork(split=_get_count(split, (name,), s)) for name, s in self.items()})
 
-    def split(self, k: Any) -> Rngs:
-        """Streams of `k` keys, for `k` examples of a mapped function; these advance.
+    def split(self, k: KeyCounts) -> Rngs:
+        """Return streams of `k` keys for a mapped function; these streams advance.
 
         Args:
-          k: how many: for all streams, or for those of a filter in a mapping of filters.
+          k: the number of keys, for all streams or by filter.
 
         Returns:
           The `Rngs`.
         """
         return self.fork(split=k)
 
-    def broadcast(self, k: Any) -> Rngs:
-        """Independent streams whose keys are repeated `k` times; these advance.
+    def broadcast(self, k: KeyCounts) -> Rngs:
+        """Return independent streams whose keys are repeated `k` times; these streams advance.
 
         Args:
-          k: how often: for all streams, or for those of a filter in a mapping of filters.
+          k: the number of copies, for all streams or by filter.
 
         Returns:
           The `Rngs`.
         """
-        return Rngs(**{name: s.broadcast(n) for name, s, n in self._counted(k)})
-
-    def _counted(self, split: Any) -> list[tuple[str, RngStream, Any]]:
-        return [(name, s, _count_for(split, (name,), s)) for name, s in self.__dict__.items()]
+        return Rngs(**{name: s.broadcast(_get_count(k, (name,), s)) for name, s in self.items()})
 
 
-def _count_for(split: Any, path: tuple, stream: RngStream) -> Any:
-    """How many keys a stream is to have."""
+def _get_count(split: Any, path: Path, stream: RngStream) -> Any:
+    """The number of keys for a stream."""
     if not isinstance(split, Mapping):
         return split
     for filter, count in split.items():
@@ -347,24 +361,24 @@ def _count_for(split: Any, path: tuple, stream: RngStream) -> Any:
 
 
 class SplitBackups(contextlib.AbstractContextManager):
-    """The streams as they were before they were split; as a context manager it brings them back at the end.
+    """The state of streams before they were split; as a context manager, it restores them on exit.
 
     Args:
-      backups: for each stream itself, its key and its count.
+      backups: each stream with its key and its count.
     """
 
-    def __init__(self, backups: list[tuple[RngStream, Any, Any]]):
+    def __init__(self, backups: Sequence[tuple[RngStream, PRNGKey, Array]]):
         self.backups = backups
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         restore_rngs(self)
 
 
 def restore_rngs(backups: SplitBackups, /) -> None:
-    """Bring streams back to one key.
+    """Restore streams that were split.
 
     Args:
-      backups: what `split_rngs` or `fork_rngs` gave.
+      backups: the result of `split_rngs` or `fork_rngs`.
 
     Examples:
       >>> from phalanx import nnx
@@ -378,34 +392,47 @@ def restore_rngs(backups: SplitBackups, /) -> None:
         stream.key.value, stream.count.value = key, count
 
 
-def _streams(node: Any) -> Iterator[tuple[tuple, RngStream]]:
-    for path, value in functional.iter_graph(node):
-        if isinstance(value, RngStream):
+def _iter_streams(node: PyTree, only: Filter = ...) -> Iterator[tuple[Path, RngStream]]:
+    """Iterate over the streams in a module whose keys a filter matches, with their paths."""
+    predicate = to_predicate(only)
+    for path, value in iter_graph(node):
+        if isinstance(value, RngStream) and predicate((*path, "key"), value.key):
             yield path, value
 
 
+def _replace_keys(node: PyTree, only: Filter, new_key: Callable[[Path, RngStream, PRNGKey], PRNGKey]) -> SplitBackups:
+    """Replace the key of each stream by a function of the next key, and return the previous state."""
+    # Saved after the draw of the new key, so that restored streams do not repeat that draw.
+    backups = []
+    for path, stream in _iter_streams(node, only):
+        key = stream()
+        backups.append((stream, stream.key.value, stream.count.value))
+        stream.set_key(new_key(path, stream, key))
+    return SplitBackups(backups)
+
+
 def split_rngs(
-    node: Any = MISSING,
+    node: PyTree = MISSING,
     /,
     *,
-    splits: int | tuple[int, ...],
+    splits: KeyCount,
     only: Filter = ...,
     squeeze: bool = False,
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:
-    """Make each random stream in a module one of many keys, for `vmap` or `scan` over them.
+    """Split each random stream in a module into many keys, for `vmap` or `scan` over them.
 
     Args:
-      node: a module, or a tree of modules, changed in place; left out, a decorator is given, which does this to the
-        arguments of each call and undoes it afterwards.
-      splits: how many keys.
-      only: which streams.
-      squeeze: drop the new dimension, which must have the size 1.
-      graph, graph_updates: taken for compatibility.
+      node: a module, or a tree of modules, which is changed in place. If omitted, a decorator is returned, which splits
+        the streams in the arguments of each call and restores them afterwards.
+      splits: the number of keys.
+      only: the streams to split.
+      squeeze: whether to remove the new dimension, which must have size 1.
+      graph, graph_updates: accepted for compatibility with Flax.
 
     Returns:
-      `SplitBackups`, with which `restore_rngs` undoes it.
+      `SplitBackups`, with which `restore_rngs` restores the streams.
 
     Raises:
       ArgumentError: `squeeze` with several keys.
@@ -418,39 +445,36 @@ def split_rngs(
       (3,)
     """
     if node is MISSING:
-        return _around(lambda args: split_rngs(args, splits=splits, only=only, squeeze=squeeze))
+        return _decorate(lambda args: split_rngs(args, splits=splits, only=only, squeeze=squeeze))
+    # Squeezing is for code that treats a single replica like many: the key changes, its shape does not.
     if squeeze and splits not in (1, (1,)):
         raise ArgumentError(
             "split_rngs, argument squeeze",
-            expected="splits=1, since the new dimension is dropped",
+            expected="splits=1, since the new dimension is removed",
             got=f"splits={splits}",
-            mend="pass splits=1, or squeeze=False",
+            fix="pass splits=1, or squeeze=False to keep the dimension",
         )
-    predicate = to_predicate(only)
-    backups = []
-    for path, stream in _streams(node):
-        if predicate((*path, "key"), stream.key):
-            key = stream()
-            backups.append((stream, stream.key.value, stream.count.value))
-            keys = random.split(key, splits)
-            stream.key.value = keys[0] if squeeze else keys
-            stream.count.value = jnp.zeros(stream.key.value.shape, jnp.uint32)
-    return SplitBackups(backups)
+
+    def split(path: Path, stream: RngStream, key: PRNGKey) -> PRNGKey:
+        keys = random.split(key, splits)
+        return keys[0] if squeeze else keys
+
+    return _replace_keys(node, only, split)
 
 
 def fork_rngs(
-    node: Any = MISSING, /, *, split: Any = None, graph: bool | None = None, graph_updates: bool | None = None
+    node: PyTree = MISSING, /, *, split: KeyCounts = None, graph: bool | None = None, graph_updates: bool | None = None
 ) -> Any:
-    """Give each random stream in a module a key of its own, or several, drawn from it.
+    """Replace the key of each random stream in a module by one or several new keys that are drawn from it.
 
     Args:
-      node: a module, or a tree of modules, changed in place; left out, a decorator is given, which does this to the
-        arguments of each call and undoes it afterwards.
-      split: how many keys: for all streams, or for those of a filter in a mapping of filters.
-      graph, graph_updates: taken for compatibility.
+      node: a module, or a tree of modules, which is changed in place. If omitted, a decorator is returned, which forks
+        the streams in the arguments of each call and restores them afterwards.
+      split: the number of keys, for all streams or by filter.
+      graph, graph_updates: accepted for compatibility with Flax.
 
     Returns:
-      `SplitBackups`, with which `restore_rngs` undoes it.
+      `SplitBackups`, with which `restore_rngs` restores the streams.
 
     Examples:
       >>> from phalanx import nnx
@@ -460,38 +484,45 @@ def fork_rngs(
       (3,)
     """
     if node is MISSING:
-        return _around(lambda args: fork_rngs(args, split=split))
-    backups = []
-    for path, stream in _streams(node):
-        count = _count_for(split, path, stream)
-        key = stream()
-        backups.append((stream, stream.key.value, stream.count.value))
-        stream.key.value = key if count is None else random.split(key, count)
-        stream.count.value = jnp.zeros(stream.key.value.shape, jnp.uint32)
-    return SplitBackups(backups)
+        return _decorate(lambda args: fork_rngs(args, split=split))
+
+    def fork(path: Path, stream: RngStream, key: PRNGKey) -> PRNGKey:
+        count = _get_count(split, path, stream)
+        return key if count is None else random.split(key, count)
+
+    return _replace_keys(node, ..., fork)
 
 
-def _around(change: Callable[[Any], SplitBackups]) -> Callable:
+def _decorate(change: Callable[[Any], SplitBackups]) -> Callable:
+    """A decorator that changes the streams in the arguments of each call, and restores them afterwards."""
+
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)
-        def changed(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             with change((args, kwargs)):
                 return fun(*args, **kwargs)
 
-        return changed
+        return call
 
     return decorate
 
 
-def reseed(node: Any, /, *, graph: bool | None = None, policy: Any = "scalars_only", **stream_keys: Any) -> None:
-    """Give random streams new keys, and start their counts again.
+def reseed(
+    node: PyTree,
+    /,
+    *,
+    graph: bool | None = None,
+    policy: str | Callable[[Path, Any, tuple], Any] = "scalars_only",
+    **stream_keys: ArrayLike | Variable,
+) -> None:
+    """Set new keys in random streams, and start their counters again.
 
     Args:
       node: a module, or a tree of modules.
-      policy: what to do with a stream of several keys: "scalars_only" refuses it, "match_shape" splits the new key,
-        a function `(path, key, shape) -> keys` says it.
-      **stream_keys: seeds or keys by the name of the stream.
-      graph: taken for compatibility.
+      policy: the treatment of streams with several keys. "scalars_only" raises an error, "match_shape" splits the new
+        key, and a function `(path, key, shape) -> keys` returns the keys of each stream.
+      **stream_keys: seeds or keys by the name of the stream. Streams of the same name get different keys.
+      graph: accepted for compatibility with Flax.
 
     Raises:
       TreeError: a stream has several keys, under "scalars_only".
@@ -501,53 +532,53 @@ def reseed(node: Any, /, *, graph: bool | None = None, policy: Any = "scalars_on
       >>> rngs = nnx.Rngs(0)
       >>> nnx.reseed(rngs, default=7)
     """
-    source = Rngs(**stream_keys)  # each stream of a name gets a key of its own
-    for path, stream in _streams(node):
+    if not callable(policy) and policy not in ("scalars_only", "match_shape"):
+        raise ArgumentTypeError(
+            "reseed, argument policy",
+            expected="'scalars_only', 'match_shape' or a function (path, key, shape) -> keys",
+            got=repr(policy),
+            fix="pass policy='match_shape' to split the new key where a stream has several",
+        )
+    # Drawing from a new `Rngs` gives a different key to each stream of the same name.
+    source = Rngs(**stream_keys)
+    for path, stream in _iter_streams(node):
         if stream.tag not in stream_keys:
             continue
         key, shape = source[stream.tag](), stream.key.value.shape
         if callable(policy):
             key = policy(path, key, shape)
-        elif shape and policy == "match_shape":
-            key = random.split(key, shape)
         elif shape and policy == "scalars_only":
             raise TreeError(
                 f"reseed, stream {stream.tag!r}",
                 expected="a stream with one key, under policy='scalars_only'",
-                got=f"one with keys of shape {shape}",
-                mend="pass policy='match_shape'",
+                got=f"a stream with keys of shape {shape}",
+                fix="pass policy='match_shape' to split the new key",
             )
-        elif shape or policy not in ("scalars_only", "match_shape"):
-            raise ArgumentTypeError(
-                "reseed, argument policy",
-                expected="'scalars_only', 'match_shape' or a function",
-                got=repr(policy),
-                mend="choose one of these",
-            )
-        stream.key.value = key
-        stream.count.value = jnp.zeros(key.shape, jnp.uint32)
+        elif shape:
+            key = random.split(key, shape)
+        stream.set_key(key)
 
 
 def with_rngs(
-    node: Any = MISSING,
+    node: PyTree = MISSING,
     /,
     *,
-    split: Any = None,
+    split: KeyCounts = None,
     fork: Filter | Sequence[Filter] = None,
-    broadcast: Any = None,
+    broadcast: KeyCounts = None,
     only: Filter = ...,
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:
-    """A module with other random streams in the place of its own, which advance; all else is shared with the module.
+    """Return a module with other random streams that shares everything else; the streams of the original advance.
 
     Args:
-      node: a module, or a tree of modules; left out, a decorator is given, which does this to the arguments of a call.
-      split: how many keys streams are split into: for all, or for those of a filter in a mapping of filters.
-      fork: which streams become independent ones.
-      broadcast: how often keys are repeated: for all streams, or for those of a filter in a mapping of filters.
-      only: which streams any of this is for.
-      graph, graph_updates: taken for compatibility.
+      node: a module, or a tree of modules. If omitted, a decorator is returned, which replaces the arguments of a call.
+      split: the number of keys to split streams into, for all streams or by filter.
+      fork: the streams to replace by independent streams.
+      broadcast: the number of copies of keys, for all streams or by filter.
+      only: the streams to consider.
+      graph, graph_updates: accepted for compatibility with Flax.
 
     Returns:
       The module, or a decorator.
@@ -561,26 +592,24 @@ def with_rngs(
 
         def decorate(fun: Callable) -> Callable:
             @functools.wraps(fun)
-            def changed(*args: Any, **kwargs: Any) -> Any:
-                own, named = with_rngs((args, kwargs), split=split, fork=fork, broadcast=broadcast, only=only)
-                return fun(*own, **named)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                new_args, new_kwargs = with_rngs((args, kwargs), split=split, fork=fork, broadcast=broadcast, only=only)
+                return fun(*new_args, **new_kwargs)
 
-            return changed
+            return call
 
         return decorate
     forked = fork if isinstance(fork, list | tuple) else () if fork is None else (fork,)
-    means = to_predicate(only)
-    made = functional.clone(node, variables=False)
-    for path, stream in list(_streams(made)):
-        if not means((*path, "key"), stream.key):
-            continue
-        if (count := _count_for(split, path, stream)) is not None:
+    copy = clone(node, variables=False)
+    # A list, since the loop changes the modules that the iterator traverses.
+    for path, stream in list(_iter_streams(copy, only)):
+        if (count := _get_count(split, path, stream)) is not None:
             new = stream.split(count)
-        elif (count := _count_for(broadcast, path, stream)) is not None:
+        elif (count := _get_count(broadcast, path, stream)) is not None:
             new = stream.broadcast(count)
-        elif _count_for(dict.fromkeys(forked, True), path, stream):
+        elif _get_count(dict.fromkeys(forked, True), path, stream):
             new = stream.fork()
         else:
             continue
         stream.key, stream.count = new.key, new.count
-    return made
+    return copy

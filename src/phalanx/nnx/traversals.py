@@ -1,17 +1,17 @@
-"""Nested mappings as flat ones and back: what programs do to parameters outside of any module."""
+"""Conversion between nested mappings and flat mappings from paths, for parameters outside of modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from phalanx.core.errors import ArgumentTypeError
+from phalanx.core.error_classes import ArgumentTypeError
 
-Path = tuple[Any, ...]
+Path: TypeAlias = tuple[Any, ...]
 
 
 class _EmptyNode:
-    """Stands in a flat mapping for an empty one in the nested mapping."""
+    """Represents an empty mapping in a flat mapping."""
 
     def __repr__(self) -> str:
         return "empty_node"
@@ -21,19 +21,26 @@ empty_node = _EmptyNode()
 
 
 def flatten_mapping(
-    xs: Mapping[Any, Any], /, *, keep_empty_nodes: bool = False,
-    is_leaf: Callable[[Path, Any], bool] | None = None, sep: str | None = None,
-) -> dict[Any, Any]:  # fmt: skip
-    """A nested mapping as a flat one from paths to leaves.
+    xs: Mapping[Any, Any],
+    /,
+    *,
+    keep_empty_nodes: bool = False,
+    is_leaf: Callable[[Path, Any], bool] | None = None,
+    sep: str | None = None,
+) -> dict[Any, Any]:
+    """Flatten a nested mapping to a mapping from paths to leaves.
 
     Args:
       xs: the nested mapping.
-      keep_empty_nodes: keep an `empty_node` where there is an empty mapping.
-      is_leaf: whether a mapping counts as a leaf, `(path, mapping) -> bool`.
-      sep: what joins the keys of a path to one string; without it paths are tuples.
+      keep_empty_nodes: whether to represent empty mappings by `empty_node`; by default they are omitted.
+      is_leaf: whether to treat a mapping as a leaf, `(path, mapping) -> bool`.
+      sep: joins the keys of a path to a string; if omitted, paths are tuples.
+
+    Returns:
+      A dictionary.
 
     Raises:
-      ArgumentTypeError: `xs` is no mapping.
+      ArgumentTypeError: `xs` is not a mapping.
 
     Examples:
       >>> from phalanx import nnx
@@ -41,14 +48,18 @@ def flatten_mapping(
       {'a/b': 1, 'c': 2}
     """
     if not isinstance(xs, Mapping):
-        raise ArgumentTypeError("flatten_mapping", expected="a mapping", got=f"a {type(xs).__name__}",
-                                mend="pass a dictionary or a State")  # fmt: skip
+        raise ArgumentTypeError(
+            "flatten_mapping, argument xs",
+            expected="a mapping",
+            got=f"a {type(xs).__name__}",
+            fix="pass a dictionary or an nnx.State; nnx.state(module) returns the state of a module",
+        )
 
-    def leaves(held: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-        if not isinstance(held, Mapping) or (is_leaf is not None and is_leaf(path, held)):
-            yield path, held
-        elif held:
-            for key, value in held.items():
+    def leaves(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+        if not isinstance(node, Mapping) or (is_leaf is not None and is_leaf(path, node)):
+            yield path, node
+        elif node:
+            for key, value in node.items():
                 yield from leaves(value, (*path, key))
         elif keep_empty_nodes and path:
             yield path, empty_node
@@ -56,24 +67,29 @@ def flatten_mapping(
     return {path if sep is None else sep.join(map(str, path)): leaf for path, leaf in leaves(xs, ())}
 
 
-def unflatten_mapping(xs: Any, /, *, sep: str | None = None) -> dict[Any, Any]:
-    """A flat mapping from paths to leaves as nested dictionaries: the inverse of `flatten_mapping`.
+def unflatten_mapping(
+    xs: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /, *, sep: str | None = None
+) -> dict[Any, Any]:
+    """Nest a mapping from paths to leaves: the inverse of `flatten_mapping`.
 
     Args:
       xs: the flat mapping, or pairs (path, leaf).
-      sep: what joins the keys of a path, where paths are strings.
+      sep: the separator of keys, if paths are strings.
+
+    Returns:
+      Nested dictionaries.
 
     Examples:
       >>> from phalanx import nnx
       >>> nnx.traversals.unflatten_mapping({("a", "b"): 1, ("c",): 2})
       {'a': {'b': 1}, 'c': 2}
     """
-    pairs: Iterable = xs.items() if isinstance(xs, Mapping) else xs
+    pairs = xs.items() if isinstance(xs, Mapping) else xs
     root: dict[Any, Any] = {}
     for path, leaf in pairs:
-        *above, last = path if sep is None else path.split(sep)
+        *parents, last = path if sep is None else path.split(sep)
         node = root
-        for key in above:
+        for key in parents:
             node = node.setdefault(key, {})
         node[last] = {} if leaf is empty_node else leaf
     return root
@@ -82,11 +98,14 @@ def unflatten_mapping(xs: Any, /, *, sep: str | None = None) -> dict[Any, Any]:
 def flatten_to_sequence(
     xs: Mapping[Any, Any], /, *, is_leaf: Callable[[Path, Any], bool] | None = None
 ) -> list[tuple[Path, Any]]:
-    """A nested mapping as pairs (path, leaf).
+    """Flatten a nested mapping to pairs (path, leaf).
 
     Args:
       xs: the nested mapping.
       is_leaf: as in `flatten_mapping`.
+
+    Returns:
+      A list of pairs.
 
     Examples:
       >>> from phalanx import nnx

@@ -1,35 +1,42 @@
-"""Variables: the boxes in which modules keep what changes, and their kinds.
+"""Variables: references to the mutable state of modules, and their types.
 
-A `Variable` holds one value (an array, or any pytree), metadata, the trace it belongs to and the line that made it. It
-stands for its value in arithmetic; it is a node of pytrees, with its value as the child. Builds on `core` only;
-everything else in `nnx` is about finding, moving and lifting variables.
+A `Variable` holds one value (an array or any pytree), its metadata, the trace it belongs to and the source line that
+created it. It can be used like its value in arithmetic, and it is a pytree node whose child is the value. All other
+files of `nnx` find, copy or transform variables.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from phalanx.core import source
+import numpy as np
+
+from phalanx.core import source_info
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError
-from phalanx.core.trace import Tracer
-from phalanx.engine.frames import boundary
-from phalanx.nnx.levels import check_level, clock, dead_error
-from phalanx.nnx.placing import placed
+from phalanx.core.error_classes import ArgumentError
+from phalanx.core.trace import Trace, Tracer
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
+from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version
 from phalanx.runtime.array import Array
-from phalanx.tree import GetAttrKey, register_pytree_node, tree_leaves, tree_map
+from phalanx.tree import GetAttrKey, register_pytree_node, tree_map
+from phalanx.typing import PyTree
 
 MISSING: Any = object()
 HOOKS = ("on_get_value", "on_set_value", "on_create_value", "on_add_axis", "on_remove_axis")
-# Metadata under which the mesh axes of a value's dimensions are found, in the order of preference.
+# Metadata keys for the mesh axes of a value's dimensions, in order of preference.
 SHARDING_KEYS = ("out_sharding", "sharding", "sharding_names")
 
 
 class Static:
-    """A value that is part of a structure: compared by type too, since 1 is not True, and by identity if unhashable."""
+    """A value in the static part of a pytree, with equality that is safe for cache keys.
+
+    Two values are equal if they have the same type and compare equal, since `1 == True` must not share a compiled
+    program. Unhashable values are compared by identity.
+    """
 
     __slots__ = ("_hash", "value")
 
@@ -53,7 +60,7 @@ class Static:
         return repr(self.value)
 
 
-def _is_hashable(x: Any) -> bool:
+def _is_hashable(x: object) -> bool:
     try:
         hash(x)
     except TypeError:
@@ -62,11 +69,11 @@ def _is_hashable(x: Any) -> bool:
 
 
 class VariableMetadata:
-    """A value on its way into a `Variable`, with the metadata that the variable is to have.
+    """A value together with the metadata of the `Variable` that will be created from it.
 
     Args:
       value: the value.
-      metadata: names and values.
+      metadata: metadata by name.
 
     Examples:
       >>> from phalanx import nnx
@@ -76,24 +83,24 @@ class VariableMetadata:
 
     __slots__ = ("metadata", "value")
 
-    def __init__(self, value: Any, metadata: Mapping[str, Any]):
+    def __init__(self, value: PyTree, metadata: Mapping[str, Any]):
         self.value, self.metadata = value, dict(metadata)
 
 
 class Variable:
-    """A box for a value that changes, with metadata.
+    """A mutable reference to a value, with metadata.
 
     Args:
       value: an array, or any pytree.
-      eager_sharding: False for a variable that is not placed where it is made, whatever `use_eager_sharding` says.
-      hijax, ref: taken for compatibility.
-      **metadata: names and values. `out_sharding` (a tuple of mesh axes, one for each dimension) places the value
-        where a mesh is in context; `on_get_value`, `on_set_value` and `on_create_value` are hooks
-        `hook(variable, value) -> value`, `on_add_axis` and `on_remove_axis` are called when `vmap` or `scan` change
-        the number of dimensions.
+      eager_sharding: whether the value is sharded on creation; None follows `use_eager_sharding`.
+      hijax, ref: accepted for compatibility with Flax.
+      **metadata: metadata by name. `out_sharding` (a tuple of mesh axes, one for each dimension) shards the value over
+        the mesh in context. `on_get_value`, `on_set_value` and `on_create_value` are hooks
+        `hook(variable, value) -> value`; `on_add_axis` and `on_remove_axis` are called when `vmap` or `scan` add or
+        remove a dimension.
 
     Raises:
-      TraceContextError: the value is set inside a transformation that the variable comes from outside of.
+      TraceContextError: the value is set inside a transformation that the variable was created outside of.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -105,39 +112,48 @@ class Variable:
     """
 
     __slots__ = ("__weakref__", "_metadata", "_source", "_trace", "_value", "_version", "_watched")
+    # NumPy arrays leave `array * variable` to the reflected operator of the variable.
     __array_ufunc__ = None
     __array_priority__ = 200
 
     _hooked = False
     _value: Any
     _metadata: dict[str, Any]
+    _source: object
+    _trace: Trace | None
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
+        # Most types define no hooks. This flag lets `value` skip the lookup of five attributes.
         cls._hooked = any(hasattr(cls, name) for name in HOOKS)
         _register(cls)
 
     def __init__(
-        self, value: Any, *, eager_sharding: bool | None = None, hijax: Any = None, ref: Any = None, **metadata: Any
+        self,
+        value: PyTree,
+        *,
+        eager_sharding: bool | None = None,
+        hijax: object = None,
+        ref: object = None,
+        **metadata: Any,
     ):
+        # An initializer of `with_metadata` returns the value together with its metadata.
         if type(value) is VariableMetadata:
             metadata = {**value.metadata, **metadata}
             value = value.value
         elif isinstance(value, Variable):
             value = value.raw_value
-        for key in SHARDING_KEYS[1:]:  # Older spellings, which would hide the value's own `sharding`.
+        for key in SHARDING_KEYS[1:]:  # older names, which as metadata would shadow `value.sharding`
             if key in metadata:
                 metadata["out_sharding"] = metadata.pop(key)
-        self._set_up(value, metadata)
-        self._source = source.current_traceback()
-        hook = self._hook("on_create_value")
-        if hook is not None:
-            self._value = hook(self, self._value)
-        if metadata and eager_sharding is not False and self.sharding_names is not None:
-            self._value = placed(self._value, self.sharding_names, metadata.get("mesh"), metadata.get("sharding_rules"))
+        self._initialize(value, metadata)
+        self._source = source_info.current_traceback()
+        _set_value(self, self.create_value(value))
+        if metadata and eager_sharding is not False and (names := self.sharding_names) is not None:
+            self._value = shard_by_names(self._value, names, metadata.get("mesh"), metadata.get("sharding_rules"))
 
-    def _set_up(self, value: Any, metadata: dict) -> None:
-        # Past `__setattr__`, which would take most of the time.
+    def _initialize(self, value: PyTree, metadata: dict[str, Any]) -> None:
+        # The slots are set directly: `__setattr__` would take most of the time of creating a variable.
         _set_value(self, value)
         _set_metadata(self, metadata)
         _set_trace(self, state.trace)
@@ -146,8 +162,8 @@ class Variable:
         _set_watched(self, False)
 
     @classmethod
-    def from_metadata(cls, value: Any, attributes: Mapping[str, Any]) -> Variable:
-        """A variable with this value and metadata, as it is: no hook is called, nothing is placed.
+    def from_metadata(cls, value: PyTree, attributes: Mapping[str, Any]) -> Variable:
+        """Create a variable without calling hooks and without sharding the value.
 
         Args:
           value: the value.
@@ -157,105 +173,99 @@ class Variable:
           The variable.
         """
         self = object.__new__(cls)
-        self._set_up(value, dict(attributes))
+        self._initialize(value, dict(attributes))
         return self
 
-    # Values
+    # --- the value ---
 
     @property
     def value(self) -> Any:
-        """The value, as `on_get_value` shows it."""
+        """The value, after the hook `on_get_value`."""
         value = self._value
+        # The exact type is compared first: for a concrete array, the common case, `isinstance` is not called.
         if type(value) is not Array and isinstance(value, Tracer) and not value._trace.alive:
-            raise dead_error(self)
+            raise ended_trace_error(self)
         if self._metadata or self._hooked:
-            hook = self._hook("on_get_value")
+            hook = self._get_hook("on_get_value")
             if hook is not None:
                 return hook(self, value)
         return value
 
     @value.setter
-    def value(self, value: Any) -> None:
+    def value(self, value: PyTree) -> None:
         self.set_value(value)
 
-    @property
-    def raw_value(self) -> Any:
-        """The value, past all hooks."""
-        return self._value
-
-    @raw_value.setter
-    def raw_value(self, value: Any) -> None:
-        self.set_raw_value(value)
-
     def get_value(self, *, index: Any = MISSING) -> Any:
-        """The value, or what `index` picks of it.
+        """Return the value, or a part of it.
 
         Args:
-          index: what to pick, as in `value[index]`; `...` for all of it.
+          index: as in `value[index]`; `...` for the whole value.
 
         Returns:
-          The value, or its part.
+          The value or the part.
         """
-        value = self.value
-        return value if index is MISSING or _is_whole(value, index) else value[index]
+        return self.value if index is MISSING else self[index]
 
-    def set_value(self, value: Any, *, index: Any = MISSING) -> None:
-        """Set the value, or what `index` picks of it, as `on_set_value` wants it.
+    def set_value(self, value: PyTree, *, index: Any = MISSING) -> None:
+        """Set the value, or a part of it, after the hook `on_set_value`.
 
         Args:
-          value: the value, or a variable that has it.
-          index: where to put it, as in `value[index]`; all of the value where it is left out.
+          value: the new value, or a variable that holds it.
+          index: as in `value[index] = ...`; the whole value if omitted.
         """
         if state.trace is not self._trace:
-            check_level(self)
+            check_trace_level(self)
         if isinstance(value, Variable):
             value = value.value
         if self._metadata or self._hooked:
-            hook = self._hook("on_set_value")
+            hook = self._get_hook("on_set_value")
             if hook is not None:
                 value = hook(self, value)
+        # The hook receives the part, not the whole value, as in Flax.
         if index is not MISSING and not _is_whole(self._value, index):
-            value = _replaced(self._value, index, value)
+            value = _replace_part(self._value, index, value)
         _set_value(self, value)
 
     def get_raw_value(self) -> Any:
-        """The value, past all hooks."""
+        """Return the value without calling hooks."""
         return self._value
 
-    def set_raw_value(self, value: Any) -> None:
-        """Set the value, past all hooks."""
+    def set_raw_value(self, value: PyTree) -> None:
+        """Set the value without calling hooks."""
         if state.trace is not self._trace:
-            check_level(self)
+            check_trace_level(self)
         _set_value(self, value)
 
-    def create_value(self, value: Any) -> Any:
-        """What `on_create_value` makes of a value."""
-        hook = self._hook("on_create_value")
+    raw_value = property(get_raw_value, set_raw_value, doc="The value, without calling hooks.")
+
+    def create_value(self, value: PyTree) -> Any:
+        """Return a value after the hook `on_create_value`."""
+        hook = self._get_hook("on_create_value")
         return value if hook is None else hook(self, value)
 
-    def _hook(self, name: str) -> Callable | None:
+    def _get_hook(self, name: str) -> Callable | None:
+        """The hook in the metadata or, if there is none, in the class."""
         hook = self._metadata.get(name)
         if hook is None:
-            own = getattr(type(self), name, None) if self._hooked else None
-            return own
+            return getattr(type(self), name, None) if self._hooked else None
         if isinstance(hook, tuple | list):
-            return _chained(tuple(hook)) if hook else None
+            return _chain_hooks(tuple(hook)) if hook else None
         return hook
 
-    # Metadata
+    # --- metadata ---
 
     def get_metadata(self, name: str | None = None, default: Any = MISSING) -> Any:
-        """All metadata, or that of one name.
+        """Return all metadata, or one entry.
 
         Args:
-          name: the name; None for all.
-          default: what there is where the name is not.
+          name: the name of the entry; None for all.
+          default: the result if there is no entry of this name.
 
         Returns:
-          A dict of all, or one value.
+          A dictionary of all metadata, or the entry.
 
         Raises:
-          ArgumentError: there is none of this name and no default.
+          ArgumentError: there is no entry of this name, and no default.
         """
         if name is None:
             return dict(self._metadata)
@@ -264,152 +274,149 @@ class Variable:
                 f"{type(self).__name__}.get_metadata",
                 expected=f"one of {sorted(self._metadata)}",
                 got=repr(name),
-                mend="pass a default",
+                fix=f"pass a default, as in variable.get_metadata({name!r}, None)",
             )
         return self._metadata.get(name, default)
 
     def has_metadata(self, name: str) -> bool:
-        """Whether there is metadata of this name."""
+        """Whether the metadata has an entry of this name."""
         return name in self._metadata
 
     def set_metadata(self, *args: Any, **metadata: Any) -> None:
-        """Set metadata: `set_metadata(name, value)` or `set_metadata(name=value)`; one mapping replaces all.
+        """Set metadata: `set_metadata(name, value)` or `set_metadata(name=value)`.
 
         Args:
-          *args: a name and a value, or a mapping.
-          **metadata: names and values.
+          *args: a name and a value, or a mapping that replaces all metadata.
+          **metadata: entries by name.
         """
         if state.trace is not self._trace:
-            check_level(self, "setting metadata")
-        if len(args) == 1:
-            self._metadata = {**args[0], **metadata}
-        else:
-            self._metadata = {**self._metadata, **(dict([args]) if args else {}), **metadata}
-        self._touch()
+            check_trace_level(self, "setting metadata")
+        kept = args[0] if len(args) == 1 else {**self._metadata, **(dict([args]) if args else {})}
+        self._metadata = {**kept, **metadata}
+        self._mark_structure_changed()
 
     def del_metadata(self, name: str) -> None:
-        """Remove metadata."""
+        """Remove an entry of the metadata."""
         if state.trace is not self._trace:
-            check_level(self, "removing metadata")
+            check_trace_level(self, "removing metadata")
         self._metadata = {k: v for k, v in self._metadata.items() if k != name}
-        self._touch()
+        self._mark_structure_changed()
 
-    def _touch(self) -> None:
+    def _mark_structure_changed(self) -> None:
         if self._watched:
             self._version += 1
-            clock.time += 1
+            structure_version.count += 1
 
     @property
     def sharding_names(self) -> Any:
-        """The mesh axes of the value's dimensions, as the metadata say; None without."""
+        """The mesh axes of the value's dimensions, from the metadata; None if not given."""
         return next((self._metadata[k] for k in SHARDING_KEYS if self._metadata.get(k) is not None), None)
 
-    def add_axis(self, axis_index: Any, axis_name: Any) -> None:
-        """Tell the hook `on_add_axis` of a new dimension."""
-        hook = self._hook("on_add_axis")
-        if hook is not None:
-            hook(self, axis_index, axis_name)
+    def add_axis(self, axis_index: int, axis_name: Hashable) -> None:
+        """Call the hook `on_add_axis` for a new dimension."""
+        self._call_axis_hook("on_add_axis", axis_index, axis_name)
 
-    def remove_axis(self, axis_index: Any, axis_name: Any) -> None:
-        """Tell the hook `on_remove_axis` of a dimension that goes."""
-        hook = self._hook("on_remove_axis")
+    def remove_axis(self, axis_index: int, axis_name: Hashable) -> None:
+        """Call the hook `on_remove_axis` for a removed dimension."""
+        self._call_axis_hook("on_remove_axis", axis_index, axis_name)
+
+    def _call_axis_hook(self, name: str, axis_index: int, axis_name: Hashable) -> None:
+        hook = self._get_hook(name)
         if hook is not None:
             hook(self, axis_index, axis_name)
 
     type = property(lambda self: type(self))
     var_type = type
 
-    # Copies
+    # --- copies ---
 
-    def copy(self, value: Any = MISSING, **updates: Any) -> Any:
-        """Another variable of the same kind, value and metadata, those given replaced.
+    def copy(self, value: PyTree = MISSING, **updates: Any) -> Any:
+        """Create a variable of the same type, value and metadata.
 
         Args:
-          value: the new value.
-          **updates: new metadata.
+          value: a new value; the same value if omitted.
+          **updates: metadata to replace.
 
         Returns:
-          The variable.
+          The new variable.
         """
-        made = self.from_metadata(self._value if value is MISSING else value, {**self._metadata, **updates})
-        made._source = self._source
-        return made
+        copied = self.from_metadata(self._value if value is MISSING else value, {**self._metadata, **updates})
+        copied._source = self._source
+        return copied
 
     replace = copy
 
     def to_state(self) -> Any:
-        """A copy, as a leaf of a `State`."""
+        """Return a copy, to be used as a leaf of a `State`."""
         return self.copy()
 
     def copy_from(self, other: Variable) -> None:
-        """Take over the value and the metadata of another variable of the same kind.
+        """Copy the value and the metadata of another variable of the same type.
 
         Args:
           other: the variable.
 
         Raises:
-          ArgumentError: it is of another kind.
+          ArgumentError: the variable has another type.
         """
         if type(self) is not type(other):
             raise ArgumentError(
                 f"{type(self).__name__}.copy_from",
                 expected=f"a {type(self).__name__}",
                 got=f"a {type(other).__name__}",
-                mend="copy the value alone: variable.value = other.value",
+                fix="copy the value alone: variable.value = other.value",
             )
         self.update_from_state(other)
 
     def update_from_state(self, variable_state: Variable) -> None:
-        """Take over the value and the metadata of another variable, past all hooks."""
-        if state.trace is not self._trace:
-            check_level(self)
-        self._value = variable_state._value
+        """Copy the value and the metadata of another variable, without calling hooks."""
+        self.set_raw_value(variable_state._value)
         if variable_state._metadata != self._metadata:
             self._metadata = dict(variable_state._metadata)
-            self._touch()
+            self._mark_structure_changed()
 
     def __copy__(self) -> Variable:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Variable:
+    def __deepcopy__(self, memo: object) -> Variable:
         return self.copy(tree_map(lambda x: x, self._value))
 
     def __reduce__(self) -> tuple:
-        return _rebuilt, (type(self), self._value, self._metadata)
+        return _unpickle, (type(self), self._value, self._metadata)
 
-    # What stands for the value
+    # --- use in place of the value ---
 
     def __phalanx_array__(self) -> Any:
         return self.value
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        import numpy as np
-
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         return np.asarray(self.value, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only where no class has the name. `aval` would make a variable pass for an array.
+        # Called only for names that no class defines. `aval` must not reach the value: an object with an attribute
+        # `aval` counts as an array, and functions of arrays would then skip the conversion of the variable.
         if name[:1] == "_" or name == "aval":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         metadata = self._metadata
         return metadata[name] if name in metadata else getattr(self.value, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # Properties such as `value` are attributes of the class, and are set through their setters.
         if name in _SETTABLE or hasattr(type(self), name):
             object.__setattr__(self, name, value)
             return
         raise ArgumentError(
             f"{type(self).__name__}.{name} = ...",
             expected="an assignment to .value",
-            got=f"one to {name!r}",
-            mend=f"set metadata with variable.set_metadata({name}=...)",
+            got=f"an assignment to {name!r}",
+            fix=f"set metadata with variable.set_metadata({name}=...)",
         )
 
     def __getitem__(self, index: Any) -> Any:
         value = self.value
         return value if _is_whole(value, index) else value[index]
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: PyTree) -> None:
         self.set_value(value, index=index)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -418,20 +425,20 @@ class Variable:
     def __len__(self) -> int:
         return len(self.value)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator:
         return iter(self.value)
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: object) -> bool:
         return item in self.value
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __class_getitem__(cls, item: Any) -> Any:
+    def __class_getitem__(cls, item: object) -> Any:
         return cls
 
     def __repr__(self) -> str:
-        shown = [f"value={self._value!r}", *(f"{k}={v!r}" for k, v in self._metadata.items())]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = [f"value={self._value!r}", *(f"{k}={v!r}" for k, v in self._metadata.items())]
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 _SETTABLE = frozenset(Variable.__slots__)
@@ -440,23 +447,23 @@ _set_value, _set_metadata, _set_trace, _set_source, _set_version, _set_watched =
 )
 
 
-def _is_whole(value: Any, index: Any) -> bool:
-    """Whether `variable[index]` is the value itself: `...`, of anything but a dictionary that has such a key."""
+def _is_whole(value: object, index: object) -> bool:
+    """Whether `variable[index]` is the value itself: the index is `...`, which a dictionary may have as a key."""
     return index is Ellipsis and (type(value) is Array or not isinstance(value, Mapping))
 
 
-def _replaced(value: Any, index: Any, part: Any) -> Any:
-    """`value` with `part` at `index`: a new array, or the container changed in place."""
+def _replace_part(value: Any, index: Any, part: Any) -> Any:
+    """`value` with `part` at `index`: a new array, or the same container changed in place."""
     if hasattr(value, "at"):
         return value.at[index].set(part)
     value[index] = part
     return value
 
 
-def _chained(hooks: tuple) -> Callable:
-    """Several hooks as one: each takes the value that the one before it gave; axis hooks are just called in turn."""
+def _chain_hooks(hooks: tuple[Callable, ...]) -> Callable:
+    """Compose hooks: each value hook receives the result of the previous one; axis hooks are called in turn."""
 
-    def chain(variable: Variable, value: Any, *axis_name: Any) -> Any:
+    def chain(variable: Variable, value: Any, *axis_name: Hashable) -> Any:
         for hook in hooks:
             out = hook(variable, value, *axis_name)
             value = value if axis_name else out
@@ -465,20 +472,23 @@ def _chained(hooks: tuple) -> Callable:
     return chain
 
 
-def _rebuilt(cls: type[Variable], value: Any, metadata: dict) -> Variable:
+def _unpickle(cls: type[Variable], value: PyTree, metadata: dict[str, Any]) -> Variable:
     return cls.from_metadata(value, metadata)
 
 
+# --- operators, which apply to the value ---
+
+
 def _unary(function: Callable) -> Callable:
-    return boundary(lambda self: function(self.value))
+    return api_boundary(lambda self: function(self.value))
 
 
 def _binary(function: Callable) -> Callable:
-    return boundary(lambda self, other: function(self.value, other.value if isinstance(other, Variable) else other))
+    return api_boundary(lambda self, other: function(self.value, other.value if isinstance(other, Variable) else other))
 
 
 def _reflected(function: Callable) -> Callable:
-    return boundary(lambda self, other: function(other, self.value))
+    return api_boundary(lambda self, other: function(other, self.value))
 
 
 def _in_place(function: Callable) -> Callable:
@@ -489,52 +499,60 @@ def _in_place(function: Callable) -> Callable:
     return update
 
 
-def _install() -> None:
-    """Give variables the operators of their values."""
-    cls: Any = Variable
+def _operators() -> Iterator[tuple[str, Callable]]:
+    """The operator methods of `Variable`, by name."""
     for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
         function = getattr(operator, f"{name}_" if name in ("and", "or") else name)
-        setattr(Variable, f"__{name}__", _binary(function))
-        setattr(Variable, f"__r{name}__", _reflected(function))
-        setattr(Variable, f"__i{name}__", _in_place(function))
-    cls.__divmod__ = _binary(divmod)
-    cls.__rdivmod__ = _reflected(divmod)
+        yield f"__{name}__", _binary(function)
+        yield f"__r{name}__", _reflected(function)
+        # In-place operators set the value and return the variable itself, so that `model.w += x` keeps the attribute.
+        yield f"__i{name}__", _in_place(function)
     for name in "eq ne lt le gt ge".split():
-        setattr(Variable, f"__{name}__", _binary(getattr(operator, name)))
-    for name in "neg pos invert".split():
-        setattr(Variable, f"__{name}__", _unary(getattr(operator, name)))
-    for name, function in {"abs": abs, "bool": bool, "int": int, "float": float, "complex": complex}.items():
-        setattr(Variable, f"__{name}__", _unary(function))
-    cls.__index__ = _unary(operator.index)
-    cls.__round__ = lambda self, ndigits=None: round(self.value, ndigits)
-    cls.__format__ = lambda self, spec: format(self.value, spec)
-    cls.__str__ = Variable.__repr__
+        yield f"__{name}__", _binary(getattr(operator, name))
+    for name in "neg pos invert index".split():
+        yield f"__{name}__", _unary(getattr(operator, name))
+    for conversion in (abs, bool, int, float, complex):
+        yield f"__{conversion.__name__}__", _unary(conversion)
+    yield "__divmod__", _binary(divmod)
+    yield "__rdivmod__", _reflected(divmod)
+    yield "__round__", lambda self, ndigits=None: round(self.value, ndigits)
+    yield "__format__", lambda self, spec: format(self.value, spec)
+    yield "__str__", Variable.__repr__
 
 
-def static_items(metadata: Mapping[str, Any]) -> tuple:
-    """Metadata as what is hashed and compared."""
+for _name, _method in _operators():
+    setattr(Variable, _name, _method)
+
+
+def freeze_metadata(metadata: Mapping[str, Any]) -> tuple[tuple[str, Static], ...]:
+    """Metadata as a hashable tuple, for the static part of pytrees."""
     return tuple((k, Static(metadata[k])) for k in sorted(metadata)) if metadata else ()
 
 
 def _register(cls: type[Variable]) -> None:
+    """Register a variable type as a pytree node whose child is the value."""
+
     def unflatten(items: tuple, children: Any) -> Variable:
         return cls.from_metadata(children[0], {k: v.value for k, v in items})
 
+    # The value is flattened as it is, without hooks: a transformation must return the stored value unchanged.
     key = GetAttrKey("value")
     register_pytree_node(
         cls,
-        lambda v: ((v._value,), static_items(v._metadata)),
+        lambda v: ((v._value,), freeze_metadata(v._metadata)),
         unflatten,
-        lambda v: (((key, v._value),), static_items(v._metadata)),
+        lambda v: (((key, v._value),), freeze_metadata(v._metadata)),
     )
 
 
-_install()
 _register(Variable)
 
 
+# --- types of variables ---
+
+
 class Param(Variable):
-    """A parameter that is trained.
+    """A trainable parameter.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -547,7 +565,7 @@ class Param(Variable):
 
 
 class BatchStat(Variable):
-    """A running statistic, such as those of batch normalisation.
+    """A running statistic, such as the mean of batch normalization.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -560,7 +578,7 @@ class BatchStat(Variable):
 
 
 class Cache(Variable):
-    """What a module remembers between calls, such as the keys and values of attention.
+    """A value that a module stores between calls, such as the keys and values of attention.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -573,7 +591,7 @@ class Cache(Variable):
 
 
 class Intermediate(Variable):
-    """A value that `Module.sow` stores.
+    """A value stored by `Module.sow`.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -586,7 +604,7 @@ class Intermediate(Variable):
 
 
 class Perturbation(Intermediate):
-    """What `Module.perturb` adds to a value, so that the value's gradient can be taken.
+    """A zero that `Module.perturb` adds to a value, to take the gradient with respect to the value.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -612,7 +630,7 @@ class LoRAParam(Param):
 
 
 class OptState(Variable):
-    """A part of an optimiser's state.
+    """A part of the state of an optimizer.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -625,7 +643,7 @@ class OptState(Variable):
 
 
 class OptArray(OptState):
-    """An array of an optimiser's state that belongs to no parameter.
+    """An array of the state of an optimizer that does not correspond to a parameter.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -638,7 +656,7 @@ class OptArray(OptState):
 
 
 class OptVariable(OptState):
-    """An array of an optimiser's state that belongs to a parameter.
+    """An array of the state of an optimizer that corresponds to a parameter.
 
     Args:
       value, **metadata: as in `Variable`.
@@ -653,19 +671,19 @@ class OptVariable(OptState):
 _names: dict[str, type[Variable]] = {}
 
 
-def register_variable_name(name: str, typ: Any = MISSING, *, overwrite: bool = False) -> Any:
-    """Give a kind of variable a name by which `sow`, `perturb` and converters may call it.
+def register_variable_name(name: str, typ: type[Variable] = MISSING, *, overwrite: bool = False) -> Any:
+    """Register a name for a variable type, to be used in `sow`, `perturb` and checkpoint converters.
 
     Args:
       name: the name.
-      typ: the class; left out, a decorator is given.
-      overwrite: whether another class may lose this name.
+      typ: the class; if omitted, a decorator is returned.
+      overwrite: whether to replace an existing registration of the name.
 
     Returns:
       The class, or a decorator.
 
     Raises:
-      ArgumentError: the name is taken.
+      ArgumentError: the name is registered for another class.
 
     Examples:
       >>> from phalanx import nnx
@@ -673,31 +691,32 @@ def register_variable_name(name: str, typ: Any = MISSING, *, overwrite: bool = F
       True
     """
     if typ is MISSING:
+        # Called as a decorator: `@register_variable_name("name")`.
         return functools.partial(register_variable_name, name, overwrite=overwrite)
     if _names.get(name, typ) is not typ and not overwrite:
         raise ArgumentError(
-            "register_variable_name",
-            expected="a free name",
-            got=f"{name!r}, that of {_names[name].__name__}",
-            mend="choose another name, or pass overwrite=True",
+            "register_variable_name, argument name",
+            expected="a name that is not registered",
+            got=f"{name!r}, which is registered for {_names[name].__name__}",
+            fix=f"choose another name, or replace {_names[name].__name__} with overwrite=True",
         )
     _names[name] = typ
     return typ
 
 
 def variable_type_from_name(name: str, /, *, base: type = Variable, allow_register: bool = False) -> type[Variable]:
-    """The kind of variable of a name.
+    """Return the variable type that is registered under a name.
 
     Args:
       name: the name.
-      base: what a new kind is derived from.
-      allow_register: make a new kind where there is none of this name.
+      base: the base class of a new type.
+      allow_register: whether to create and register a type if there is none of this name.
 
     Returns:
       The class.
 
     Raises:
-      ArgumentError: there is none, and none may be made.
+      ArgumentError: no type of this name is registered, and `allow_register` is False.
 
     Examples:
       >>> from phalanx import nnx
@@ -707,27 +726,27 @@ def variable_type_from_name(name: str, /, *, base: type = Variable, allow_regist
     if name not in _names:
         if not allow_register:
             raise ArgumentError(
-                "variable_type_from_name",
+                "variable_type_from_name, argument name",
                 expected=f"one of {sorted(_names)}",
                 got=repr(name),
-                mend="register the class with register_variable_name",
+                fix=f"register the class with nnx.register_variable_name({name!r}, cls)",
             )
         _names[name] = type(name.capitalize(), (base,), {})
     return _names[name]
 
 
 def variable_name_from_type(typ: type[Variable], /, *, allow_register: bool = False) -> str:
-    """The name of a kind of variable.
+    """Return the name under which a variable type is registered.
 
     Args:
       typ: the class.
-      allow_register: name it after its class where it has no name.
+      allow_register: whether to register the class under its class name if it is not registered.
 
     Returns:
       The name.
 
     Raises:
-      ArgumentError: it has no name, and may get none.
+      ArgumentError: the class is not registered, and `allow_register` is False.
 
     Examples:
       >>> from phalanx import nnx
@@ -739,10 +758,10 @@ def variable_name_from_type(typ: type[Variable], /, *, allow_register: bool = Fa
             return name
     if not allow_register:
         raise ArgumentError(
-            "variable_name_from_type",
+            "variable_name_from_type, argument typ",
             expected=f"one of {sorted(k.__name__ for k in _names.values())}",
             got=typ.__name__,
-            mend="register the class with register_variable_name",
+            fix=f"register the class with nnx.register_variable_name(name, {typ.__name__})",
         )
     _names[typ.__name__] = typ
     return typ.__name__
@@ -758,8 +777,18 @@ for _name, _kind in {
     register_variable_name(_name, _kind)
 
 
-def as_pure(tree: Any) -> Any:
-    """A tree with the values of its variables in their place.
+def is_variable(x: object) -> bool:
+    """Whether a value is a variable."""
+    return isinstance(x, Variable)
+
+
+def unwrap(x: Any) -> Any:
+    """The value of a variable, after its hooks; any other value is returned as it is."""
+    return x.value if isinstance(x, Variable) else x
+
+
+def as_pure(tree: PyTree) -> PyTree:
+    """Replace each variable in a tree by its value.
 
     Args:
       tree: a pytree, such as a `State`.
@@ -772,15 +801,4 @@ def as_pure(tree: Any) -> Any:
       >>> nnx.as_pure({"a": nnx.Param(1.0)})
       {'a': 1.0}
     """
-    return tree_map(
-        lambda x: x.raw_value if isinstance(x, Variable) else x, tree, is_leaf=lambda x: isinstance(x, Variable)
-    )
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value is one leaf, and not a tree of them."""
-    kind = type(value)
-    if kind is Array or isinstance(value, Tracer):
-        return True
-    leaves = tree_leaves(value)
-    return len(leaves) == 1 and leaves[0] is value
+    return tree_map(lambda x: x.raw_value if isinstance(x, Variable) else x, tree, is_leaf=is_variable)

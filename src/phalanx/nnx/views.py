@@ -1,46 +1,45 @@
-"""Views: models that share their variables with another one and differ in static attributes, such as modes.
+"""Views: models that share their variables with another model, and differ in static attributes such as modes.
 
-A module says by a method `set_view` what a view may change of it; of other modules the attributes of that name are set.
-Builds on `functional`.
+A module may define a method `set_view`, which sets the attributes that a view can change. For modules without this
+method, the attributes themselves are set.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from phalanx.core.errors import ArgumentError
+from phalanx.core.error_classes import ArgumentError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.functional import clone, iter_graph, set_attributes
+from phalanx.nnx.graphlib.split_merge import clone, iter_graph, set_attributes
 from phalanx.nnx.objects import Object
+from phalanx.typing import PyTree
 
-# What the layers know of modes, which are plain attributes.
+# Descriptions of the modes of the library's layers, which are plain attributes.
 _MODES = {
-    "deterministic": "drop nothing.",
-    "use_running_average": "normalise with the stored statistics, not with those of the input.",
+    "deterministic": "disable dropout.",
+    "use_running_average": "normalize with the running statistics instead of those of the input.",
 }
 
 
 def view(
-    node: Any, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
+    node: PyTree, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
 ) -> Any:
-    """A module that shares its variables with another one and differs in static attributes, such as modes.
-
-    A module with a method `set_view` is given those of the values that the method takes; of others attributes are set.
+    """Return a module that shares its variables with another one, and differs in static attributes such as modes.
 
     Args:
       node: a module, or a tree of modules.
-      only: in which modules.
-      raise_if_not_found: refuse names that mean nothing to any module.
-      **kwargs: names and values.
-      graph: taken for compatibility.
+      only: the modules to change.
+      raise_if_not_found: whether to raise an error for names that no module has.
+      **kwargs: values by name: parameters of `set_view` for modules with this method, attributes for other modules.
+      graph: accepted for compatibility with Flax.
 
     Returns:
       The module, or the tree of modules.
 
     Raises:
-      ArgumentError: a name means nothing to any module.
+      ArgumentError: no module has an attribute or a parameter of `set_view` of a name.
 
     Examples:
       >>> from phalanx import nnx
@@ -50,36 +49,38 @@ def view(
     """
     out = clone(node, variables=False)
     remaining = set(kwargs)
-    for module in _modules(out, only):
-        taken = _options(module).keys() & kwargs.keys()
-        if taken:
-            module.set_view(**{k: kwargs[k] for k in taken})
-        for name in kwargs.keys() - taken:
+    for module in _iter_objects(out, only):
+        # `set_view` has precedence over attributes of the same name.
+        used = _get_options(module).keys() & kwargs.keys()
+        if used:
+            module.set_view(**{k: kwargs[k] for k in used})
+        for name in kwargs.keys() - used:
             if hasattr(module, name):
                 setattr(module, name, kwargs[name])
-                taken.add(name)
-        remaining -= taken
+                used.add(name)
+        remaining -= used
     if remaining and raise_if_not_found:
         raise ArgumentError(
             "view",
-            expected="what some module has or takes by set_view",
+            expected="attributes or parameters of set_view of some module",
             got=", ".join(sorted(remaining)),
-            mend="correct the name or the filters, see nnx.view_info, or pass raise_if_not_found=False",
+            fix="correct the name or the filter (nnx.view_info(model) lists the names), or pass "
+            "raise_if_not_found=False",
         )
     return out
 
 
 def with_attributes(
-    node: Any, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
+    node: PyTree, /, *, only: Filter = ..., raise_if_not_found: bool = True, graph: bool | None = None, **kwargs: Any
 ) -> Any:
-    """A module that shares its variables with another one and differs in attributes.
+    """Return a module that shares its variables with another one, and differs in attributes.
 
     Args:
       node: a module, or a tree of modules.
-      only: in which modules.
-      raise_if_not_found: refuse attributes that no module has.
-      **kwargs: attributes and their values, set where a module has them.
-      graph: taken for compatibility.
+      only: the modules to change.
+      raise_if_not_found: whether to raise an error for attributes that no module has.
+      **kwargs: values by attribute, set in the modules that have the attribute.
+      graph: accepted for compatibility with Flax.
 
     Returns:
       The module, or the tree of modules.
@@ -98,13 +99,13 @@ def with_attributes(
     return out
 
 
-def view_info(node: Any, /, *, only: Filter = ..., graph: bool | None = None) -> str:
-    """What `view` may change of a model, for each class of its modules, with what the classes say of it.
+def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None) -> str:
+    """Describe the options that `view` can change, for each class of modules in a model.
 
     Args:
       node: a module, or a tree of modules.
-      only: in which modules.
-      graph: taken for compatibility.
+      only: the modules to describe.
+      graph: accepted for compatibility with Flax.
 
     Returns:
       The text.
@@ -114,28 +115,28 @@ def view_info(node: Any, /, *, only: Filter = ..., graph: bool | None = None) ->
       >>> print(nnx.view_info(nnx.Dropout(0.5)))
       Dropout:
         deterministic: bool
-          drop nothing.
+          disable dropout.
     """
-    found: dict[str, list[str]] = {}
-    for module in _modules(node, only):
+    by_class: dict[str, list[str]] = {}
+    for module in _iter_objects(node, only):
         lines = []
-        for name, parameter in _options(module).items():
-            kind = parameter.annotation if isinstance(parameter.annotation, str) else _text(parameter.annotation)
-            lines.append(f"  {name}: {kind} = {parameter.default!r}")
-            lines += [f"    {line}" for line in _documented(type(module).set_view, name)]  # type: ignore[attr-defined]
+        for name, parameter in _get_options(module).items():
+            lines.append(f"  {name}: {_format_annotation(parameter.annotation)} = {parameter.default!r}")
+            lines += [f"    {line}" for line in _get_argument_doc(type(module).set_view, name)]
         if not lines:
             lines = [f"  {k}: bool\n    {text}" for k, text in _MODES.items() if hasattr(module, k)]
         if lines:
-            found.setdefault(type(module).__qualname__, lines)
-    return "\n".join(line for name in sorted(found) for line in (f"{name}:", *found[name]))
+            by_class.setdefault(type(module).__qualname__, lines)
+    return "\n".join(line for name in sorted(by_class) for line in (f"{name}:", *by_class[name]))
 
 
-def _modules(node: Any, only: Filter) -> Iterator[Any]:
-    means = to_predicate(only)
-    return (m for path, m in iter_graph(node) if isinstance(m, Object) and means(path, m))
+def _iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
+    predicate = to_predicate(only)
+    return (m for path, m in iter_graph(node) if isinstance(m, Object) and predicate(path, m))
 
 
-def _options(module: Any) -> dict[str, inspect.Parameter]:
+def _get_options(module: Object) -> dict[str, inspect.Parameter]:
+    """The parameters of `set_view`, if the class has this method."""
     set_view = getattr(type(module), "set_view", None)
     if set_view is None:
         return {}
@@ -143,19 +144,19 @@ def _options(module: Any) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
-def _text(annotation: Any) -> str:
+def _format_annotation(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
-        return "anything"
+        return "any value"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _documented(set_view: Any, name: str) -> list[str]:
-    """What the `Args` of a docstring say of one argument."""
-    lines = inspect.cleandoc(set_view.__doc__ or "").splitlines()
-    depths = [len(line) - len(line.lstrip()) for line in lines]
+def _get_argument_doc(function: Callable, name: str) -> list[str]:
+    """The lines about one argument in the section `Args` of a docstring."""
+    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+    indents = [len(line) - len(line.lstrip()) for line in lines]
     for n, line in enumerate(lines):
         head, colon, rest = line.strip().partition(":")
         if colon and head == name:
-            end = next((k for k in range(n + 1, len(lines)) if depths[k] <= depths[n]), len(lines))
+            end = next((k for k in range(n + 1, len(lines)) if indents[k] <= indents[n]), len(lines))
             return [rest.strip(), *(line.strip() for line in lines[n + 1 : end])]
     return []

@@ -1,102 +1,112 @@
-"""Bits packed into bytes and back."""
+"""Packing of bits into bytes, and unpacking.
+
+Eight elements along the axis form the last dimension of a reshaped array; a byte is the sum of its shifted bits.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError, DTypeError
-from phalanx.numpy.bodies import to_bool
-from phalanx.numpy.operands import canonical_axis, cast, operand
-from phalanx.numpy.shapes import moveaxis, ravel
-from phalanx.runtime.dispatch import eager_program
+from phalanx.core.error_classes import DTypeError
+from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand
+from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.typing import Array, ArrayLike
 
 _UINT8 = np.dtype(np.uint8)
 
 
 def _order(bitorder: str, name: str) -> np.ndarray:
-    if bitorder not in ("big", "little"):
-        raise ArgumentError(
-            f"{name}, argument bitorder", expected="'big' or 'little'", got=repr(bitorder), mend="use one"
-        )
+    check_choice(f"{name}, argument bitorder", bitorder, ("big", "little"))
+    # Shift amounts of the eight bits. `copy`, since a reversed view has negative strides, which cannot be
+    # transferred.
     return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1].copy()
 
 
-@eager_program(static_argnames=("axis", "bitorder"))
-def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
-    """Booleans along an axis packed into bytes.
+@eager_jit(static_argnames=("axis", "bitorder"))
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Pack bits along an axis into bytes.
 
     Args:
-      a: integers or booleans; what is not 0 is a set bit.
-      axis: the axis to pack, in groups of eight filled up with zeros; None to ravel first.
-      bitorder: `"big"` makes the first of eight the highest bit, `"little"` the lowest.
+      a: integers or booleans; nonzero elements are set bits.
+      axis: the axis to pack, padded with zeros to a multiple of eight; None flattens the array first.
+      bitorder: `"big"` if the first of eight elements is the most significant bit, `"little"` if the least.
 
     Returns:
-      uint8 of the shape of `a`, with ceil(n / 8) bytes for n elements along the axis.
+      uint8 with the shape of `a` but ceil(n / 8) bytes for n elements along the axis.
 
     Raises:
-      ArgumentError: there is no such `bitorder`.
-      AxisError: there is no such axis.
-      DTypeError: `a` is of floating-point or complex numbers.
+      ArgumentError: `bitorder` is unknown.
+      AxisError: an axis is out of range.
+      DTypeError: `a` is neither integer nor boolean.
 
     Examples:
       >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1], dtype=bool)).tolist()
       [5]
     """
-    x = operand(a, "packbits")
+    x = to_operand(a, "packbits")
     if not dtypes.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
-        raise DTypeError("packbits", expected="integers or booleans", got=str(x.dtype), mend="compare with 0")
+        raise DTypeError(
+            "packbits",
+            expected="integers or booleans",
+            got=str(x.dtype),
+            fix="turn the numbers into bits, for example with a != 0",
+        )
     x = to_bool(x)
     shifts = _order(bitorder, "packbits")
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = canonical_axis(axis, x.ndim, "packbits")
+    x, axis = flatten_without_axis(x, axis, "packbits")
     x = moveaxis(x, axis, -1)
     n = x.shape[-1]
     x = cast(x, _UINT8)
+    # The size may be symbolic, so that the comparison is explicit.
     if (missing := -n % 8) != 0:
         x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)])
     x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8))
+    # The shifted bits do not overlap: their sum is their bitwise or.
     return moveaxis(lax.reduce_sum(x << shifts, (x.ndim - 1,)), -1, axis)
 
 
-@eager_program(static_argnames=("axis", "count", "bitorder"))
-def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
-    """Bytes along an axis unpacked into bits.
+@eager_jit(static_argnames=("axis", "count", "bitorder"))
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+    """Unpack bytes along an axis into bits.
 
     Args:
       a: uint8.
-      axis: the axis to unpack; None to ravel first.
-      count: how many bits to keep along the axis, zeros filling up; a negative one drops as many at the end.
-      bitorder: `"big"` for the highest bit first, `"little"` for the lowest.
+      axis: the axis to unpack; None flattens the array first.
+      count: number of bits to keep along the axis, padded with zeros; a negative number drops bits at the end.
+      bitorder: `"big"` for the most significant bit first, `"little"` for the least.
 
     Returns:
-      Zeros and ones as uint8, along the axis eight for each byte, or `count`.
+      Zeros and ones as uint8, with eight elements per byte along the axis, or `count` elements.
 
     Raises:
-      ArgumentError: there is no such `bitorder`.
-      AxisError: there is no such axis.
-      DTypeError: `a` is not of uint8.
+      ArgumentError: `bitorder` is unknown.
+      AxisError: an axis is out of range.
+      DTypeError: the dtype of `a` is not uint8.
 
     Examples:
       >>> jnp.unpackbits(jnp.array([5], dtype="uint8")).tolist()
       [0, 0, 0, 0, 0, 1, 0, 1]
     """
-    x = operand(a, "unpackbits")
+    x = to_operand(a, "unpackbits")
     if x.dtype != _UINT8:
-        raise DTypeError("unpackbits", expected="an array of uint8", got=str(x.dtype), mend="convert it")
+        raise DTypeError(
+            "unpackbits",
+            expected="an array of uint8",
+            got=str(x.dtype),
+            fix="convert the operand with .astype('uint8')",
+        )
     shifts = _order(bitorder, "unpackbits")
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = canonical_axis(axis, x.ndim, "unpackbits")
+    x, axis = flatten_without_axis(x, axis, "unpackbits")
     x = moveaxis(x, axis, -1)
     bits = (x[..., None] >> shifts) & np.uint8(1)
     bits = lax.reshape(bits, (*x.shape[:-1], 8 * x.shape[-1]))
     if count is not None:
         size = bits.shape[-1]
+        # A negative count drops bits from the end.
         count = count + size if count < 0 else count
         if count > size:
             bits = lax.pad(bits, np.uint8(0), [(0, 0, 0)] * (bits.ndim - 1) + [(0, count - size, 0)])

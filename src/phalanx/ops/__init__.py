@@ -1,15 +1,19 @@
-"""Reductions over segments, and the updates at indices of programs of 2020."""
+"""Segment reductions, and the indexed updates of the API that preceded `x.at[...]`."""
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.ops.segments import segment_max as segment_max
-from phalanx.ops.segments import segment_min as segment_min
-from phalanx.ops.segments import segment_prod as segment_prod
-from phalanx.ops.segments import segment_sum as segment_sum
-from phalanx.ops.updates import index as index
-from phalanx.ops.updates import index_add as index_add
-from phalanx.ops.updates import index_max as index_max
-from phalanx.ops.updates import index_min as index_min
-from phalanx.ops.updates import index_mul as index_mul
-from phalanx.ops.updates import index_update as index_update
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.ops.index_updates import (
+    index as index,
+    index_add as index_add,
+    index_max as index_max,
+    index_min as index_min,
+    index_mul as index_mul,
+    index_update as index_update,
+)
+from phalanx.ops.segments import (
+    segment_max as segment_max,
+    segment_min as segment_min,
+    segment_prod as segment_prod,
+    segment_sum as segment_sum,
+)
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

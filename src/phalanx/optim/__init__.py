@@ -1,124 +1,145 @@
-"""Optimisers: pairs of functions, `init` and `update`, on trees of arrays, made of few pieces that chain.
+"""Optimizers: pairs of pure functions, `init` and `update`, on pytrees of arrays, which can be chained.
 
-The names are those of the field (`optim.adam(1e-3)`, `optim.chain`, `optim.apply_updates`), so that a transformation
-written for this protocol drops in. An eager update of a whole model is one compiled program. Builds on `spmd`, `numpy`
-and `nn`; `nnx.Optimizer` and training programs call it.
+Names and signatures follow Optax (`optim.adam(1e-3)`, `optim.chain`, `optim.apply_updates`), so transformations written
+for that interface work here. An eager update of a whole model is one compiled program. Builds on `spmd`, `numpy` and
+`nn`; `nnx.Optimizer` and training programs call it.
 """
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.optim.accumulation import ApplyEvery as ApplyEvery
-from phalanx.optim.accumulation import ApplyIfFiniteState as ApplyIfFiniteState
-from phalanx.optim.accumulation import MultiSteps as MultiSteps
-from phalanx.optim.accumulation import MultiStepsState as MultiStepsState
-from phalanx.optim.accumulation import apply_every as apply_every
-from phalanx.optim.accumulation import apply_if_finite as apply_if_finite
-from phalanx.optim.accumulation import skip_large_updates as skip_large_updates
-from phalanx.optim.accumulation import skip_not_finite as skip_not_finite
-from phalanx.optim.adaptive import FactoredState as FactoredState
-from phalanx.optim.adaptive import ScaleByAdamState as ScaleByAdamState
-from phalanx.optim.adaptive import ScaleByAmsgradState as ScaleByAmsgradState
-from phalanx.optim.adaptive import ScaleByLionState as ScaleByLionState
-from phalanx.optim.adaptive import ScaleByRmsState as ScaleByRmsState
-from phalanx.optim.adaptive import ScaleByRmsWithCountState as ScaleByRmsWithCountState
-from phalanx.optim.adaptive import ScaleByRssState as ScaleByRssState
-from phalanx.optim.adaptive import ScaleByRStdDevState as ScaleByRStdDevState
-from phalanx.optim.adaptive import ScaleByRStdDevWithCountState as ScaleByRStdDevWithCountState
-from phalanx.optim.adaptive import scale_by_adam as scale_by_adam
-from phalanx.optim.adaptive import scale_by_adamax as scale_by_adamax
-from phalanx.optim.adaptive import scale_by_amsgrad as scale_by_amsgrad
-from phalanx.optim.adaptive import scale_by_factored_rms as scale_by_factored_rms
-from phalanx.optim.adaptive import scale_by_lion as scale_by_lion
-from phalanx.optim.adaptive import scale_by_rms as scale_by_rms
-from phalanx.optim.adaptive import scale_by_rss as scale_by_rss
-from phalanx.optim.adaptive import scale_by_stddev as scale_by_stddev
-from phalanx.optim.arithmetic import apply_updates as apply_updates
-from phalanx.optim.arithmetic import bias_correction as bias_correction
-from phalanx.optim.arithmetic import global_norm as global_norm
-from phalanx.optim.arithmetic import incremental_update as incremental_update
-from phalanx.optim.arithmetic import safe_increment as safe_increment
-from phalanx.optim.arithmetic import safe_int32_increment as safe_int32_increment
-from phalanx.optim.arithmetic import update_moment as update_moment
-from phalanx.optim.clipping import adaptive_grad_clip as adaptive_grad_clip
-from phalanx.optim.clipping import clip as clip
-from phalanx.optim.clipping import clip_by_block_rms as clip_by_block_rms
-from phalanx.optim.clipping import clip_by_global_norm as clip_by_global_norm
-from phalanx.optim.clipping import unitwise_norm as unitwise_norm
-from phalanx.optim.clipping import zero_nans as zero_nans
-from phalanx.optim.combining import InjectHyperparamsState as InjectHyperparamsState
-from phalanx.optim.combining import MaskedNode as MaskedNode
-from phalanx.optim.combining import MaskedState as MaskedState
-from phalanx.optim.combining import PartitionState as PartitionState
-from phalanx.optim.combining import chain as chain
-from phalanx.optim.combining import inject_hyperparams as inject_hyperparams
-from phalanx.optim.combining import inject_stateful_hyperparams as inject_stateful_hyperparams
-from phalanx.optim.combining import masked as masked
-from phalanx.optim.combining import multi_transform as multi_transform
-from phalanx.optim.combining import named_chain as named_chain
-from phalanx.optim.combining import partition as partition
-from phalanx.optim.losses import cosine_distance as cosine_distance
-from phalanx.optim.losses import cosine_similarity as cosine_similarity
-from phalanx.optim.losses import hinge_loss as hinge_loss
-from phalanx.optim.losses import huber_loss as huber_loss
-from phalanx.optim.losses import kl_divergence as kl_divergence
-from phalanx.optim.losses import l2_loss as l2_loss
-from phalanx.optim.losses import log_cosh as log_cosh
-from phalanx.optim.losses import sigmoid_binary_cross_entropy as sigmoid_binary_cross_entropy
-from phalanx.optim.losses import smooth_labels as smooth_labels
-from phalanx.optim.losses import softmax_cross_entropy as softmax_cross_entropy
-from phalanx.optim.losses import softmax_cross_entropy_with_integer_labels as softmax_cross_entropy_with_integer_labels
-from phalanx.optim.losses import squared_error as squared_error
-from phalanx.optim.optimizers import adafactor as adafactor
-from phalanx.optim.optimizers import adagrad as adagrad
-from phalanx.optim.optimizers import adam as adam
-from phalanx.optim.optimizers import adamax as adamax
-from phalanx.optim.optimizers import adamaxw as adamaxw
-from phalanx.optim.optimizers import adamw as adamw
-from phalanx.optim.optimizers import amsgrad as amsgrad
-from phalanx.optim.optimizers import lamb as lamb
-from phalanx.optim.optimizers import lars as lars
-from phalanx.optim.optimizers import lion as lion
-from phalanx.optim.optimizers import nadam as nadam
-from phalanx.optim.optimizers import nadamw as nadamw
-from phalanx.optim.optimizers import rmsprop as rmsprop
-from phalanx.optim.optimizers import sgd as sgd
-from phalanx.optim.protocol import EmptyState as EmptyState
-from phalanx.optim.protocol import GradientTransformation as GradientTransformation
-from phalanx.optim.protocol import GradientTransformationExtraArgs as GradientTransformationExtraArgs
-from phalanx.optim.protocol import ScalarOrSchedule as ScalarOrSchedule
-from phalanx.optim.protocol import Schedule as Schedule
-from phalanx.optim.protocol import identity as identity
-from phalanx.optim.protocol import stateless as stateless
-from phalanx.optim.protocol import stateless_with_tree_map as stateless_with_tree_map
-from phalanx.optim.protocol import with_extra_args_support as with_extra_args_support
-from phalanx.optim.scaling import AddDecayedWeightsState as AddDecayedWeightsState
-from phalanx.optim.scaling import AddNoiseState as AddNoiseState
-from phalanx.optim.scaling import EmaState as EmaState
-from phalanx.optim.scaling import ScaleByScheduleState as ScaleByScheduleState
-from phalanx.optim.scaling import TraceState as TraceState
-from phalanx.optim.scaling import add_decayed_weights as add_decayed_weights
-from phalanx.optim.scaling import add_noise as add_noise
-from phalanx.optim.scaling import ema as ema
-from phalanx.optim.scaling import scale as scale
-from phalanx.optim.scaling import scale_by_learning_rate as scale_by_learning_rate
-from phalanx.optim.scaling import scale_by_param_block_rms as scale_by_param_block_rms
-from phalanx.optim.scaling import scale_by_schedule as scale_by_schedule
-from phalanx.optim.scaling import scale_by_sign as scale_by_sign
-from phalanx.optim.scaling import scale_by_trust_ratio as scale_by_trust_ratio
-from phalanx.optim.scaling import set_to_zero as set_to_zero
-from phalanx.optim.scaling import trace as trace
-from phalanx.optim.schedules import constant_schedule as constant_schedule
-from phalanx.optim.schedules import cosine_decay_schedule as cosine_decay_schedule
-from phalanx.optim.schedules import cosine_onecycle_schedule as cosine_onecycle_schedule
-from phalanx.optim.schedules import exponential_decay as exponential_decay
-from phalanx.optim.schedules import join_schedules as join_schedules
-from phalanx.optim.schedules import linear_onecycle_schedule as linear_onecycle_schedule
-from phalanx.optim.schedules import linear_schedule as linear_schedule
-from phalanx.optim.schedules import piecewise_constant_schedule as piecewise_constant_schedule
-from phalanx.optim.schedules import piecewise_interpolate_schedule as piecewise_interpolate_schedule
-from phalanx.optim.schedules import polynomial_schedule as polynomial_schedule
-from phalanx.optim.schedules import sgdr_schedule as sgdr_schedule
-from phalanx.optim.schedules import warmup_constant_schedule as warmup_constant_schedule
-from phalanx.optim.schedules import warmup_cosine_decay_schedule as warmup_cosine_decay_schedule
-from phalanx.optim.schedules import warmup_exponential_decay_schedule as warmup_exponential_decay_schedule
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.optim.adaptive import (
+    FactoredState as FactoredState,
+    ScaleByAdamState as ScaleByAdamState,
+    ScaleByAmsgradState as ScaleByAmsgradState,
+    ScaleByLionState as ScaleByLionState,
+    ScaleByRmsState as ScaleByRmsState,
+    ScaleByRmsWithCountState as ScaleByRmsWithCountState,
+    ScaleByRssState as ScaleByRssState,
+    ScaleByRStdDevState as ScaleByRStdDevState,
+    ScaleByRStdDevWithCountState as ScaleByRStdDevWithCountState,
+    scale_by_adam as scale_by_adam,
+    scale_by_adamax as scale_by_adamax,
+    scale_by_amsgrad as scale_by_amsgrad,
+    scale_by_factored_rms as scale_by_factored_rms,
+    scale_by_lion as scale_by_lion,
+    scale_by_rms as scale_by_rms,
+    scale_by_rss as scale_by_rss,
+    scale_by_stddev as scale_by_stddev,
+)
+from phalanx.optim.chaining import chain as chain, named_chain as named_chain
+from phalanx.optim.clipping import (
+    adaptive_grad_clip as adaptive_grad_clip,
+    clip as clip,
+    clip_by_block_rms as clip_by_block_rms,
+    clip_by_global_norm as clip_by_global_norm,
+    unitwise_norm as unitwise_norm,
+    zero_nans as zero_nans,
+)
+from phalanx.optim.gradient_accumulation import (
+    ApplyEvery as ApplyEvery,
+    ApplyIfFiniteState as ApplyIfFiniteState,
+    MultiSteps as MultiSteps,
+    MultiStepsState as MultiStepsState,
+    apply_every as apply_every,
+    apply_if_finite as apply_if_finite,
+    skip_large_updates as skip_large_updates,
+    skip_not_finite as skip_not_finite,
+)
+from phalanx.optim.gradient_transformation import (
+    EmptyState as EmptyState,
+    GradientTransformation as GradientTransformation,
+    GradientTransformationExtraArgs as GradientTransformationExtraArgs,
+    ScalarOrSchedule as ScalarOrSchedule,
+    Schedule as Schedule,
+    identity as identity,
+    stateless as stateless,
+    stateless_with_tree_map as stateless_with_tree_map,
+    with_extra_args_support as with_extra_args_support,
+)
+from phalanx.optim.hyperparameters import (
+    InjectHyperparamsState as InjectHyperparamsState,
+    inject_hyperparams as inject_hyperparams,
+    inject_stateful_hyperparams as inject_stateful_hyperparams,
+)
+from phalanx.optim.losses import (
+    cosine_distance as cosine_distance,
+    cosine_similarity as cosine_similarity,
+    hinge_loss as hinge_loss,
+    huber_loss as huber_loss,
+    kl_divergence as kl_divergence,
+    l2_loss as l2_loss,
+    log_cosh as log_cosh,
+    sigmoid_binary_cross_entropy as sigmoid_binary_cross_entropy,
+    smooth_labels as smooth_labels,
+    softmax_cross_entropy as softmax_cross_entropy,
+    softmax_cross_entropy_with_integer_labels as softmax_cross_entropy_with_integer_labels,
+    squared_error as squared_error,
+)
+from phalanx.optim.masking import (
+    MaskedNode as MaskedNode,
+    MaskedState as MaskedState,
+    PartitionState as PartitionState,
+    masked as masked,
+    multi_transform as multi_transform,
+    partition as partition,
+)
+from phalanx.optim.optimizers import (
+    adafactor as adafactor,
+    adagrad as adagrad,
+    adam as adam,
+    adamax as adamax,
+    adamaxw as adamaxw,
+    adamw as adamw,
+    amsgrad as amsgrad,
+    lamb as lamb,
+    lars as lars,
+    lion as lion,
+    nadam as nadam,
+    nadamw as nadamw,
+    rmsprop as rmsprop,
+    sgd as sgd,
+)
+from phalanx.optim.scaling import (
+    AddDecayedWeightsState as AddDecayedWeightsState,
+    AddNoiseState as AddNoiseState,
+    EmaState as EmaState,
+    ScaleByScheduleState as ScaleByScheduleState,
+    TraceState as TraceState,
+    add_decayed_weights as add_decayed_weights,
+    add_noise as add_noise,
+    ema as ema,
+    scale as scale,
+    scale_by_learning_rate as scale_by_learning_rate,
+    scale_by_param_block_rms as scale_by_param_block_rms,
+    scale_by_schedule as scale_by_schedule,
+    scale_by_sign as scale_by_sign,
+    scale_by_trust_ratio as scale_by_trust_ratio,
+    set_to_zero as set_to_zero,
+    trace as trace,
+)
+from phalanx.optim.schedules import (
+    constant_schedule as constant_schedule,
+    cosine_decay_schedule as cosine_decay_schedule,
+    cosine_onecycle_schedule as cosine_onecycle_schedule,
+    exponential_decay as exponential_decay,
+    join_schedules as join_schedules,
+    linear_onecycle_schedule as linear_onecycle_schedule,
+    linear_schedule as linear_schedule,
+    piecewise_constant_schedule as piecewise_constant_schedule,
+    piecewise_interpolate_schedule as piecewise_interpolate_schedule,
+    polynomial_schedule as polynomial_schedule,
+    sgdr_schedule as sgdr_schedule,
+    warmup_constant_schedule as warmup_constant_schedule,
+    warmup_cosine_decay_schedule as warmup_cosine_decay_schedule,
+    warmup_exponential_decay_schedule as warmup_exponential_decay_schedule,
+)
+from phalanx.optim.tree_arithmetic import (
+    apply_updates as apply_updates,
+    bias_correction as bias_correction,
+    global_norm as global_norm,
+    incremental_update as incremental_update,
+    safe_increment as safe_increment,
+    safe_int32_increment as safe_int32_increment,
+    update_moment as update_moment,
+)
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

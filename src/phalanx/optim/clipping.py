@@ -1,6 +1,6 @@
-"""Transformations that bound updates: by value, by norm, by block, and against the parameters; NaNs to zero.
+"""Gradient clipping: by value, by global or per-block norm, and relative to the parameters; and replacing NaNs.
 
-Builds on `protocol` and `arithmetic`; users chain them before an optimiser.
+Builds on `gradient_transformation` and `tree_arithmetic`; users chain these transformations before an optimizer.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.optim.arithmetic import global_norm
-from phalanx.optim.protocol import GradientTransformationExtraArgs, needed, stateless
+from phalanx.optim.gradient_transformation import GradientTransformationExtraArgs, Scalar, require_params, stateless
+from phalanx.optim.tree_arithmetic import global_norm
 from phalanx.tree import tree_map
+from phalanx.typing import Array, ArrayLike, PyTree
 
 
-def clip(max_delta: Any) -> GradientTransformationExtraArgs:
-    """Bound each element: -max_delta <= g <= max_delta.
+def clip(max_delta: Scalar) -> GradientTransformationExtraArgs:
+    """Clip each element to [-max_delta, max_delta].
 
     Args:
-      max_delta: the bound.
+      max_delta: the largest magnitude of an element.
 
     Returns:
       The transformation.
@@ -32,11 +33,11 @@ def clip(max_delta: Any) -> GradientTransformationExtraArgs:
     return stateless(lambda updates, params: tree_map(lambda g: jnp.clip(g, -max_delta, max_delta), updates))
 
 
-def clip_by_global_norm(max_norm: Any) -> GradientTransformationExtraArgs:
-    """Scale all updates alike, where their common norm is above a bound, so that it meets the bound.
+def clip_by_global_norm(max_norm: Scalar) -> GradientTransformationExtraArgs:
+    """Scale all updates by one factor, so that their global norm is at most `max_norm`.
 
     Args:
-      max_norm: the bound.
+      max_norm: the largest global norm.
 
     Returns:
       The transformation.
@@ -50,20 +51,21 @@ def clip_by_global_norm(max_norm: Any) -> GradientTransformationExtraArgs:
     Source: R. Pascanu, T. Mikolov and Y. Bengio (2012), arXiv:1211.5063.
     """
 
-    def clipped(updates: Any, params: Any) -> Any:
+    def clip_tree(updates: PyTree, params: PyTree) -> PyTree:
         norm = global_norm(updates)
-        fits = norm < max_norm
-        # Divided first: the product of a large gradient and the bound could overflow.
-        return tree_map(lambda g: jnp.where(fits, g, g / norm.astype(g.dtype) * max_norm), updates)
+        # The division comes first, since the product of a large gradient and `max_norm` could overflow.
+        return tree_map(
+            lambda g: jnp.where(norm < max_norm, g, g / norm.astype(g.dtype) * max_norm), tree_map(jnp.asarray, updates)
+        )
 
-    return stateless(lambda updates, params: clipped(tree_map(jnp.asarray, updates), params))
+    return stateless(clip_tree)
 
 
-def clip_by_block_rms(threshold: Any) -> GradientTransformationExtraArgs:
-    """Scale each array of updates whose root mean square is above a bound, so that it meets the bound.
+def clip_by_block_rms(threshold: Scalar) -> GradientTransformationExtraArgs:
+    """Scale each array of updates, so that its root mean square is at most `threshold`.
 
     Args:
-      threshold: the bound.
+      threshold: the largest root mean square.
 
     Returns:
       The transformation.
@@ -77,37 +79,38 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformationExtraArgs:
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235, section 6.
     """
 
-    def clipped(g: Any) -> Any:
+    def clip_leaf(g: Array) -> Array:
         return g / jnp.maximum(1.0, jnp.sqrt(jnp.mean(jnp.square(jnp.abs(g)))) / threshold).astype(g.dtype)
 
-    return stateless(lambda updates, params: tree_map(lambda g: clipped(jnp.asarray(g)), updates))
+    return stateless(lambda updates, params: tree_map(lambda g: clip_leaf(jnp.asarray(g)), updates))
 
 
-def unitwise_norm(x: Any) -> Any:
-    """The norm of what feeds one output unit: all of a vector, each column of a matrix, each filter of a kernel.
+def unitwise_norm(x: ArrayLike) -> Any:
+    """The norm of the weights of each output unit: of a whole vector, a column of a matrix, or a filter of a kernel.
 
     Args:
-      x: num[*s]; the last dimension counts units where there are two or more that are longer than 1.
+      x: num[*s]; the last dimension indexes units, unless at most one dimension is longer than 1.
 
     Returns:
-      The norms, as an array that broadcasts to `x`.
+      The norms, an array that broadcasts to `x`.
 
     Examples:
       >>> unitwise_norm(jnp.array([[3.0, 0.0], [4.0, 1.0]])).tolist()
       [[5.0, 1.0]]
     """
     real = jnp.square(jnp.abs(x))
+    # A bias or a scale has one unit per array; a matrix or a kernel has one for each index of its last dimension.
     if sum(n != 1 for n in np.shape(x)) <= 1:
         return jnp.sqrt(jnp.sum(real, keepdims=True))
     return jnp.sqrt(jnp.sum(real, axis=tuple(range(np.ndim(x) - 1)), keepdims=True))
 
 
-def adaptive_grad_clip(clipping: Any, eps: Any = 1e-3) -> GradientTransformationExtraArgs:
-    """Bound the norm of each unit's updates by a part of the norm of its parameters.
+def adaptive_grad_clip(clipping: Scalar, eps: Scalar = 1e-3) -> GradientTransformationExtraArgs:
+    """Clip the norm of each unit's updates to a fraction of the norm of its parameters.
 
     Args:
-      clipping: the part.
-      eps: norms of parameters below it count as this.
+      clipping: the largest ratio of the norms.
+      eps: a lower bound of the norms of parameters.
 
     Returns:
       The transformation; its `update` needs the parameters.
@@ -121,11 +124,13 @@ def adaptive_grad_clip(clipping: Any, eps: Any = 1e-3) -> GradientTransformation
     Source: A. Brock et al. (2021), arXiv:2102.06171.
     """
 
-    def clipped(g: Any, p: Any) -> Any:
+    def clip_leaf(g: Array, p: Array) -> Array:
         bound, norm = clipping * jnp.maximum(unitwise_norm(p), eps), unitwise_norm(g)
         return jnp.where(norm < bound, g, g * (bound / jnp.maximum(norm, 1e-6)).astype(g.dtype))
 
-    return stateless(lambda updates, params: tree_map(clipped, updates, needed(params, "optim.adaptive_grad_clip")))
+    return stateless(
+        lambda updates, params: tree_map(clip_leaf, updates, require_params(params, "optim.adaptive_grad_clip"))
+    )
 
 
 def zero_nans() -> GradientTransformationExtraArgs:

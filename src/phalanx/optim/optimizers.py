@@ -1,12 +1,12 @@
-"""The optimisers: chains of a rule, weight decay and a learning rate, under the names the field knows.
+"""Optimizers: chains of an update rule, weight decay and a learning rate, with the names and signatures of Optax.
 
-Builds on the transformations of this room. Each says which paper its formula is from; `learning_rate` is a number, an
-array or a schedule everywhere.
+Each docstring cites the paper of its formula. `learning_rate` is a number, a scalar array or a schedule. Builds on the
+transformations of this package.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from phalanx.optim.adaptive import (
     scale_by_rss,
     scale_by_stddev,
 )
+from phalanx.optim.chaining import chain
 from phalanx.optim.clipping import clip_by_block_rms
-from phalanx.optim.combining import chain, masked
-from phalanx.optim.protocol import GradientTransformationExtraArgs, ScalarOrSchedule, identity
+from phalanx.optim.gradient_transformation import GradientTransformationExtraArgs, Scalar, ScalarOrSchedule, identity
+from phalanx.optim.masking import masked
 from phalanx.optim.scaling import (
     add_decayed_weights,
     ema,
@@ -32,21 +33,25 @@ from phalanx.optim.scaling import (
     scale_by_trust_ratio,
     trace,
 )
+from phalanx.typing import DTypeLike, PyTree
 
 
 def sgd(
-    learning_rate: ScalarOrSchedule, momentum: Any = None, nesterov: bool = False, accumulator_dtype: Any = None
+    learning_rate: ScalarOrSchedule,
+    momentum: Scalar | None = None,
+    nesterov: bool = False,
+    accumulator_dtype: DTypeLike | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent, with or without momentum.
+    """Stochastic gradient descent, optionally with momentum.
 
     Args:
-      learning_rate: the size of a step.
-      momentum: the part of the last step that goes on; None for no momentum.
-      nesterov: take the gradient where momentum leads.
-      accumulator_dtype: the dtype of the momentum.
+      learning_rate: the step size.
+      momentum: the decay rate of the accumulated momentum; None for no momentum.
+      nesterov: whether to use Nesterov momentum.
+      accumulator_dtype: the dtype of the momentum; by default the dtype of each parameter.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -62,22 +67,22 @@ def sgd(
 
 def adam(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    eps_root: Any = 0.0,
-    mu_dtype: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = 0.0,
+    mu_dtype: DTypeLike | None = None,
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam: steps along the mean gradient, each parameter's divided by its root mean square.
+    """Adam: the first moment of the gradients divided by the root of the second moment.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       b1, b2, eps, eps_root, mu_dtype, nesterov: as in `scale_by_adam`.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -87,32 +92,33 @@ def adam(
 
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980.
     """
-    rule = scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
-    return chain(rule, scale_by_learning_rate(learning_rate))
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov), scale_by_learning_rate(learning_rate)
+    )
 
 
 def adamw(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    eps_root: Any = 0.0,
-    mu_dtype: Any = None,
-    weight_decay: Any = 1e-4,
-    mask: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = 0.0,
+    mu_dtype: DTypeLike | None = None,
+    weight_decay: Scalar = 1e-4,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with weight decay that is not divided by the root mean square.
+    """Adam with decoupled weight decay.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       b1, b2, eps, eps_root, mu_dtype, nesterov: as in `scale_by_adam`.
-      weight_decay: the part of a parameter that a step of size 1 takes.
-      mask: which parameters decay, as in `masked`.
+      weight_decay: the rate of weight decay, which is multiplied by the learning rate.
+      mask: the parameters that decay, as in `masked`; None for all.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -122,27 +128,30 @@ def adamw(
 
     Source: I. Loshchilov and F. Hutter (2017), arXiv:1711.05101.
     """
-    rule = scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
-    return chain(rule, add_decayed_weights(weight_decay, mask), scale_by_learning_rate(learning_rate))
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
 
 
 def nadam(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    eps_root: Any = 0.0,
-    mu_dtype: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = 0.0,
+    mu_dtype: DTypeLike | None = None,
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam with Nesterov's momentum: `adam` with `nesterov=True`.
+    """Adam with Nesterov momentum: `adam` with `nesterov=True`.
 
     Args:
       learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov: as in `adam`.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -156,23 +165,23 @@ def nadam(
 
 def nadamw(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    eps_root: Any = 0.0,
-    mu_dtype: Any = None,
-    weight_decay: Any = 1e-4,
-    mask: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = 0.0,
+    mu_dtype: DTypeLike | None = None,
+    weight_decay: Scalar = 1e-4,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """AdamW with Nesterov's momentum: `adamw` with `nesterov=True`.
+    """AdamW with Nesterov momentum: `adamw` with `nesterov=True`.
 
     Args:
       learning_rate, b1, b2, eps, eps_root, mu_dtype, weight_decay, mask, nesterov: as in `adamw`.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -187,22 +196,22 @@ def nadamw(
 
 def amsgrad(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    eps_root: Any = 0.0,
-    mu_dtype: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = 0.0,
+    mu_dtype: DTypeLike | None = None,
     bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam whose steps never grow again: the largest mean square so far divides.
+    """Adam with the largest second moment so far, so that the effective step size never grows.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu: as in `scale_by_amsgrad`.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -212,21 +221,23 @@ def amsgrad(
 
     Source: S. J. Reddi, S. Kale and S. Kumar (2019), arXiv:1904.09237.
     """
-    rule = scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu)
-    return chain(rule, scale_by_learning_rate(learning_rate))
+    return chain(
+        scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu),
+        scale_by_learning_rate(learning_rate),
+    )
 
 
 def adamax(
-    learning_rate: ScalarOrSchedule, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8
+    learning_rate: ScalarOrSchedule, b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8
 ) -> GradientTransformationExtraArgs:
-    """Adam with the maximum norm.
+    """Adam with the maximum norm of the gradients instead of the second moment.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       b1, b2, eps: as in `scale_by_adamax`.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -241,11 +252,11 @@ def adamax(
 
 def adamaxw(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    weight_decay: Any = 1e-4,
-    mask: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-4,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
 ) -> GradientTransformationExtraArgs:
     """`adamax` with weight decay as in `adamw`.
 
@@ -254,7 +265,7 @@ def adamaxw(
       weight_decay, mask: as in `adamw`.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -264,28 +275,29 @@ def adamaxw(
 
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980; I. Loshchilov and F. Hutter (2017), arXiv:1711.05101.
     """
-    decay = add_decayed_weights(weight_decay, mask)
-    return chain(scale_by_adamax(b1, b2, eps), decay, scale_by_learning_rate(learning_rate))
+    return chain(
+        scale_by_adamax(b1, b2, eps), add_decayed_weights(weight_decay, mask), scale_by_learning_rate(learning_rate)
+    )
 
 
 def lion(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.99,
-    mu_dtype: Any = None,
-    weight_decay: Any = 1e-3,
-    mask: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.99,
+    mu_dtype: DTypeLike | None = None,
+    weight_decay: Scalar = 1e-3,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Lion: steps of one size in the direction of a mean gradient's sign, with weight decay.
+    """Lion: the sign of an interpolated momentum, with weight decay.
 
     Args:
-      learning_rate: the size of a step, 3 to 10 times smaller than for `adamw`.
+      learning_rate: the step size, typically 3 to 10 times smaller than for `adamw`.
       b1, b2, mu_dtype: as in `scale_by_lion`.
-      weight_decay: the part of a parameter that a step of size 1 takes.
-      mask: which parameters decay, as in `masked`.
+      weight_decay: the rate of weight decay, which is multiplied by the learning rate.
+      mask: the parameters that decay, as in `masked`; None for all.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -295,29 +307,30 @@ def lion(
 
     Source: X. Chen et al. (2023), arXiv:2302.06675.
     """
-    decay = add_decayed_weights(weight_decay, mask)
-    return chain(scale_by_lion(b1, b2, mu_dtype), decay, scale_by_learning_rate(learning_rate))
+    return chain(
+        scale_by_lion(b1, b2, mu_dtype), add_decayed_weights(weight_decay, mask), scale_by_learning_rate(learning_rate)
+    )
 
 
 def lamb(
     learning_rate: ScalarOrSchedule,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-6,
-    eps_root: Any = 0.0,
-    weight_decay: Any = 0.0,
-    mask: Any = None,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-6,
+    eps_root: Scalar = 0.0,
+    weight_decay: Scalar = 0.0,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
 ) -> GradientTransformationExtraArgs:
-    """LAMB: AdamW whose steps are scaled, array by array, to the norm of the parameters; for large batches.
+    """LAMB: AdamW with each array of updates scaled to the norm of its parameters, for large batches.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       b1, b2, eps, eps_root: as in `scale_by_adam`.
-      weight_decay: the part of a parameter that is added to its update.
-      mask: which parameters decay, as in `masked`.
+      weight_decay: the rate of weight decay, which is added to the update before scaling.
+      mask: the parameters that decay, as in `masked`; None for all.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -327,6 +340,7 @@ def lamb(
 
     Source: Y. You et al. (2019), arXiv:1904.00962.
     """
+    # Weight decay comes before the trust ratio, so that it is part of the norm of the update.
     return chain(
         scale_by_adam(b1, b2, eps, eps_root),
         add_decayed_weights(weight_decay, mask),
@@ -337,28 +351,28 @@ def lamb(
 
 def lars(
     learning_rate: ScalarOrSchedule,
-    weight_decay: Any = 0.0,
-    weight_decay_mask: Any = True,
-    trust_coefficient: Any = 0.001,
-    eps: Any = 0.0,
-    trust_ratio_mask: Any = True,
-    momentum: Any = 0.9,
+    weight_decay: Scalar = 0.0,
+    weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = True,
+    trust_coefficient: Scalar = 0.001,
+    eps: Scalar = 0.0,
+    trust_ratio_mask: PyTree | Callable[[PyTree], PyTree] = True,
+    momentum: Scalar = 0.9,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS: momentum on gradients that are scaled, array by array, to the norm of the parameters.
+    """LARS: momentum on gradients, with each array scaled to the norm of its parameters.
 
     Args:
-      learning_rate: the size of a step.
-      weight_decay: the part of a parameter that is added to its gradient.
-      weight_decay_mask: which parameters decay, as in `masked`.
-      trust_coefficient: factor of the ratio of the norms.
-      eps: added to the norm of the gradient.
-      trust_ratio_mask: which gradients are scaled.
-      momentum: the part of the last step that goes on.
-      nesterov: look one step ahead.
+      learning_rate: the step size.
+      weight_decay: the rate of weight decay, which is added to the gradient before scaling.
+      weight_decay_mask: the parameters that decay, as in `masked`; None for all.
+      trust_coefficient: a factor of the ratio of the norms.
+      eps: a constant added to the norm of the gradient.
+      trust_ratio_mask: the gradients to scale, as in `masked`.
+      momentum: the decay rate of the accumulated momentum.
+      nesterov: whether to use Nesterov momentum.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -378,26 +392,26 @@ def lars(
 
 def rmsprop(
     learning_rate: ScalarOrSchedule,
-    decay: Any = 0.9,
-    eps: Any = 1e-8,
-    initial_scale: Any = 0.0,
+    decay: Scalar = 0.9,
+    eps: Scalar = 1e-8,
+    initial_scale: Scalar = 0.0,
     eps_in_sqrt: bool = True,
     centered: bool = False,
-    momentum: Any = None,
+    momentum: Scalar | None = None,
     nesterov: bool = False,
     bias_correction: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """RMSProp: gradients divided by their root mean square, or, centred, by their standard deviation.
+    """RMSProp: gradients divided by their root mean square, or by their standard deviation if `centered`.
 
     Args:
-      learning_rate: the size of a step.
+      learning_rate: the step size.
       decay, eps, initial_scale, eps_in_sqrt, bias_correction: as in `scale_by_rms`.
-      centered: divide by the standard deviation.
-      momentum: the part of the last step that goes on; None for no momentum.
-      nesterov: look one step ahead.
+      centered: whether to divide by the standard deviation.
+      momentum: the decay rate of the accumulated momentum; None for no momentum.
+      nesterov: whether to use Nesterov momentum.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -408,22 +422,23 @@ def rmsprop(
     Source: T. Tieleman and G. Hinton, Lecture 6.5: RMSProp (2012); A. Graves (2013), arXiv:1308.0850.
     """
     rule = (scale_by_stddev if centered else scale_by_rms)(decay, eps, initial_scale, eps_in_sqrt, bias_correction)
+    # Momentum comes after the learning rate, as in TensorFlow's RMSProp.
     last = identity() if momentum is None else trace(momentum, nesterov)
     return chain(rule, scale_by_learning_rate(learning_rate), last)
 
 
 def adagrad(
-    learning_rate: ScalarOrSchedule, initial_accumulator_value: Any = 0.1, eps: Any = 1e-7
+    learning_rate: ScalarOrSchedule, initial_accumulator_value: Scalar = 0.1, eps: Scalar = 1e-7
 ) -> GradientTransformationExtraArgs:
-    """AdaGrad: gradients divided by the root of the sum of all their squares.
+    """AdaGrad: gradients divided by the root of the sum of all previous squares.
 
     Args:
-      learning_rate: the size of a step.
-      initial_accumulator_value: the sum at the beginning.
-      eps: added to the sum.
+      learning_rate: the step size.
+      initial_accumulator_value: the initial value of the sum.
+      eps: a constant added to the sum.
 
     Returns:
-      The optimiser.
+      The optimizer.
 
     Examples:
       >>> from phalanx import optim
@@ -444,28 +459,28 @@ def adafactor(
     multiply_by_parameter_scale: bool = True,
     clipping_threshold: float | None = 1.0,
     momentum: float | None = None,
-    dtype_momentum: Any = np.float32,
+    dtype_momentum: DTypeLike = np.float32,
     weight_decay_rate: float | None = None,
     eps: float = 1e-30,
     factored: bool = True,
-    weight_decay_mask: Any = None,
+    weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Adafactor: mean squares kept as rows and columns, steps relative to the size of the parameters.
+    """Adafactor: Adam-like steps with a factored second moment, relative to the scale of the parameters.
 
     Args:
-      learning_rate: the size of a step; None for 1.
+      learning_rate: the step size; None for 1.
       min_dim_size_to_factor, decay_rate, factored: as in `scale_by_factored_rms`.
-      decay_offset: the number of the first step, for fine-tuning.
-      multiply_by_parameter_scale: multiply steps by the root mean square of the parameters.
-      clipping_threshold: bound of the root mean square of an array of updates; None for no bound.
-      momentum: decay of a mean of the updates; None for no mean.
-      dtype_momentum: the dtype of that mean.
-      weight_decay_rate: the part of a parameter that each step takes; None for none.
-      eps: added to squared gradients.
-      weight_decay_mask: which parameters decay, as in `masked`.
+      decay_offset: the step count to start from, for fine-tuning.
+      multiply_by_parameter_scale: whether to multiply steps by the root mean square of the parameters.
+      clipping_threshold: the largest root mean square of an array of updates; None for no clipping.
+      momentum: the decay rate of a moving average of the updates; None for no average.
+      dtype_momentum: the dtype of the moving average.
+      weight_decay_rate: the rate of weight decay, independent of the learning rate; None for no decay.
+      eps: a constant added to the squared gradients.
+      weight_decay_mask: the parameters that decay, as in `masked`; None for all.
 
     Returns:
-      The optimiser; its `update` needs the parameters.
+      The optimizer; its `update` needs the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -475,6 +490,7 @@ def adafactor(
 
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """
+    # The order of the steps is Optax's. The learning rate keeps its sign, and the final scale(-1) negates the sum.
     links = [scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)]
     if clipping_threshold is not None:
         links.append(clip_by_block_rms(clipping_threshold))

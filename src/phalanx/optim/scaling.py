@@ -1,35 +1,44 @@
-"""Transformations that scale updates or add to them: step sizes, schedules, weight decay, momentum, trust ratios.
+"""Scaling updates and adding to them: step sizes, schedules, weight decay, momentum, noise and trust ratios.
 
-Builds on `protocol` and `arithmetic`; `optimizers` chains them.
+Builds on `gradient_transformation` and `tree_arithmetic`; `optimizers` chains them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from phalanx import numpy as jnp
-from phalanx import random
-from phalanx.core.errors import ArgumentError
-from phalanx.optim.arithmetic import (
+from phalanx import numpy as jnp, random
+from phalanx.core.error_classes import ArgumentError
+from phalanx.optim.gradient_transformation import (
+    GradientTransformationExtraArgs,
+    Scalar,
+    ScalarOrSchedule,
+    Schedule,
+    make_transformation,
+    require_params,
+    stateless,
+)
+from phalanx.optim.masking import masked
+from phalanx.optim.tree_arithmetic import (
     bias_correction,
     cast_tree,
-    counter,
-    like,
+    init_count,
+    match_dtype,
     safe_increment,
-    square_norm,
+    squared_norm,
     update_moment,
     zeros_like_tree,
 )
-from phalanx.optim.combining import masked
-from phalanx.optim.protocol import GradientTransformationExtraArgs, Schedule, needed, stateless, transformation
 from phalanx.tree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from phalanx.typing import Array, DTypeLike, PRNGKey, PyTree
 
 
 class ScaleByScheduleState(NamedTuple):
-    """How many updates there have been.
+    """The state of a transformation with a schedule.
 
     Args:
-      count: int32[].
+      count: int32[], the number of updates.
 
     Examples:
       >>> from phalanx import optim
@@ -41,10 +50,10 @@ class ScaleByScheduleState(NamedTuple):
 
 
 class AddDecayedWeightsState(NamedTuple):
-    """How many updates there have been.
+    """The state of a transformation with a schedule.
 
     Args:
-      count: int32[].
+      count: int32[], the number of updates.
 
     Examples:
       >>> from phalanx import optim
@@ -56,11 +65,11 @@ class AddDecayedWeightsState(NamedTuple):
 
 
 class AddNoiseState(NamedTuple):
-    """How many updates there have been, and the random key of the next.
+    """The state of `add_noise`.
 
     Args:
-      count: int32[].
-      rng_key: a random key.
+      count: int32[], the number of updates.
+      rng_key: the random key of the next update.
 
     Examples:
       >>> from phalanx import optim
@@ -73,10 +82,10 @@ class AddNoiseState(NamedTuple):
 
 
 class TraceState(NamedTuple):
-    """The accumulated momentum.
+    """The state of `trace`.
 
     Args:
-      trace: a tree like the parameters.
+      trace: the accumulated momentum, a tree like the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -84,15 +93,15 @@ class TraceState(NamedTuple):
       0.0
     """
 
-    trace: Any
+    trace: PyTree
 
 
 class EmaState(NamedTuple):
-    """How many updates there have been, and their moving average.
+    """The state of `ema`.
 
     Args:
-      count: int32[].
-      ema: a tree like the parameters.
+      count: int32[], the number of updates.
+      ema: the moving average of the updates, a tree like the parameters.
 
     Examples:
       >>> from phalanx import optim
@@ -101,16 +110,16 @@ class EmaState(NamedTuple):
     """
 
     count: Any
-    ema: Any
+    ema: PyTree
 
 
-def _times(factor: Any, updates: Any) -> Any:
-    """Each leaf times a number, in the leaf's own dtype."""
-    return tree_map(lambda g: like(factor, g) * g, updates)
+def _scale_tree(factor: Scalar, updates: PyTree) -> PyTree:
+    """Multiply each leaf by a factor without changing its dtype."""
+    return tree_map(lambda g: match_dtype(factor, g) * g, updates)
 
 
 def set_to_zero() -> GradientTransformationExtraArgs:
-    """Replace every update by zero, as for parameters that are frozen.
+    """Replace every update by zero, which freezes the parameters.
 
     Returns:
       The transformation.
@@ -123,7 +132,7 @@ def set_to_zero() -> GradientTransformationExtraArgs:
     return stateless(lambda updates, params: tree_map(jnp.zeros_like, updates))
 
 
-def scale(step_size: Any) -> GradientTransformationExtraArgs:
+def scale(step_size: Scalar) -> GradientTransformationExtraArgs:
     """Multiply updates by a number.
 
     Args:
@@ -137,14 +146,14 @@ def scale(step_size: Any) -> GradientTransformationExtraArgs:
       >>> float(optim.scale(-0.5).update(2.0, optim.EmptyState())[0])
       -1.0
     """
-    return stateless(lambda updates, params: _times(step_size, updates))
+    return stateless(lambda updates, params: _scale_tree(step_size, updates))
 
 
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformationExtraArgs:
-    """Multiply updates by a factor that depends on how many there have been.
+    """Multiply updates by a factor that depends on the number of previous updates.
 
     Args:
-      step_size_fn: takes the count, int[], and gives the factor.
+      step_size_fn: maps the number of previous updates, int[], to the factor.
 
     Returns:
       The transformation.
@@ -157,19 +166,21 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformationExtraArgs
       1.5
     """
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         factor = jnp.asarray(step_size_fn(state.count))
-        return _times(factor, updates), ScaleByScheduleState(safe_increment(state.count))
+        return _scale_tree(factor, updates), ScaleByScheduleState(safe_increment(state.count))
 
-    return transformation(lambda params: ScaleByScheduleState(counter()), update)
+    return make_transformation(lambda params: ScaleByScheduleState(init_count()), update)
 
 
-def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformationExtraArgs:
-    """Multiply updates by minus the learning rate: the last link of most chains.
+def scale_by_learning_rate(
+    learning_rate: ScalarOrSchedule, *, flip_sign: bool = True
+) -> GradientTransformationExtraArgs:
+    """Multiply updates by the negative learning rate, usually the last transformation of a chain.
 
     Args:
       learning_rate: a number, real[], or a schedule.
-      flip_sign: go downhill; False leaves the sign.
+      flip_sign: whether to negate the learning rate, for minimization.
 
     Returns:
       The transformation.
@@ -180,13 +191,14 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
       -1.0
     """
     sign = -1 if flip_sign else 1
+    # A constant learning rate needs no step counter, so its state is empty.
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
     return scale(sign * learning_rate)
 
 
 def scale_by_sign() -> GradientTransformationExtraArgs:
-    """Replace every update by its sign.
+    """Replace each element of the updates by its sign.
 
     Returns:
       The transformation.
@@ -199,12 +211,14 @@ def scale_by_sign() -> GradientTransformationExtraArgs:
     return stateless(lambda updates, params: tree_map(jnp.sign, updates))
 
 
-def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformationExtraArgs:
-    """Add the parameters, times a factor, to the updates.
+def add_decayed_weights(
+    weight_decay: ScalarOrSchedule = 0.0, mask: PyTree | Callable[[PyTree], PyTree] | None = None
+) -> GradientTransformationExtraArgs:
+    """Add the parameters times a factor to the updates.
 
     Args:
       weight_decay: the factor: a number, real[], or a schedule.
-      mask: which parameters decay, as in `masked`; None for all.
+      mask: the parameters that decay, as in `masked`; None for all.
 
     Returns:
       The transformation; its `update` needs the parameters.
@@ -217,29 +231,32 @@ def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTr
     Source: I. Loshchilov and F. Hutter (2017), arXiv:1711.05101.
     """
 
-    def added(factor: Any, updates: Any, params: Any) -> Any:
-        decay = _times(factor, needed(params, "optim.add_decayed_weights"))
+    def add_decay(factor: Scalar, updates: PyTree, params: PyTree) -> PyTree:
+        decay = _scale_tree(factor, require_params(params, "optim.add_decayed_weights"))
         return tree_map(lambda g, p: g + p, updates, decay)
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:
-        updates = added(jnp.asarray(weight_decay(state.count)), updates, params)
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
+        updates = add_decay(jnp.asarray(schedule(state.count)), updates, params)
         return updates, AddDecayedWeightsState(safe_increment(state.count))
 
     if callable(weight_decay):
-        tx = transformation(lambda params: AddDecayedWeightsState(counter()), update)
+        schedule = weight_decay
+        tx = make_transformation(lambda params: AddDecayedWeightsState(init_count()), update)
     else:
-        tx = stateless(lambda updates, params: added(weight_decay, updates, params))
+        tx = stateless(lambda updates, params: add_decay(weight_decay, updates, params))
     return tx if mask is None else masked(tx, mask)
 
 
-def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = None) -> GradientTransformationExtraArgs:
-    """Add normal noise to updates, of variance eta / (1 + t)^gamma at step t, counted from 1.
+def add_noise(
+    eta: float, gamma: float, key: PRNGKey | None = None, *, seed: int | None = None
+) -> GradientTransformationExtraArgs:
+    """Add normal noise to updates, with variance eta / (1 + t)^gamma at step t, counted from 1.
 
     Args:
-      eta: the variance at the beginning.
-      gamma: how fast it falls.
+      eta: the scale of the variance.
+      gamma: the exponent of the decay of the variance.
       key: a random key.
-      seed: a number to make the key of, in its place.
+      seed: an integer seed, instead of a key.
 
     Returns:
       The transformation.
@@ -256,30 +273,38 @@ def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = N
     Source: A. Neelakantan et al. (2015), arXiv:1511.06807.
     """
     if (key is None) == (seed is None):
-        raise ArgumentError("optim.add_noise", expected="one of key and seed",
-                            got="none" if key is None else "both", mend="pass key=random.key(0)")  # fmt: skip
+        raise ArgumentError(
+            "optim.add_noise",
+            expected="one of key and seed",
+            got="none" if key is None else "both",
+            fix="pass only key=phalanx.random.key(0), or only seed=0",
+        )
 
-    def init(params: Any) -> AddNoiseState:
-        return AddNoiseState(counter(), random.key(seed) if key is None else key)
+    def init(params: PyTree) -> AddNoiseState:
+        return AddNoiseState(init_count(), key if seed is None else random.key(seed))
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
+        # One key for each leaf and one for the next update, so that noise is independent across both.
         leaves, tree = tree_leaves(updates), tree_structure(updates)
+        # Incremented first, since the paper counts steps from 1.
         count = safe_increment(state.count)
         deviation = jnp.sqrt(eta / (1 + count) ** gamma)
         key, *keys = random.split(state.rng_key, len(leaves) + 1)
         noisy = [g + deviation.astype(g.dtype) * random.normal(k, g.shape, g.dtype) for g, k in zip(leaves, keys)]
         return tree_unflatten(tree, noisy), AddNoiseState(count, key)
 
-    return transformation(init, update)
+    return make_transformation(init, update)
 
 
-def trace(decay: Any, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformationExtraArgs:
-    """Momentum: accumulate t = g + decay t, and put t in the place of g; with Nesterov's correction g + decay t.
+def trace(
+    decay: Scalar, nesterov: bool = False, accumulator_dtype: DTypeLike | None = None
+) -> GradientTransformationExtraArgs:
+    """Momentum: accumulate t = g + decay t and return t, or g + decay t with Nesterov's correction.
 
     Args:
-      decay: the part of the past that stays.
-      nesterov: look one step ahead.
-      accumulator_dtype: the dtype of the accumulator, by default that of the parameters.
+      decay: the weight of the previous accumulator.
+      nesterov: whether to use Nesterov momentum.
+      accumulator_dtype: the dtype of the accumulator; by default the dtype of each parameter.
 
     Returns:
       The transformation.
@@ -294,24 +319,27 @@ def trace(decay: Any, nesterov: bool = False, accumulator_dtype: Any = None) -> 
     Source: B. T. Polyak (1964), doi:10.1016/0041-5553(64)90137-5; I. Sutskever et al., ICML (2013).
     """
 
-    def accumulated(updates: Any, past: Any) -> Any:
-        return tree_map(lambda g, t: g + like(decay, t) * t, updates, past)
+    def accumulate(updates: PyTree, past: PyTree) -> PyTree:
+        return tree_map(lambda g, t: g + match_dtype(decay, t) * t, updates, past)
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:
-        traced = accumulated(updates, state.trace)
-        out = accumulated(updates, traced) if nesterov else traced
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
+        # The learning rate is applied after the accumulation, as in Optax; a changed rate affects past gradients too.
+        traced = accumulate(updates, state.trace)
+        out = accumulate(updates, traced) if nesterov else traced
         return out, TraceState(cast_tree(traced, accumulator_dtype))
 
-    return transformation(lambda params: TraceState(zeros_like_tree(params, accumulator_dtype)), update)
+    return make_transformation(lambda params: TraceState(zeros_like_tree(params, accumulator_dtype)), update)
 
 
-def ema(decay: Any, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformationExtraArgs:
+def ema(
+    decay: Scalar, debias: bool = True, accumulator_dtype: DTypeLike | None = None
+) -> GradientTransformationExtraArgs:
     """Replace updates by their exponential moving average.
 
     Args:
-      decay: the part of the past that stays.
-      debias: undo the pull to the zeros that the average begins with.
-      accumulator_dtype: the dtype of the average, by default that of the parameters.
+      decay: the weight of the previous average.
+      debias: whether to correct for the initialization of the average with zeros.
+      accumulator_dtype: the dtype of the average; by default the dtype of each parameter.
 
     Returns:
       The transformation.
@@ -323,29 +351,32 @@ def ema(decay: Any, debias: bool = True, accumulator_dtype: Any = None) -> Gradi
       1.0
     """
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple:
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         average = update_moment(updates, state.ema, decay, 1)
         count = safe_increment(state.count)
         out = bias_correction(average, decay, count) if debias else average
         return out, EmaState(count, cast_tree(average, accumulator_dtype))
 
-    return transformation(lambda params: EmaState(counter(), zeros_like_tree(params, accumulator_dtype)), update)
+    return make_transformation(
+        lambda params: EmaState(init_count(), zeros_like_tree(params, accumulator_dtype)), update
+    )
 
 
-def _norm(x: Any, smallest: Any) -> Any:
-    """The norm of an array, at least `smallest`, with a finite derivative at 0."""
-    squares = square_norm(x)
+def _norm(x: Array, smallest: Scalar) -> Any:
+    """The norm of an array, at least `smallest`; its derivative at 0 is 0 and not NaN."""
+    squares = squared_norm(x)
+    # The derivative of sqrt at 0 is infinite, and `where` alone would turn it into NaN times 0.
     return jnp.maximum(jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0), smallest)
 
 
 def scale_by_trust_ratio(
-    min_norm: Any = 0.0, trust_coefficient: Any = 1.0, eps: Any = 0.0
+    min_norm: Scalar = 0.0, trust_coefficient: Scalar = 1.0, eps: Scalar = 0.0
 ) -> GradientTransformationExtraArgs:
-    """Scale each array of updates to the norm of its parameters; where either norm is 0, leave it.
+    """Scale each array of updates to the norm of its parameters, unless one of the norms is 0.
 
     Args:
-      min_norm: norms below it count as this.
-      trust_coefficient: factor of the ratio.
+      min_norm: a lower bound of the norms.
+      trust_coefficient: a factor of the ratio of the norms.
       eps: added to the norm of the updates.
 
     Returns:
@@ -360,20 +391,22 @@ def scale_by_trust_ratio(
     Source: Y. You, I. Gitman and B. Ginsburg (2017), arXiv:1708.03888.
     """
 
-    def scaled(g: Any, p: Any) -> Any:
+    def scale_leaf(g: Array, p: Array) -> Array:
+        # The norm of the parameters, and the norm of the updates.
         size, length = _norm(p, min_norm), _norm(g, min_norm)
         ratio = trust_coefficient * size / (length + eps)
-        idle = jnp.logical_or(size == 0, length == 0)
-        return g * jnp.where(idle, 1, ratio).astype(g.dtype)
+        return g * jnp.where(jnp.logical_or(size == 0, length == 0), 1, ratio).astype(g.dtype)
 
-    return stateless(lambda updates, params: tree_map(scaled, updates, needed(params, "optim.scale_by_trust_ratio")))
+    return stateless(
+        lambda updates, params: tree_map(scale_leaf, updates, require_params(params, "optim.scale_by_trust_ratio"))
+    )
 
 
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformationExtraArgs:
     """Multiply each array of updates by the root mean square of its parameters.
 
     Args:
-      min_scale: root mean squares below it count as this.
+      min_scale: a lower bound of the root mean square.
 
     Returns:
       The transformation; its `update` needs the parameters.
@@ -387,9 +420,9 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformationE
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """
 
-    def scaled(g: Any, p: Any) -> Any:
+    def scale_leaf(g: Array, p: Array) -> Array:
         return g * jnp.maximum(jnp.sqrt(jnp.mean(jnp.square(jnp.abs(p)))), min_scale).astype(g.dtype)
 
     return stateless(
-        lambda updates, params: tree_map(scaled, updates, needed(params, "optim.scale_by_param_block_rms"))
+        lambda updates, params: tree_map(scale_leaf, updates, require_params(params, "optim.scale_by_param_block_rms"))
     )

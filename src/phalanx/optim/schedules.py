@@ -1,34 +1,36 @@
-"""Schedules: functions of the number of steps so far that give a step size.
+"""Learning-rate schedules: functions of the number of previous updates.
 
-Each works on a Python number, on an array of steps (to be drawn), and while traced. Builds on `numpy`; optimisers take
-them in the place of a learning rate.
+A schedule accepts a Python number, an array of steps (for plots), and traced values. Builds on `numpy`; optimizers take
+a schedule in place of a learning rate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.errors import ArgumentError
+from phalanx.core.error_classes import ArgumentError
+from phalanx.optim.gradient_transformation import Scalar, Schedule
+from phalanx.typing import Array
 
-Schedule = Callable[[Any], Any]
 
-
-def _at_least(where: str, value: Any, least: Any) -> None:
+def _check_at_least(where: str, value: float, least: float) -> None:
     if value < least:
-        raise ArgumentError(where, expected=f"at least {least}", got=value, mend="count it in steps")
+        raise ArgumentError(where, expected=f"at least {least}", got=value, fix=f"pass {least} or a larger number")
 
 
-def _positive(where: str, steps: Any) -> None:
+def _check_positive(where: str, steps: int) -> None:
     if steps <= 0:
-        raise ArgumentError(where, expected="more than 0 steps", got=steps, mend="leave the schedule out of the chain")
+        raise ArgumentError(
+            where, expected="more than 0 steps", got=steps, fix="pass a positive number, or use constant_schedule"
+        )
 
 
-def constant_schedule(value: Any) -> Schedule:
+def constant_schedule(value: Scalar) -> Schedule:
     """The same value at every step.
 
     Args:
@@ -46,40 +48,43 @@ def constant_schedule(value: Any) -> Schedule:
 
 
 def polynomial_schedule(
-    init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
+    init_value: Scalar, end_value: Scalar, power: Scalar, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """From one value to another: (init - end) (1 - t / steps)^power + end.
+    """Polynomial interpolation between two values: (init - end) (1 - t / steps)^power + end.
 
     Args:
-      init_value: the value at the beginning, and before.
-      end_value: the value at the end, and after.
-      power: 1 for a line.
-      transition_steps: how long it takes.
-      transition_begin: the step at which it begins.
+      init_value: the value up to `transition_begin`.
+      end_value: the value at the end of the transition and after it.
+      power: the exponent; 1 for linear interpolation.
+      transition_steps: the length of the transition, in steps.
+      transition_begin: the first step of the transition.
 
     Returns:
       The schedule.
 
     Raises:
-      ArgumentError: there are no steps, or the beginning is negative.
+      ArgumentError: `transition_steps` is not positive, or `transition_begin` is negative.
 
     Examples:
       >>> from phalanx import optim
       >>> float(optim.polynomial_schedule(1.0, 0.0, 2, transition_steps=4)(2))
       0.25
     """
-    _positive("optim.polynomial_schedule, argument transition_steps", transition_steps)
-    _at_least("optim.polynomial_schedule, argument transition_begin", transition_begin, 0)
+    _check_positive("optim.polynomial_schedule, argument transition_steps", transition_steps)
+    _check_at_least("optim.polynomial_schedule, argument transition_begin", transition_begin, 0)
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
+        # Clipped to the transition, so the value is constant before and after it.
         left = 1 - jnp.clip(jnp.asarray(count) - transition_begin, 0, transition_steps) / transition_steps
         return (init_value - end_value) * (left if power == 1 else left**power) + end_value
 
     return schedule
 
 
-def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
-    """From one value to another along a line.
+def linear_schedule(
+    init_value: Scalar, end_value: Scalar, transition_steps: int, transition_begin: int = 0
+) -> Schedule:
+    """Linear interpolation between two values.
 
     Args:
       init_value, end_value, transition_steps, transition_begin: as in `polynomial_schedule`.
@@ -95,20 +100,22 @@ def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, tran
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
-def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
-    """From a value to a part of it along half a cosine.
+def cosine_decay_schedule(
+    init_value: Scalar, decay_steps: int, alpha: Scalar = 0.0, exponent: Scalar = 1.0
+) -> Schedule:
+    """Cosine decay from a value to a fraction of it.
 
     Args:
-      init_value: the value at the beginning.
-      decay_steps: how long it takes.
-      alpha: the part that is left.
-      exponent: a power of the cosine.
+      init_value: the initial value.
+      decay_steps: the length of the decay, in steps.
+      alpha: the final value as a fraction of `init_value`.
+      exponent: the exponent of the cosine factor.
 
     Returns:
       The schedule.
 
     Raises:
-      ArgumentError: there are no steps.
+      ArgumentError: `decay_steps` is not positive.
 
     Examples:
       >>> from phalanx import optim
@@ -117,9 +124,9 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
 
     Source: I. Loshchilov and F. Hutter (2016), arXiv:1608.03983.
     """
-    _positive("optim.cosine_decay_schedule, argument decay_steps", decay_steps)
+    _check_positive("optim.cosine_decay_schedule, argument decay_steps", decay_steps)
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
         cosine = 0.5 * (1 + jnp.cos(math.pi * jnp.minimum(jnp.asarray(count), decay_steps) / decay_steps))
         return init_value * ((1 - alpha) * (cosine if exponent == 1 else cosine**exponent) + alpha)
 
@@ -127,56 +134,63 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
 
 
 def exponential_decay(
-    init_value: Any,
+    init_value: Scalar,
     transition_steps: int,
-    decay_rate: Any,
+    decay_rate: Scalar,
     transition_begin: int = 0,
     staircase: bool = False,
-    end_value: Any = None,
+    end_value: Scalar | None = None,
 ) -> Schedule:
-    """Geometric decay: init decay_rate^(t / steps).
+    """Exponential decay: init decay_rate^(t / steps).
 
     Args:
-      init_value: the value at the beginning, and before.
-      transition_steps: the steps in which the value changes by `decay_rate`.
-      decay_rate: the ratio.
-      transition_begin: the step at which it begins.
-      staircase: change at multiples of `transition_steps` only.
-      end_value: where it stops.
+      init_value: the value up to `transition_begin`.
+      transition_steps: the number of steps in which the value changes by the factor `decay_rate`.
+      decay_rate: the factor, not 0.
+      transition_begin: the first step of the decay.
+      staircase: change the value only at multiples of `transition_steps`.
+      end_value: the bound at which the decay stops; None for no bound.
 
     Returns:
       The schedule.
 
     Raises:
-      ArgumentError: there are no steps, the beginning is negative, or the rate is 0.
+      ArgumentError: `transition_steps` is not positive, `transition_begin` is negative, or `decay_rate` is 0.
 
     Examples:
       >>> from phalanx import optim
       >>> float(optim.exponential_decay(1.0, transition_steps=2, decay_rate=0.5)(4))
       0.25
     """
-    _positive("optim.exponential_decay, argument transition_steps", transition_steps)
-    _at_least("optim.exponential_decay, argument transition_begin", transition_begin, 0)
+    _check_positive("optim.exponential_decay, argument transition_steps", transition_steps)
+    _check_at_least("optim.exponential_decay, argument transition_begin", transition_begin, 0)
     if decay_rate == 0:
-        raise ArgumentError("optim.exponential_decay, argument decay_rate", expected="a rate other than 0", got=0,
-                            mend="use a small one")  # fmt: skip
+        raise ArgumentError(
+            "optim.exponential_decay, argument decay_rate",
+            expected="a rate other than 0",
+            got=0,
+            fix="pass a small positive rate such as 1e-6",
+        )
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
         rounds = jnp.maximum(jnp.asarray(count) - transition_begin, 0) / transition_steps
         value = init_value * decay_rate ** (jnp.floor(rounds) if staircase else rounds)
         if end_value is None:
             return value
+        # `end_value` bounds a decaying value from below, and a growing one from above.
         return (jnp.maximum if decay_rate < 1 else jnp.minimum)(value, end_value)
 
     return schedule
 
 
-def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
-    """A value that is multiplied by a factor at each of some steps.
+def piecewise_constant_schedule(
+    init_value: Scalar, boundaries_and_scales: Mapping[int, float] | None = None
+) -> Schedule:
+    """A piecewise constant value, multiplied by a factor at each boundary.
 
     Args:
-      init_value: the value at the beginning.
-      boundaries_and_scales: factors by step.
+      init_value: the initial value.
+      boundaries_and_scales: the factor at each boundary, a number of steps.
 
     Returns:
       The schedule.
@@ -192,9 +206,9 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
     """
     steps = sorted((boundaries_and_scales or {}).items())
     for _, factor in steps:
-        _at_least("optim.piecewise_constant_schedule, a scale", factor, 0)
+        _check_at_least("optim.piecewise_constant_schedule, a scale", factor, 0)
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
         value = jnp.asarray(init_value)
         for step, factor in steps:
             value = value * jnp.where(jnp.asarray(count) >= step, factor, 1.0)
@@ -204,20 +218,20 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
 
 
 def piecewise_interpolate_schedule(
-    interpolate_type: str, init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None
+    interpolate_type: str, init_value: Scalar, boundaries_and_scales: Mapping[int, float] | None = None
 ) -> Schedule:
-    """From each of some values to the next along lines or half cosines.
+    """Linear or cosine interpolation between values at given steps.
 
     Args:
       interpolate_type: `"linear"` or `"cosine"`.
       init_value: the value at step 0.
-      boundaries_and_scales: at each of these steps, the ratio to the value at the step before it.
+      boundaries_and_scales: for each boundary, the ratio of its value to the value at the previous boundary.
 
     Returns:
       The schedule.
 
     Raises:
-      ArgumentError: the type is another, or a ratio is negative.
+      ArgumentError: the interpolation type is unknown, or a ratio is negative.
 
     Examples:
       >>> from phalanx import optim
@@ -227,17 +241,23 @@ def piecewise_interpolate_schedule(
     """
     where = "optim.piecewise_interpolate_schedule"
     if interpolate_type not in ("linear", "cosine"):
-        raise ArgumentError(f"{where}, argument interpolate_type", expected="'linear' or 'cosine'",
-                            got=repr(interpolate_type), mend="use piecewise_constant_schedule for steps")  # fmt: skip
+        raise ArgumentError(
+            f"{where}, argument interpolate_type",
+            expected="'linear' or 'cosine'",
+            got=repr(interpolate_type),
+            fix="pass 'linear', or use piecewise_constant_schedule for a staircase",
+        )
     steps, factors = [0], [float(init_value)]
     for step, factor in sorted((boundaries_and_scales or {}).items()):
-        _at_least(f"{where}, a scale", factor, 0)
+        _check_at_least(f"{where}, a scale", factor, 0)
         steps.append(step)
         factors.append(factor)
+    # Each ratio is relative to the previous boundary.
     values = np.cumprod(factors)
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
         count, out = jnp.asarray(count), jnp.asarray(values[-1], np.float32)
+        # Intervals from the last to the first: each `where` keeps the values after its interval and replaces others.
         for begin, end, low, high in reversed(list(zip(steps, steps[1:], values, values[1:]))):
             part = (count - begin) / (end - begin)
             if interpolate_type == "cosine":
@@ -249,17 +269,17 @@ def piecewise_interpolate_schedule(
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """One schedule after the other; each counts its steps from its own beginning.
+    """Concatenate schedules; each counts its steps from the boundary where it begins.
 
     Args:
       schedules: the schedules.
-      boundaries: the steps at which the second and all later ones begin.
+      boundaries: the steps at which the second and later schedules begin.
 
     Returns:
       The schedule.
 
     Raises:
-      ArgumentError: there is not one boundary less than there are schedules.
+      ArgumentError: the number of boundaries is not one less than the number of schedules.
 
     Examples:
       >>> from phalanx import optim
@@ -268,12 +288,17 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
       [0.0, 0.5, 1.0, 0.5, 0.0]
     """
     if len(boundaries) != len(schedules) - 1:
-        raise ArgumentError("optim.join_schedules, argument boundaries", expected=f"{len(schedules) - 1} steps",
-                            got=f"{len(boundaries)}", mend="name where each but the first begins")  # fmt: skip
+        raise ArgumentError(
+            "optim.join_schedules, argument boundaries",
+            expected=f"{len(schedules) - 1} steps",
+            got=f"{len(boundaries)}",
+            fix="pass the first step of each schedule except the first one",
+        )
 
-    def schedule(count: Any) -> Any:
+    def schedule(count: int | Array) -> Array:
         count = jnp.asarray(count)
         value = schedules[0](count)
+        # All schedules are evaluated and one is selected, since the count may be traced.
         for begin, later in zip(boundaries, schedules[1:]):
             value = jnp.where(count < begin, value, later(count - begin))
         return value
@@ -281,20 +306,21 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     return schedule
 
 
-def _after_warmup(init_value: Any, peak_value: Any, warmup_steps: int, then: Schedule) -> Schedule:
-    """A schedule after a line from `init_value` to `peak_value`; without the line where it would have no steps."""
+def _after_warmup(init_value: Scalar, peak_value: Scalar, warmup_steps: int, then: Schedule) -> Schedule:
+    """A linear warmup from `init_value` to `peak_value`, followed by `then`."""
+    # A linear schedule of 0 steps is an error, and would divide by 0.
     if warmup_steps == 0:
         return then
     return join_schedules([linear_schedule(init_value, peak_value, warmup_steps), then], [warmup_steps])
 
 
-def warmup_constant_schedule(init_value: Any, peak_value: Any, warmup_steps: int) -> Schedule:
-    """A line from one value to another, which then stays.
+def warmup_constant_schedule(init_value: Scalar, peak_value: Scalar, warmup_steps: int) -> Schedule:
+    """A linear warmup, then a constant value.
 
     Args:
-      init_value: the value at the beginning.
-      peak_value: the value that stays.
-      warmup_steps: how long the line is.
+      init_value: the initial value.
+      peak_value: the value after the warmup.
+      warmup_steps: the length of the warmup, in steps.
 
     Returns:
       The schedule.
@@ -308,17 +334,22 @@ def warmup_constant_schedule(init_value: Any, peak_value: Any, warmup_steps: int
 
 
 def warmup_cosine_decay_schedule(
-    init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
+    init_value: Scalar,
+    peak_value: Scalar,
+    warmup_steps: int,
+    decay_steps: int,
+    end_value: Scalar = 0.0,
+    exponent: Scalar = 1.0,
 ) -> Schedule:
-    """A line up to a value, then half a cosine down.
+    """A linear warmup, then cosine decay.
 
     Args:
-      init_value: the value at the beginning.
-      peak_value: the largest.
-      warmup_steps: how long the line is.
-      decay_steps: how long both are together.
-      end_value: the value at the end, and after.
-      exponent: a power of the cosine.
+      init_value: the initial value.
+      peak_value: the value after the warmup.
+      warmup_steps: the length of the warmup, in steps.
+      decay_steps: the length of warmup and decay together.
+      end_value: the value at the end of the decay and after it.
+      exponent: the exponent of the cosine factor.
 
     Returns:
       The schedule.
@@ -332,27 +363,28 @@ def warmup_cosine_decay_schedule(
       >>> [round(float(schedule(t)), 4) for t in (0, 1, 2, 4, 6)]
       [0.0, 0.5, 1.0, 0.5, 0.0]
     """
+    # Cosine decay takes the final value as a fraction of the peak, which is undefined for a peak of 0.
     alpha = 0.0 if peak_value == 0 else end_value / peak_value
     decay = cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent)
     return _after_warmup(init_value, peak_value, warmup_steps, decay)
 
 
 def warmup_exponential_decay_schedule(
-    init_value: Any,
-    peak_value: Any,
+    init_value: Scalar,
+    peak_value: Scalar,
     warmup_steps: int,
     transition_steps: int,
-    decay_rate: Any,
+    decay_rate: Scalar,
     transition_begin: int = 0,
     staircase: bool = False,
-    end_value: Any = None,
+    end_value: Scalar | None = None,
 ) -> Schedule:
-    """A line up to a value, then geometric decay.
+    """A linear warmup, then exponential decay.
 
     Args:
-      init_value: the value at the beginning.
-      peak_value: the largest.
-      warmup_steps: how long the line is.
+      init_value: the initial value.
+      peak_value: the value after the warmup.
+      warmup_steps: the length of the warmup, in steps.
       transition_steps, decay_rate, transition_begin, staircase, end_value: as in `exponential_decay`.
 
     Returns:
@@ -372,7 +404,7 @@ def sgdr_schedule(cosine_kwargs: Sequence[Mapping[str, Any]]) -> Schedule:
     """Cosine decay with warm restarts.
 
     Args:
-      cosine_kwargs: for each round the arguments of `warmup_cosine_decay_schedule`.
+      cosine_kwargs: the arguments of `warmup_cosine_decay_schedule` for each cycle.
 
     Returns:
       The schedule.
@@ -392,21 +424,21 @@ def sgdr_schedule(cosine_kwargs: Sequence[Mapping[str, Any]]) -> Schedule:
 
 def linear_onecycle_schedule(
     transition_steps: int,
-    peak_value: Any,
+    peak_value: Scalar,
     pct_start: float = 0.3,
     pct_final: float = 0.85,
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """One cycle of lines: up, down to where it began, and down to almost nothing.
+    """The one-cycle policy with linear interpolation: up, back to the initial value, then down to almost 0.
 
     Args:
-      transition_steps: the length of the cycle.
+      transition_steps: the length of the cycle, in steps.
       peak_value: the largest value.
-      pct_start: the part of the cycle that goes up.
-      pct_final: the part after which the last line begins.
-      div_factor: the largest value divided by the first.
-      final_div_factor: the first value divided by the last.
+      pct_start: the fraction of the cycle in which the value increases.
+      pct_final: the fraction of the cycle after which the final decay begins.
+      div_factor: the ratio of the largest value to the initial one.
+      final_div_factor: the ratio of the initial value to the final one.
 
     Returns:
       The schedule.
@@ -419,7 +451,7 @@ def linear_onecycle_schedule(
 
     Source: L. N. Smith and N. Topin (2017), arXiv:1708.07120.
     """
-    _positive("optim.linear_onecycle_schedule, argument transition_steps", transition_steps)
+    _check_positive("optim.linear_onecycle_schedule, argument transition_steps", transition_steps)
     ratios = {
         int(pct_start * transition_steps): div_factor,
         int(pct_final * transition_steps): 1.0 / div_factor,
@@ -430,12 +462,12 @@ def linear_onecycle_schedule(
 
 def cosine_onecycle_schedule(
     transition_steps: int,
-    peak_value: Any,
+    peak_value: Scalar,
     pct_start: float = 0.3,
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """One cycle of half cosines: up, and down to almost nothing.
+    """The one-cycle policy with cosine interpolation: up, then down to almost 0.
 
     Args:
       transition_steps, peak_value, pct_start, div_factor, final_div_factor: as in `linear_onecycle_schedule`.
@@ -451,6 +483,6 @@ def cosine_onecycle_schedule(
 
     Source: L. N. Smith and N. Topin (2017), arXiv:1708.07120.
     """
-    _positive("optim.cosine_onecycle_schedule, argument transition_steps", transition_steps)
+    _check_positive("optim.cosine_onecycle_schedule, argument transition_steps", transition_steps)
     ratios = {int(pct_start * transition_steps): div_factor, transition_steps: 1.0 / (div_factor * final_div_factor)}
     return piecewise_interpolate_schedule("cosine", peak_value / div_factor, ratios)

@@ -1,53 +1,61 @@
 """Random numbers from explicit keys, with the names of `jax.random`."""
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.random.continuous import cauchy as cauchy
-from phalanx.random.continuous import double_sided_maxwell as double_sided_maxwell
-from phalanx.random.continuous import exponential as exponential
-from phalanx.random.continuous import gumbel as gumbel
-from phalanx.random.continuous import laplace as laplace
-from phalanx.random.continuous import logistic as logistic
-from phalanx.random.continuous import lognormal as lognormal
-from phalanx.random.continuous import maxwell as maxwell
-from phalanx.random.continuous import normal as normal
-from phalanx.random.continuous import pareto as pareto
-from phalanx.random.continuous import rayleigh as rayleigh
-from phalanx.random.continuous import triangular as triangular
-from phalanx.random.continuous import truncated_normal as truncated_normal
-from phalanx.random.continuous import wald as wald
-from phalanx.random.continuous import weibull_min as weibull_min
-from phalanx.random.discrete import binomial as binomial
-from phalanx.random.discrete import categorical as categorical
-from phalanx.random.discrete import geometric as geometric
-from phalanx.random.discrete import multinomial as multinomial
-from phalanx.random.discrete import poisson as poisson
-from phalanx.random.gamma import ball as ball
-from phalanx.random.gamma import beta as beta
-from phalanx.random.gamma import chisquare as chisquare
-from phalanx.random.gamma import dirichlet as dirichlet
-from phalanx.random.gamma import f as f
-from phalanx.random.gamma import gamma as gamma
-from phalanx.random.gamma import generalized_normal as generalized_normal
-from phalanx.random.gamma import loggamma as loggamma
-from phalanx.random.gamma import t as t
-from phalanx.random.keys import Key as Key
-from phalanx.random.keys import PRNGKey as PRNGKey
-from phalanx.random.keys import bits as bits
-from phalanx.random.keys import clone as clone
-from phalanx.random.keys import fold_in as fold_in
-from phalanx.random.keys import key as key
-from phalanx.random.keys import key_data as key_data
-from phalanx.random.keys import key_dtype as key_dtype
-from phalanx.random.keys import key_impl as key_impl
-from phalanx.random.keys import split as split
-from phalanx.random.keys import wrap_key_data as wrap_key_data
-from phalanx.random.multivariate import multivariate_normal as multivariate_normal
-from phalanx.random.multivariate import orthogonal as orthogonal
-from phalanx.random.sampling import choice as choice
-from phalanx.random.sampling import permutation as permutation
-from phalanx.random.uniform import bernoulli as bernoulli
-from phalanx.random.uniform import rademacher as rademacher
-from phalanx.random.uniform import randint as randint
-from phalanx.random.uniform import uniform as uniform
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.random.choice_and_permutation import choice as choice, permutation as permutation
+from phalanx.random.continuous import (
+    cauchy as cauchy,
+    double_sided_maxwell as double_sided_maxwell,
+    exponential as exponential,
+    gumbel as gumbel,
+    laplace as laplace,
+    logistic as logistic,
+    lognormal as lognormal,
+    maxwell as maxwell,
+    normal as normal,
+    pareto as pareto,
+    rayleigh as rayleigh,
+    triangular as triangular,
+    truncated_normal as truncated_normal,
+    wald as wald,
+    weibull_min as weibull_min,
+)
+from phalanx.random.discrete import (
+    binomial as binomial,
+    categorical as categorical,
+    geometric as geometric,
+    multinomial as multinomial,
+    poisson as poisson,
+)
+from phalanx.random.gamma import (
+    ball as ball,
+    beta as beta,
+    chisquare as chisquare,
+    dirichlet as dirichlet,
+    f as f,
+    gamma as gamma,
+    generalized_normal as generalized_normal,
+    loggamma as loggamma,
+    t as t,
+)
+from phalanx.random.multivariate import multivariate_normal as multivariate_normal, orthogonal as orthogonal
+from phalanx.random.prng_keys import (
+    Key as Key,
+    PRNGKey as PRNGKey,
+    bits as bits,
+    clone as clone,
+    fold_in as fold_in,
+    key as key,
+    key_data as key_data,
+    key_dtype as key_dtype,
+    key_impl as key_impl,
+    split as split,
+    wrap_key_data as wrap_key_data,
+)
+from phalanx.random.uniform import (
+    bernoulli as bernoulli,
+    rademacher as rademacher,
+    randint as randint,
+    uniform as uniform,
+)
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,7 +1,7 @@
-"""Uniform numbers: reals, integers, coins. All other distributions are made of these.
+"""Uniform distributions: floating-point numbers, integers, coins. All other distributions are built on these.
 
-Builds on `keys` and `parameters`. A real in [0, 1) takes its mantissa from random bits: the bits are put under the
-exponent of 1, which gives a number in [1, 2), and 1 is taken off.
+A floating-point number in [0, 1) is made from random bits without rounding: the bits fill the mantissa of a number in
+[1, 2), from which 1 is subtracted. Builds on `distribution_parameters`.
 """
 
 from __future__ import annotations
@@ -12,55 +12,56 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes
-from phalanx.core.aval import aval_of
-from phalanx.core.errors import ArgumentError, ArgumentTypeError
-from phalanx.random.keys import static_shape
-from phalanx.random.parameters import (
-    broadcast_to,
-    distribution,
-    float_dtype,
-    int_dtype,
-    key_of,
-    new_keys,
-    parameters,
-    placed,
-)
-from phalanx.random.primitives import random_bits_p
-from phalanx.random.rounds import bits_at
+from phalanx.core.aval import get_aval
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.random.distribution_parameters import broadcast_parameters, distribution, float_dtype, int_dtype, split_key
+from phalanx.random.key_primitives import random_bits_p
+from phalanx.random.prng_keys import check_shape
+from phalanx.random.rejection_sampling import SampleShape, bits_at
+from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 
 
-def unit(key: Any, at: Any, dtype: Any) -> Any:
-    """Numbers in [0, 1) from a typed key, of a shape or at `Positions`."""
+def uniform_unit(key: Array, at: SampleShape, dtype: DTypeLike) -> Array:
+    """Uniform numbers in [0, 1) from a typed key."""
     info = dtypes.finfo(dtype)
-    # A mantissa of at most 8 bits is filled from 8 random ones.
+    # 8 random bits are enough for a mantissa of at most 8 bits.
     width = info.bits if info.nmant > 8 else 8
     drawn = bits_at(key, width, at)
+    # The unsigned dtype of the width of the float, whose bits are assembled in it.
     holder = np.dtype(f"uint{info.bits}")
     mantissa = lax.shift_right_logical(drawn, drawn.dtype.type(width - info.nmant))
     mantissa = lax.convert_element_type(mantissa, holder)
+    # The bits of 1.0: sign 0, the exponent of [1, 2), and a zero mantissa.
     one = np.asarray(1, dtype).view(holder)[()]
     return lax.sub(lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype), np.asarray(1, dtype)[()])
 
 
-def between(key: Any, at: Any, dtype: Any, low: Any, high: Any) -> Any:
-    """Numbers in [low, high), parameters of `dtype` that have the shape or rank 0."""
-    drawn = lax.add(lax.mul(unit(key, at, dtype), lax.sub(high, low)), low)
-    return lax.max(low, drawn)  # rounding may have gone below
+def uniform_between(key: Array, at: SampleShape, dtype: DTypeLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """Uniform numbers in [low, high); the bounds have `dtype`, and the shape of the result or rank 0."""
+    drawn = lax.add(lax.mul(uniform_unit(key, at, dtype), lax.sub(high, low)), low)
+    return lax.max(low, drawn)  # the sum may be rounded below `low`
 
 
-@distribution()
+@distribution(dtype=float_dtype)
 def uniform(
-    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
-) -> Any:
-    """Real numbers, each as likely as any other in [minval, maxval).
+    key: PRNGKey,
+    shape: Shape = (),
+    dtype: DTypeLike | None = None,
+    minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the uniform distribution over [minval, maxval).
 
     Args:
-      key: a key.
+      key: the random key.
       shape: the shape of the result.
-      dtype: a floating dtype; the default one if None.
+      dtype: a floating dtype; the default floating dtype if None.
       minval: the least value, which broadcasts to the shape.
-      maxval: the bound above, which broadcasts to the shape.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      maxval: the exclusive upper bound, which broadcasts to the shape.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -75,31 +76,37 @@ def uniform(
       >>> bool((x >= 2).all() and (x < 3).all())
       True
     """
-    key = key_of("uniform", key)
-    dtype = float_dtype("uniform", dtype)
-    shape = static_shape("uniform", shape)
     if type(minval) is float and type(maxval) is float and (minval, maxval) == (0.0, 1.0):
-        return placed(unit(key, shape, dtype), out_sharding)
-    _, (low, high) = parameters("uniform", shape, dtype, minval=minval, maxval=maxval)
-    return placed(between(key, shape, dtype, low, high), out_sharding)
+        return uniform_unit(key, shape, dtype)
+    _, (low, high) = broadcast_parameters("uniform", shape, dtype, minval=minval, maxval=maxval)
+    return uniform_between(key, shape, dtype, low, high)
 
 
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """Integers, each as likely as any other in [minval, maxval).
+def randint(
+    key: PRNGKey,
+    shape: Shape,
+    minval: ArrayLike,
+    maxval: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Uniformly distributed integers in [minval, maxval).
 
     Args:
-      key: a key.
+      key: the random key.
       shape: the shape of the result.
       minval: the least value, which broadcasts to the shape.
-      maxval: the bound above, which broadcasts to the shape; one more than the greatest of `dtype` means all values.
-      dtype: an integer dtype; the default one if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      maxval: the exclusive upper bound, which broadcasts to the shape; one more than the largest value of `dtype` makes
+        that value possible.
+      dtype: an integer dtype; the default integer dtype if None.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       An array of `dtype` and shape `shape`; `minval` where `maxval` is not above it.
 
     Raises:
-      ArgumentError: `dtype` is no integer dtype.
+      ArgumentError: `dtype` is not an integer dtype.
       ShapeError: a bound does not broadcast to the shape.
 
     Examples:
@@ -109,85 +116,103 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
       [2, 3, 4]
     """
     dtype = int_dtype("randint", dtype)
-    shape = static_shape("randint", shape)
-    # Bounds that Python wrote are clipped here, where they still have all their digits.
-    low, _ = _clipped(minval, dtype)
-    high, is_beyond = _clipped(maxval, dtype)
+    shape = check_shape("randint", shape)
+    # Python integers are clipped before they are converted to `dtype`, which may not hold them.
+    low, _ = _clip_python_bound(minval, dtype)
+    high, is_beyond = _clip_python_bound(maxval, dtype)
     return _randint(key, shape, low, high, is_beyond, dtype, out_sharding=out_sharding)
 
 
 @distribution("is_beyond")
 def _randint(
-    key: Any, shape: tuple, low: Any, high: Any, is_beyond: bool, dtype: Any, *, out_sharding: Any = None
-) -> Any:
-    key = key_of("randint", key)
-    (low, _), (high, beyond) = _within(low, dtype), _within(high, dtype)
-    # Narrow integers are drawn as wide ones and cut, so that they are as evenly spread.
+    key: PRNGKey,
+    shape: tuple,
+    low: Array,
+    high: Array,
+    is_beyond: bool,
+    dtype: np.dtype,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    (low, _), (high, beyond) = _clip_array_bound(low, dtype), _clip_array_bound(high, dtype)
+    # Narrow integers are drawn in 32 bits, so that the modulus leaves no bias.
     narrow, dtype = dtype, dtype if dtypes.itemsize_bits(dtype) >= 32 else np.dtype(np.int32)
-    low, high = parameters("randint", shape, dtype, minval=low, maxval=high)[1]
+    low, high = broadcast_parameters("randint", shape, dtype, minval=low, maxval=high)[1]
     if is_beyond or beyond is not None:
         beyond = np.asarray(is_beyond) if beyond is None else beyond
-        beyond = lax.bitwise_and(broadcast_to(beyond, shape), lax.gt(high, low))
+        beyond = lax.bitwise_and(broadcast_to_shape(beyond, shape), lax.gt(high, low))
     bits = dtypes.itemsize_bits(dtype)
     word = np.dtype(f"uint{bits}")
-    key_high, key_low = new_keys(key, 2)
+    key_high, key_low = split_key(key, 2)
     upper = random_bits_p(key_high, width=bits, shape=shape)
     lower = random_bits_p(key_low, width=bits, shape=shape)
+    # The difference is exact modulo 2**bits, also where it overflows the signed dtype.
     span = lax.convert_element_type(lax.sub(high, low), word)
+    # An empty interval yields its lower bound: any number modulo 1 is 0.
     span = lax.select(lax.le(high, low), lax.full_like(span, 1), span)
     if beyond is not None:
         span = lax.select(beyond, lax.add(span, word.type(1)), span)
-    # Two words modulo the span: 2**bits is taken modulo it as the square of 2**(bits / 2).
+    # (upper 2**bits + lower) mod span, where 2**bits mod span is the square of 2**(bits / 2) mod span. Two words make
+    # the bias of the modulus negligible: it is of relative size span / 2**(2 bits).
     factor = lax.rem(lax.full_like(span, 2 ** (bits // 2)), span)
     factor = lax.rem(lax.mul(factor, factor), span)
     offset = lax.rem(lax.add(lax.mul(lax.rem(upper, span), factor), lax.rem(lower, span)), span)
-    if beyond is not None:  # all values of the dtype: the span overflowed to 0
+    if beyond is not None:  # the range of the whole dtype, whose span overflows to 0: every word is a sample
         offset = lax.select(lax.eq(span, word.type(0)), lower, offset)
-    drawn = lax.add(low, lax.convert_element_type(offset, dtype))
-    return placed(lax.convert_element_type(drawn, narrow), out_sharding)
+    return lax.convert_element_type(lax.add(low, lax.convert_element_type(offset, dtype)), narrow)
 
 
-def _clipped(bound: Any, dtype: Any) -> tuple[Any, bool]:
-    """A bound that Python wrote within the dtype, and whether it was above all its values; others as they are."""
+def _clip_python_bound(bound: Array, dtype: np.dtype) -> tuple[Any, bool]:
+    """Clip a Python integer to the range of `dtype`; return it and whether it was too large. Arrays are not changed."""
     if not isinstance(bound, int | np.integer):
         return np.asarray(bound) if isinstance(bound, list | tuple) else bound, False
     info = dtypes.iinfo(dtype)
     return np.asarray(min(max(int(bound), int(info.min)), int(info.max)), dtype)[()], int(bound) > int(info.max)
 
 
-def _within(bound: Any, dtype: Any) -> tuple[Any, Any]:
-    """An array bound within the dtype, and where it was above all its values (None if its own dtype cannot be)."""
-    info, have = dtypes.iinfo(dtype), aval_of(bound).dtype
-    if not dtypes.issubdtype(have, np.integer):
+def _clip_array_bound(bound: Array, dtype: np.dtype) -> tuple[Any, Any]:
+    """Clip an array to the range of `dtype`; return it and where it was above the range, None if nowhere."""
+    info, old = dtypes.iinfo(dtype), get_aval(bound).dtype
+    if not dtypes.issubdtype(old, np.integer):
         raise ArgumentTypeError(
-            "random.randint", expected="integer bounds", got=aval_of(bound).str_short(), mend="convert them with astype"
+            "random.randint",
+            expected="integer bounds",
+            got=get_aval(bound).str_short(),
+            fix="convert the bounds with .astype('int32')",
         )
     beyond = None
-    if dtypes.iinfo(have).max > info.max:
-        beyond = lax.gt(bound, have.type(info.max))
-        bound = lax.min(bound, have.type(info.max))
-    if dtypes.iinfo(have).min < info.min:
-        bound = lax.max(bound, have.type(info.min))
+    if dtypes.iinfo(old).max > info.max:
+        beyond = lax.gt(bound, old.type(info.max))
+        bound = lax.min(bound, old.type(info.max))
+    if dtypes.iinfo(old).min < info.min:
+        bound = lax.max(bound, old.type(info.min))
     return bound, beyond
 
 
 @distribution()
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None) -> Any:
-    """True with probability p.
+def bernoulli(
+    key: PRNGKey,
+    p: ArrayLike = 0.5,
+    shape: Shape | None = None,
+    mode: str = "low",
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the Bernoulli distribution: True with probability p.
 
     Args:
-      key: a key.
+      key: the random key.
       p: probabilities, which broadcast to the shape.
-      shape: the shape of the result; that of `p` if None.
-      mode: "low" compares p with one random number of its dtype, "high" with one of twice the digits, which tells
-        apart probabilities close to 0.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      shape: the shape of the result; the shape of `p` if None.
+      mode: "low" compares p with a random number of its dtype, "high" with one of twice the bits, which resolves
+        probabilities close to 0.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       A boolean array.
 
     Raises:
-      ArgumentError: `mode` is neither.
+      ArgumentError: `mode` is neither "low" nor "high".
       ShapeError: `p` does not broadcast to the shape.
 
     Examples:
@@ -195,34 +220,40 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
       >>> random.bernoulli(random.key(0), 0.0, (3,)).tolist()
       [False, False, False]
     """
-    key = key_of("bernoulli", key)
     check_mode("bernoulli", mode)
-    dtype = dtypes.to_inexact_dtype(aval_of(p).dtype if not isinstance(p, list | tuple) else np.dtype("float32"))
-    shape, (p,) = parameters("bernoulli", shape, dtype, p=p)
+    dtype = dtypes.to_inexact_dtype(get_aval(p).dtype if not isinstance(p, list | tuple) else np.dtype("float32"))
+    shape, (p,) = broadcast_parameters("bernoulli", shape, dtype, p=p)
     if mode == "low":
-        return placed(lax.lt(unit(key, shape, dtype), p), out_sharding)
-    key_high, key_low = new_keys(key, 2)
-    digit = lax.mul(unit(key_low, shape, dtype), dtypes.finfo(dtype).eps)
-    return placed(lax.lt(lax.sub(unit(key_high, shape, dtype), p), lax.neg(digit)), out_sharding)
+        return lax.lt(uniform_unit(key, shape, dtype), p)
+    key_high, key_low = split_key(key, 2)
+    # A uniform number u_high + eps u_low with twice the bits is below p if u_high - p < -eps u_low, where the left side
+    # is exact near p.
+    digit = lax.mul(uniform_unit(key_low, shape, dtype), dtypes.finfo(dtype).eps)
+    return lax.lt(lax.sub(uniform_unit(key_high, shape, dtype), p), lax.neg(digit))
 
 
-def check_mode(where: str, mode: Any) -> None:
-    """Refuse a resolution that is neither low nor high."""
+def check_mode(where: str, mode: str) -> None:
+    """Check the `mode` argument of a distribution, the resolution of its random numbers."""
     if mode not in ("low", "high"):
         raise ArgumentError(
-            f"random.{where}, mode", expected="'low' or 'high'", got=repr(mode), mend="pass one of these"
+            f"random.{where}, mode",
+            expected="'low' or 'high'",
+            got=repr(mode),
+            fix="pass mode='low', or mode='high' for full resolution of the tail",
         )
 
 
 @distribution()
-def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
-    """-1 or 1 with equal probability.
+def rademacher(
+    key: PRNGKey, shape: Shape = (), dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Samples of the Rademacher distribution: -1 or 1 with equal probability.
 
     Args:
-      key: a key.
+      key: the random key.
       shape: the shape of the result.
       dtype: a numeric dtype; the default integer if None.
-      out_sharding: how the result lies, a sharding or a spec; what the types of the operands tell if not given.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       An array of `dtype` and shape `shape`.
@@ -232,9 +263,8 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
       >>> sorted(set(random.rademacher(random.key(0), (50,)).tolist()))
       [-1, 1]
     """
-    key = key_of("rademacher", key)
     dtype = dtypes.requested_dtype(int if dtype is None else dtype, "random.rademacher")
-    width = dtypes.canonicalize_dtype(np.float64)  # that of the coins that `bernoulli` tosses
-    coin = lax.lt(unit(key, static_shape("rademacher", shape), width), width.type(0.5))
-    signs = lax.convert_element_type(coin, dtype)
-    return placed(lax.sub(lax.mul(signs, dtype.type(2)), dtype.type(1)), out_sharding)
+    # The same coin for every dtype of the result.
+    width = dtypes.canonicalize_dtype(np.float64)  # the dtype in which `bernoulli` compares
+    coin = lax.lt(uniform_unit(key, shape, width), width.type(0.5))
+    return lax.sub(lax.mul(lax.convert_element_type(coin, dtype), dtype.type(2)), dtype.type(1))

@@ -1,10 +1,11 @@
-"""How a program comes to run: lowered to StableHLO, compiled, run on buffers, and arrays made of the results.
+"""From jaxprs to results: lowering to StableHLO, compiling, running on buffers, and the arrays that users hold.
 
-What a program is stands in `core`; the rules of operations are above. `array` and `placement` are what users hold,
-`lowering` asks each primitive for its operations, `dispatch` compiles, runs and remembers. Builds on `engine`.
+`core` defines jaxprs and primitives; the packages above define operations. `array` and `transfer` are about data on
+devices, `lowering` and `module_lowering` emit modules, and `compiled_program`, `compiled_call`, `eager_dispatch` and
+`eager_jit` compile and run them. Builds on `engine`.
 """
 
 from __future__ import annotations
 
 from phalanx.runtime.array import Array as Array
-from phalanx.runtime.runs import effects_barrier as effects_barrier
+from phalanx.runtime.in_flight import effects_barrier as effects_barrier

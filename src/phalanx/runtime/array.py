@@ -1,8 +1,8 @@
-"""The array: one class for every placement.
+"""The array class, which is the same for one device and for many.
 
-An `Array` is a buffer of the engine and an interned `ArrayType`: abstract value, sharding, and whether the user asked
-for that placement. Everything a compiled call must know of an argument is therefore one object, compared by address.
-The host's copy of the value is assembled from one replica only, at most once.
+An `Array` is a buffer of the engine and an interned `ArrayType`: the abstract value, the sharding, and whether the user
+chose the sharding. A compiled call therefore compares its arguments with earlier ones by address. The value on the host
+is assembled from one replica, at most once, and kept.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import dtypes
+from phalanx.core.array_operators import Operators
 from phalanx.core.aval import ShapedArray
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError
-from phalanx.core.operators import Operators
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError
 from phalanx.core.trace import Tracer
-from phalanx.engine import buffers, frames
-from phalanx.engine.failures import XlaRuntimeError, user_error
-from phalanx.engine.seat import Seat
+from phalanx.engine import buffers, traceback_filtering
+from phalanx.engine.cache import Cache
+from phalanx.engine.client import Device
+from phalanx.engine.runtime_errors import XlaRuntimeError, unwrap_callback_error
+from phalanx.runtime.layout import Format, Layout
+from phalanx.sharding.single_device_sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves
 
-# put(value, type) and friends: how values are placed (see `placement`).
-placement = Seat(taken_by="phalanx.runtime.placement")
-
-_types: dict[tuple, ArrayType] = {}
+_types: Cache[tuple, ArrayType] = Cache("runtime.array_types", weak="values")
+_find_reference = _types.get_reference
 
 
 class ArrayType:
-    """What a compiled call must know of an argument, interned.
+    """The properties of an argument on which a compiled call depends, interned.
 
     Args:
       aval: the abstract value.
-      sharding: where its pieces are; None for data still on the host.
-      committed: whether the user asked for that placement.
+      sharding: its sharding; None for data on the host.
+      committed: whether the user chose the sharding, so that computations must stay on its devices.
     """
 
-    __slots__ = ("aval", "committed", "sharding")
+    __slots__ = ("__weakref__", "aval", "committed", "sharding")
 
     aval: ShapedArray
     sharding: Any
@@ -45,35 +46,39 @@ class ArrayType:
 
     def __new__(cls, aval: ShapedArray, sharding: Any, committed: bool = False) -> ArrayType:
         key = (aval, sharding, committed)
-        if (found := _types.get(key)) is not None:
+        if (reference := _find_reference(key)) is not None and (found := reference()) is not None:
             return found
-        # What an abstract value says of explicit axes is what they hold.
-        in_type = aval.sharding if sharding is None else sharding.as_type(aval.ndim)
+        return _types.get_or_make(key, lambda: cls._make(*key))
+
+    @classmethod
+    def _make(cls, aval: ShapedArray, sharding: Any, committed: bool) -> ArrayType:
+        # Over Explicit axes, the sharding in the abstract value is the one that the array has.
+        in_type = aval.sharding if sharding is None else sharding.type_sharding(aval.ndim)
         if in_type is not aval.sharding:
-            return _types.setdefault(key, cls(aval.update(sharding=in_type), sharding, committed))
+            return cls(aval.update(sharding=in_type), sharding, committed)
         self = object.__new__(cls)
-        self.aval, self.sharding, self.committed = key
-        return _types.setdefault(key, self)
+        self.aval, self.sharding, self.committed = aval, sharding, committed
+        return self
 
     def __repr__(self) -> str:
         return f"ArrayType({self.aval}, {self.sharding}{', committed' if self.committed else ''})"
 
 
 class _ArrayMeta(type):
-    """Makes tracers pass `isinstance(x, Array)`, as users of the field expect."""
+    """Makes tracers pass `isinstance(x, Array)`, so that type checks in user code work inside transformations."""
 
     def __instancecheck__(cls, x: Any) -> bool:
         return type(x) is cls or isinstance(x, Tracer)
 
 
 class Shard:
-    """One device's piece of an array.
+    """The part of an array on one device.
 
     Args:
-      device: where the piece is.
-      index: a tuple of slices into the whole array.
-      replica_id: which copy of those elements this is, counted from 0.
-      data: the piece as an array on that device; None where the device belongs to another process.
+      device: the device.
+      index: the position in the array, as a tuple of slices.
+      replica_id: the number of this copy of the elements, counted from 0.
+      data: the shard as an array on that device; None if the device belongs to another process.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -94,13 +99,13 @@ class Shard:
 
 
 class Array(Operators, metaclass=_ArrayMeta):
-    """An array on one device or spread over many.
+    """An array on one device, or sharded over several.
 
-    Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not by this class.
+    Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not with this class.
 
     Args:
-      buffer: the memory on the devices, as the engine has it.
-      type: what it holds: shape, dtype, sharding, and whether the user chose the sharding.
+      buffer: the engine's buffer.
+      type: the shape, dtype and sharding, and whether the user chose the sharding.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -115,7 +120,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         self._buffer = buffer
         self._type = type
 
-    # Getters in C: everything asks arrays for these.
+    # `attrgetter` runs in C, which halves the time of these hot properties.
     aval = property(attrgetter("_type.aval"))
     shape = property(attrgetter("_type.aval.shape"))
     dtype = property(attrgetter("_type.aval.dtype"))
@@ -132,7 +137,7 @@ class Array(Operators, metaclass=_ArrayMeta):
     # Placement
 
     def devices(self) -> set:
-        """The devices that hold pieces of this array.
+        """The devices that hold shards of this array.
 
         Returns:
           A set of device objects.
@@ -141,35 +146,35 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     @property
     def device(self) -> Any:
-        """The one device that holds this array, or its sharding where there are several."""
+        """The device that holds this array, or its sharding if there are several devices."""
         devices = self.sharding.device_set
         return next(iter(devices)) if len(devices) == 1 else self.sharding
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The pieces on this process's devices, each an array of its own without a copy."""
+        """The shards on this process's devices; their arrays share memory with this one."""
         local = self.sharding.addressable_devices
         here = [s for s in self.sharding.shards(self.shape) if s.device in local]
         shape = self.sharding.shard_shape(self.shape)
         aval = self.aval.with_shape(shape)
         return [
-            Shard(s.device, s.index, s.replica_id, Array(piece, placement.single_device_type(aval, s.device)))
+            Shard(s.device, s.index, s.replica_id, Array(piece, single_device_type(aval, s.device)))
             for s, piece in zip(here, buffers.shards(self._live()), strict=True)
         ]
 
     @property
     def global_shards(self) -> list[Shard]:
-        """All pieces, with their place in the whole; those on other processes' devices without data."""
+        """All shards; those on devices of other processes have no data."""
         here = {shard.device: shard for shard in self.addressable_shards}
         return [
             here.get(s.device) or Shard(s.device, s.index, s.replica_id, None) for s in self.sharding.shards(self.shape)
         ]
 
     def addressable_data(self, index: int) -> Array:
-        """The piece on this process's device number `index`.
+        """The shard on this process's device number `index`.
 
         Args:
-          index: which of this process's devices, from 0.
+          index: the number among this process's devices, from 0.
 
         Returns:
           An array on that device.
@@ -178,10 +183,10 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     @property
     def format(self) -> Any:
-        """How and where the elements lie: a `Format`, layout and sharding."""
-        return placement.format_of(self._live(), self.sharding)
+        """The memory layout and the sharding, as a `Format`."""
+        return Format(Layout.of_engine(buffers.layout(self._live())), self.sharding)
 
-    # Life
+    # Lifetime
 
     def _live(self) -> Any:
         if self._buffer.is_deleted():
@@ -211,7 +216,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self._live().is_ready()
 
     def block_until_ready(self) -> Array:
-        """Wait until the value has been computed, and give the array back.
+        """Wait until the value has been computed.
 
         Returns:
           This array.
@@ -220,7 +225,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self
 
     def on_device_size_in_bytes(self) -> int:
-        """The bytes that this array takes on its devices, summed.
+        """The memory in bytes that this array takes on its devices, summed over devices.
 
         Returns:
           The number of bytes.
@@ -228,23 +233,23 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self._live().on_device_size_in_bytes()
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the buffer of an array on one device.
+        """The memory address of an array on one device.
 
         Returns:
-          The address; it holds as long as the array does.
+          The address; it is valid as long as the array is.
         """
         return self._live().unsafe_buffer_pointer()
 
     # Host values
 
     def copy_to_host_async(self) -> None:
-        """Start copying the value to the host, so that reading it later does not wait."""
+        """Start copying the value to the host, so that a later read does not wait for the transfer."""
         for piece in buffers.shards(self._live()):
             buffers.copy_to_host_async(piece)
 
     @property
     def _value(self) -> np.ndarray:
-        """The value on the host: assembled from one replica, kept, not writable."""
+        """The value on the host: assembled from one replica, kept, read-only."""
         try:
             return self._host
         except AttributeError:
@@ -253,14 +258,14 @@ class Array(Operators, metaclass=_ArrayMeta):
                     "conversion to a NumPy array",
                     expected="an array of numbers",
                     got=f"random keys, {self.aval}",
-                    mend="take phalanx.random.key_data(keys) first",
+                    fix="convert phalanx.random.key_data(keys), the words of the keys",
                 ) from None
             if self.dtype == dtypes.float0:
                 return np.zeros(self.shape, dtypes.float0)
             try:
                 self._host = self._assemble()
             except XlaRuntimeError as error:
-                raise user_error(error) from None
+                raise unwrap_callback_error(error) from None
             return self._host
 
     def _assemble(self) -> np.ndarray:
@@ -271,25 +276,28 @@ class Array(Operators, metaclass=_ArrayMeta):
         if not sharding.is_fully_addressable and not sharding.is_fully_replicated:
             raise ArgumentError(
                 "conversion to a NumPy array",
-                expected="an array whose pieces are all on this process's devices",
+                expected="an array whose shards are all on this process's devices",
                 got=f"{self.aval} with {sharding}",
-                mend="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
+                fix="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
             )
         if sharding.is_fully_replicated:
             return buffers.to_host(buffers.replica(buffer))
         pieces = buffers.shards(buffer)
+        # One replica of each shard: reading all replicas would transfer the same data several times.
         first = [(s.index, p) for s, p in zip(sharding.shards(self.shape), pieces, strict=True) if s.replica_id == 0]
+        # All transfers are started before the first is awaited, so that they overlap.
         for _, piece in first:
             buffers.copy_to_host_async(piece)
         parts = [buffers.to_host(piece) for _, piece in first]
-        words = parts[0]  # A random key is an array of words.
+        words = parts[0]  # An element of a key dtype is an array of words.
         shape = (*self.shape, *words.shape[self.ndim :])
-        order = sharding.runs(self.shape) if words.nbytes >= buffers.WORTH_SHARING else None
+        order = sharding.contiguous_order(self.shape) if words.nbytes >= buffers.WORTH_SHARING else None
         if order is not None and (shared := buffers.side_by_side([parts[i] for i in order], shape)) is not None:
             return shared
         whole = np.empty(shape, words.dtype)
         for (index, _), part in zip(first, parts, strict=True):
             whole[index] = part
+        # The value is cached on the array, so a user who wrote to it would change later reads.
         whole.flags.writeable = False
         return whole
 
@@ -301,16 +309,16 @@ class Array(Operators, metaclass=_ArrayMeta):
                     "conversion to a NumPy array, argument copy",
                     expected=f"None or True, since {value.dtype} becomes {np.dtype(dtype)}",
                     got="False",
-                    mend="call numpy.asarray, which copies where it must",
+                    fix="call numpy.asarray(x), which copies if it must",
                 )
             return value.astype(dtype)
         return value.copy() if copy else value
 
     def item(self, *args: int) -> Any:
-        """An element as a Python scalar: the only one, or the one at the given position.
+        """The only element as a Python scalar, or the element at a position.
 
         Args:
-          *args: the position, an index for each dimension, or one into the flattened array; none for the only element.
+          *args: the position, as an index for each dimension or an index into the flattened array.
 
         Returns:
           A bool, an int, a float or a complex.
@@ -329,7 +337,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         """The elements as bytes.
 
         Args:
-          order: "C" for rows first, "F" for columns first.
+          order: "C" for row-major order, "F" for column-major order.
 
         Returns:
           The bytes.
@@ -349,6 +357,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self._scalar("complex").__complex__()
 
     def __index__(self) -> int:
+        # As in NumPy: `__index__` of a float or of a one-element vector would hide mistakes.
         if self.ndim or self.dtype.kind not in "iu":
             raise TypeError(f"only integer arrays of rank 0 can be used as an index, got {self.aval}")
         return int(self._value)
@@ -369,9 +378,9 @@ class Array(Operators, metaclass=_ArrayMeta):
                 "export through DLPack",
                 expected="an array on one device",
                 got=f"{self.aval} with {self.sharding}",
-                mend="take the whole with numpy.asarray(x), or a piece of it, x.addressable_shards[i].data",
+                fix="export numpy.asarray(x), or a single shard, x.addressable_shards[i].data",
             )
-        held = self if not copy else placement.copy(self)
+        held = self if not copy else copy_array(self)
         return buffers.to_dlpack(held._live(), stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -380,16 +389,11 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __hash__(self) -> int:
         raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
 
-    def __reduce__(self) -> tuple:
-        if isinstance(self.dtype, dtypes.KeyDtype):
-            return placement.from_host, (self._assemble(), False, self.dtype)
-        return placement.from_host, (np.asarray(self._value), self.weak_type)
-
     def __copy__(self) -> Array:
-        return placement.copy(self)
+        return copy_array(self)
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return placement.copy(self)
+        return copy_array(self)
 
     def __repr__(self) -> str:
         if self.is_deleted():
@@ -409,31 +413,50 @@ class Array(Operators, metaclass=_ArrayMeta):
         return str(self._value)
 
 
-frames.guard_methods(
+traceback_filtering.guard_methods(
     Array,
     "__array__ __bool__ __int__ __float__ __complex__ __index__ __format__ __repr__ __str__ item tolist tobytes "
-    "__hash__ __reduce__ __copy__ __deepcopy__ __dlpack__ block_until_ready copy_to_host_async addressable_data "
+    "__hash__ __copy__ __deepcopy__ __dlpack__ block_until_ready copy_to_host_async addressable_data "
     "addressable_shards global_shards format unsafe_buffer_pointer is_ready on_device_size_in_bytes",
 )
 
 
+_single: Cache[Device, SingleDeviceSharding] = Cache("runtime.single_device_shardings", 65536)
+
+
+def single_device_sharding(device: Device) -> SingleDeviceSharding:
+    """The sharding of an array on one device."""
+    return _single.get(device) or _single.get_or_make(device, lambda: SingleDeviceSharding(device))
+
+
+def single_device_type(aval: ShapedArray, device: Device) -> ArrayType:
+    """The type of a committed array on one device."""
+    return ArrayType(aval, single_device_sharding(device), True)
+
+
+def copy_array(x: Array) -> Array:
+    """A new array with the same value and sharding, in buffers of its own."""
+    (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=buffers.CopySemantics.ALWAYS_COPY)
+    return Array(copied, x._type)
+
+
 def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:
-    """The error for the use of an array that was deleted or donated."""
+    """Build the error for the use of an array that was deleted or donated."""
     return DeletedArrayError(
         where,
         expected="an array with live buffers",
         got=f"{array.aval}, deleted or donated",
-        mend="use the result of the call it was donated to, or leave that argument out of donate_argnums",
+        fix="use the result of the call to which it was donated, or remove the argument from donate_argnums",
     )
 
 
 def donated_twice_error() -> ArgumentError:
-    """The error for an array that is donated by one argument of a call and is another one too."""
+    """Build the error for a donated argument that is also passed as another argument."""
     return ArgumentError(
         "call of a compiled function",
-        expected="a donated array to be one argument only",
+        expected="a donated array to be passed once",
         got="one that is another argument too",
-        mend="copy it with x.copy(), or leave it out of donate_argnums",
+        fix="copy it with x.copy(), or remove it from donate_argnums",
     )
 
 
@@ -441,7 +464,7 @@ def block_until_ready(x: Any) -> Any:
     """Wait until all arrays of a pytree have been computed.
 
     Args:
-      x: a pytree; leaves that are no arrays are passed over.
+      x: a pytree; leaves that are not arrays are ignored.
 
     Returns:
       `x`.
@@ -455,5 +478,5 @@ def block_until_ready(x: Any) -> Any:
     try:
         buffers.block_until_ready(live)
     except XlaRuntimeError as error:
-        raise user_error(error) from None
+        raise unwrap_callback_error(error) from None
     return x

@@ -1,6 +1,6 @@
-"""Layouts: in which order the elements of an array, or of a piece of it, lie in memory; with a sharding, its `Format`.
+"""Memory layouts of arrays, and `Format`, a layout with a sharding.
 
-Descriptions only, which the stages of `jit` and arrays give; the compiler chooses layouts. Builds on `sharding`.
+The compiler chooses layouts; arrays and the stages of `jit` report them. Builds on `sharding`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from phalanx.core.errors import ArgumentError
-from phalanx.sharding.shardings import Sharding
+from phalanx.core.error_classes import ArgumentError
+from phalanx.sharding.base_sharding import Sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Layout:
     """The order of dimensions in memory.
 
     Args:
-      major_to_minor: the dimensions, the one whose neighbours lie farthest apart first.
-      tiling: the sizes of tiles within tiles, from the outermost; None for the device's own.
-      sub_byte_element_size_in_bits: bits of an element that shares a byte with others, else 0.
+      major_to_minor: the dimensions, from the one with the largest stride to the one with the smallest.
+      tiling: the sizes of nested tiles, from the outermost; None for the device's default.
+      sub_byte_element_size_in_bits: bits of an element of which several share a byte, else 0.
 
     Examples:
       >>> Layout((1, 0))
@@ -36,17 +36,17 @@ class Layout:
 
     @classmethod
     def of_engine(cls, layout: Any) -> Layout:
-        """Read a layout of the engine's."""
+        """Convert a layout of the engine."""
         found = layout._xla_layout()
         tiling = tuple(tuple(tile) for tile in found.tiling())
         return cls(tuple(reversed(found.minor_to_major())), tiling, found.element_size_in_bits())
 
     @classmethod
     def for_array(cls, x: Any) -> Layout:
-        """The layout of an array: as it lies on its devices, or row by row for data on the host.
+        """The layout of an array on its devices, or the row-major layout for data on the host.
 
         Args:
-          x: an array, or data that NumPy takes.
+          x: an array, or data that NumPy accepts.
 
         Returns:
           The layout.
@@ -72,11 +72,11 @@ Layout.AUTO = _Auto()
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How and where an array lies: a layout and a sharding.
+    """The layout and the sharding of an array.
 
     Args:
       layout: the layout; None or `Layout.AUTO` leaves it to the compiler.
-      sharding: the sharding; None leaves it open.
+      sharding: the sharding; None leaves it unspecified.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -88,17 +88,17 @@ class Format:
     sharding: Sharding | Any = None
 
     def placed(self, where: str) -> Any:
-        """The sharding, for a place that takes no layout but the usual one.
+        """The sharding, for a function that supports only the default layout.
 
         Raises:
-          ArgumentError: another layout is asked for.
+          ArgumentError: the format has another layout.
         """
         order = getattr(self.layout, "major_to_minor", None)
         if order is not None and tuple(order) != tuple(range(len(order))):
             raise ArgumentError(
                 where,
-                expected="a layout that is left to the compiler, or the usual one, row by row",
+                expected="the row-major layout, or one that is left to the compiler",
                 got=repr(self.layout),
-                mend="leave the layout out; transpose the array where another order matters",
+                fix="leave the layout out, and transpose the array if you need another order of dimensions",
             )
         return self.sharding

@@ -1,21 +1,7 @@
-"""Functions with the names of SciPy, on arrays.
+"""Functions under the names of SciPy, on arrays. Each submodule is loaded on first use."""
 
-Each part is loaded at its first use. Builds on `numpy` and `lax`.
-"""
+from phalanx.engine.public_namespace import publish as _publish
 
-import importlib
-from typing import Any
-
-_ROOMS = frozenset(
-    "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats".split()
+__getattr__, __dir__ = _publish(
+    globals(), modules="cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"phalanx.scipy.{name}")
-    raise AttributeError(f"module 'phalanx.scipy' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS})

@@ -1,4 +1,4 @@
-"""Values between the points of a grid, with the names of `scipy.interpolate`.
+"""Interpolation on grids, with the names of `scipy.interpolate`.
 
 Builds on `numpy.searchsorted`.
 """
@@ -11,31 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax
-from phalanx.core.errors import ArgumentError, ConcretizationTypeError, ShapeError
-from phalanx.engine.frames import guard as _guard
-from phalanx.numpy.creation import asarray
-from phalanx.numpy.joining import stack
-from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import broadcast_operands, concrete, promote_inexact
-from phalanx.numpy.sorting import searchsorted
-from phalanx.tree_util import register_pytree_node_class
+from phalanx import lax, numpy as jnp
+from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.numpy.operands.operand_conversion import concrete_or_none, promote_inexact
+from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.scipy.argument_checks import check_choice
+from phalanx.tree import register_pytree_node_class
+from phalanx.typing import Array, ArrayLike
 
 
 @register_pytree_node_class
 class RegularGridInterpolator:
-    """A function known on a grid, continued between its points.
+    """Interpolation of values on a regular grid.
 
     Args:
-      points: for each dimension the ascending coordinates of the grid.
-      values: the values, whose first dimensions are those of the grid.
+      points: the coordinates of the grid along each dimension, in ascending order.
+      values: the values at the grid points; the leading dimensions are the dimensions of the grid.
       method: `"linear"` or `"nearest"`.
-      bounds_error: whether a place outside of the grid is an error.
-      fill_value: the value outside; None to continue the cells at the border.
+      bounds_error: whether a point outside of the grid is an error.
+      fill_value: the value for points outside of the grid; None to extrapolate.
 
     Raises:
-      ArgumentError: there is no such method.
-      ShapeError: the values do not fit the coordinates.
+      ArgumentError: the method is unknown.
+      ShapeError: the shape of the values does not match the grid.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -46,85 +45,119 @@ class RegularGridInterpolator:
     """
 
     def __init__(
-        self, points: Sequence[Any], values: Any, method: str = "linear", bounds_error: bool = False,
-        fill_value: Any = np.nan,
-    ) -> None:  # fmt: skip
-        self.method, self.bounds_error, self.fill_value = _known(method), bounds_error, fill_value
-        self.grid = tuple(promote_inexact("RegularGridInterpolator", asarray(p))[0] for p in points)
-        (self.values,) = promote_inexact("RegularGridInterpolator", asarray(values))
+        self,
+        points: Sequence[Any],
+        values: ArrayLike,
+        method: str = "linear",
+        bounds_error: bool = False,
+        fill_value: ArrayLike | None = np.nan,
+    ) -> None:
+        check_choice("RegularGridInterpolator", "method", method, ("linear", "nearest"))
+        self.method, self.bounds_error, self.fill_value = method, bounds_error, fill_value
+        self.grid = tuple(promote_inexact("RegularGridInterpolator", jnp.asarray(p))[0] for p in points)
+        (self.values,) = promote_inexact("RegularGridInterpolator", jnp.asarray(values))
         shape = tuple(g.shape[0] if g.ndim == 1 else -1 for g in self.grid)
         if self.values.shape[: len(shape)] != shape or any(n < 2 for n in shape):
-            raise ShapeError("RegularGridInterpolator, argument values", expected=f"a grid of {shape}, at least 2 each",
-                             got=self.values.shape, mend="give a value for each point")  # fmt: skip
+            raise ShapeError(
+                "RegularGridInterpolator, argument values",
+                expected=f"a grid of {shape}, at least 2 each",
+                got=self.values.shape,
+                fix="pass one value for each grid point, and at least 2 points along each dimension",
+            )
 
     def tree_flatten(self) -> tuple:
-        """The arrays, and what is told by words."""
+        """The children and the auxiliary data of the pytree node."""
         return (self.grid, self.values, self.fill_value), (self.method, self.bounds_error)
 
     @classmethod
     def tree_unflatten(cls, aux: tuple, children: Any) -> RegularGridInterpolator:
-        """The function of these arrays."""
+        """Rebuild the interpolator from children and auxiliary data."""
         self = object.__new__(cls)
         self.grid, self.values, self.fill_value = children
         self.method, self.bounds_error = aux
         return self
 
-    def __call__(self, xi: Any, method: str | None = None) -> Any:
-        """The values at places, num[*s, dims] (or a tuple of arrays that broadcast) -> num[*s, ...]."""
-        method = self.method if method is None else _known(method)
-        xi = stack(broadcast_operands("RegularGridInterpolator", *map(asarray, xi)), -1) if type(xi) is tuple else xi
-        (places,) = promote_inexact("RegularGridInterpolator", asarray(xi))
-        if places.shape[-1:] != (len(self.grid),):
-            raise ShapeError("RegularGridInterpolator, argument xi", expected=f"{len(self.grid)} coordinates, last",
-                             got=places.shape, mend="stack them along the last dimension")  # fmt: skip
-        outside: Any = False
+    def __call__(self, xi: ArrayLike, method: str | None = None) -> Any:
+        """Interpolate at points, num[*s, dims] (or a tuple of arrays that broadcast) -> num[*s, ...].
+
+        Args:
+          xi: the points.
+          method: `"linear"` or `"nearest"`; by default the method of the interpolator.
+
+        Returns:
+          The interpolated values.
+        """
+        method = self.method if method is None else method
+        check_choice("RegularGridInterpolator", "method", method, ("linear", "nearest"))
+        xi = (
+            jnp.stack(broadcast_operands("RegularGridInterpolator", *map(jnp.asarray, xi)), -1)
+            if type(xi) is tuple
+            else xi
+        )
+        (points,) = promote_inexact("RegularGridInterpolator", jnp.asarray(xi))
+        if points.shape[-1:] != (len(self.grid),):
+            raise ShapeError(
+                "RegularGridInterpolator, argument xi",
+                expected=f"{len(self.grid)} coordinates, last",
+                got=points.shape,
+                fix="stack the coordinates along the last dimension",
+            )
+        is_outside: Any = False
         cells = []
-        for d, grid in enumerate(self.grid):
-            x = places[..., d]
-            outside = outside | (x < grid[0]) | (x > grid[-1])
+        for dim, grid in enumerate(self.grid):
+            x = points[..., dim]
+            is_outside = is_outside | (x < grid[0]) | (x > grid[-1])
+            # The index of the cell's lower corner. Points outside of the grid use the first or last cell, which
+            # extrapolates.
             i = lax.clamp(
-                np.int32(0), searchsorted(grid, x, side="right").astype(np.int32) - 1, np.int32(len(grid) - 2)
+                np.int32(0), jnp.searchsorted(grid, x, side="right").astype(np.int32) - 1, np.int32(len(grid) - 2)
             )
             cells.append((i, (x - grid[i]) / (grid[i + 1] - grid[i])))
+        # The values must be known for this check, so it is an error under `jit`.
         if self.bounds_error:
-            _refuse_outside(outside)
+            _check_inside(is_outside)
         if method == "nearest":
-            value = self.values[tuple(where(share <= 0.5, i, i + 1) for i, share in cells)]
+            # A point in the middle of a cell belongs to the lower neighbor, as in SciPy.
+            value = self.values[tuple(jnp.where(fraction <= 0.5, i, i + 1) for i, fraction in cells)]
         else:
             value = self._linear(cells)
         if self.fill_value is None:
             return value
-        extra = value.ndim - outside.ndim
-        return where(lax.expand_dims(outside, tuple(range(outside.ndim, value.ndim))) if extra else outside,
-                     self.fill_value, value)  # fmt: skip
+        value_rank = value.ndim - is_outside.ndim
+        return jnp.where(
+            lax.expand_dims(is_outside, tuple(range(is_outside.ndim, value.ndim))) if value_rank else is_outside,
+            self.fill_value,
+            value,
+        )
 
     def _linear(self, cells: list) -> Any:
         total: Any = 0
-        extra = self.values.ndim - len(cells)
+        value_rank = self.values.ndim - len(cells)
         for corner in itertools.product((0, 1), repeat=len(cells)):
             weight: Any = 1
-            for up, (_, share) in zip(corner, cells):
-                weight = weight * (share if up else 1 - share)
-            weight = lax.expand_dims(weight, tuple(range(weight.ndim, weight.ndim + extra)))
-            total = total + weight * self.values[tuple(i + up for up, (i, _) in zip(corner, cells))]
+            for offset, (_, fraction) in zip(corner, cells):
+                weight = weight * (fraction if offset else 1 - fraction)
+            weight = lax.expand_dims(weight, tuple(range(weight.ndim, weight.ndim + value_rank)))
+            total = total + weight * self.values[tuple(i + offset for offset, (i, _) in zip(corner, cells))]
         return total
 
 
-def _known(method: str) -> str:
-    if method not in ("linear", "nearest"):
-        raise ArgumentError("RegularGridInterpolator, argument method", expected="'linear' or 'nearest'",
-                            got=repr(method), mend="use one")  # fmt: skip
-    return method
-
-
-def _refuse_outside(outside: Any) -> None:
-    known = concrete(outside)
+def _check_inside(outside: Array) -> None:
+    known = concrete_or_none(outside)
     if known is None:
-        raise ConcretizationTypeError("RegularGridInterpolator, argument bounds_error", expected="False under tracing",
-                                      got=True, mend="give fill_value")  # fmt: skip
+        raise ConcretizationTypeError(
+            "RegularGridInterpolator, argument bounds_error",
+            expected="False under tracing",
+            got=True,
+            fix="pass bounds_error=False and a fill_value",
+        )
     if known.any():
-        raise ArgumentError("RegularGridInterpolator, argument xi", expected="places inside of the grid",
-                            got=f"{int(known.sum())} outside", mend="give bounds_error=False")  # fmt: skip
+        raise ArgumentError(
+            "RegularGridInterpolator, argument xi",
+            expected="points inside of the grid",
+            got=f"{int(known.sum())} outside",
+            fix="pass bounds_error=False to get fill_value there",
+        )
 
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

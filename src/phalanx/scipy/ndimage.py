@@ -1,4 +1,4 @@
-"""Images at places between their points, with the names of `scipy.ndimage`.
+"""Interpolation of images, with the names of `scipy.ndimage`.
 
 Builds on `numpy` and `lax`.
 """
@@ -13,34 +13,38 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax
+from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.engine.frames import guard as _guard
-from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import as_array, broadcast_operands, cast, operand, promote_inexact
-from phalanx.runtime.dispatch import eager_program
+from phalanx.core.error_classes import ShapeError
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.numpy.operands.operand_conversion import as_array, cast, to_operand
+from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.scipy.argument_checks import check_choice, to_inexact_operands
+from phalanx.typing import Array, ArrayLike
 
 _MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 
 
-def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: Any = 0.0) -> Any:
-    """The values of an image at given places, by interpolation.
+def map_coordinates(
+    input: ArrayLike, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: ArrayLike = 0.0
+) -> Array:
+    """Interpolate an array at given coordinates.
 
     Args:
       input: an array of any rank.
-      coordinates: for each dimension the places along it, arrays that broadcast.
-      order: 0 for the nearest point, 1 for linear interpolation.
-      mode: what lies outside: `"constant"` (`cval`), `"nearest"` (the border), `"wrap"` (the other side), `"mirror"` or
-        `"reflect"`, which repeats the border.
-      cval: the constant.
+      coordinates: the coordinates along each dimension, arrays that broadcast.
+      order: 0 for nearest-neighbor interpolation, 1 for linear interpolation.
+      mode: the values outside of the array: `"constant"` (`cval`), `"nearest"` (the border), `"wrap"` (periodic),
+        `"mirror"`, or `"reflect"`, which repeats the border.
+      cval: the value outside of the array for `"constant"`.
 
     Returns:
-      Values in the shape of the coordinates and the dtype of `input`, rounded for integers.
+      The values, in the shape of the coordinates and the dtype of `input`; integers are rounded.
 
     Raises:
-      ArgumentError: there is no such mode or order.
-      ShapeError: there are not as many coordinates as dimensions.
+      ArgumentError: `mode` or `order` is unknown.
+      ShapeError: the number of coordinate arrays differs from the number of dimensions.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -48,64 +52,67 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
       >>> ndimage.map_coordinates(jnp.array([0.0, 10.0]), [jnp.array([0.25, 1.0])], order=1).tolist()
       [2.5, 10.0]
     """
-    if mode not in _MODES:
-        raise ArgumentError("ndimage.map_coordinates, argument mode", expected=", ".join(map(repr, _MODES)),
-                            got=repr(mode), mend="use one of these")  # fmt: skip
-    if order not in (0, 1):
-        raise ArgumentError("ndimage.map_coordinates, argument order", expected="0 or 1", got=order,
-                            mend="interpolate linearly")  # fmt: skip
+    check_choice("ndimage.map_coordinates", "mode", mode, _MODES)
+    check_choice("ndimage.map_coordinates", "order", order, (0, 1))
     places = list(coordinates)
     if len(places) != np.ndim(input):
-        raise ShapeError("ndimage.map_coordinates, argument coordinates", expected=f"{np.ndim(input)} arrays",
-                         got=len(places), mend="give one for each dimension")  # fmt: skip
-    return _mapped(input, places, cval, order, mode)
+        raise ShapeError(
+            "ndimage.map_coordinates, argument coordinates",
+            expected=f"{np.ndim(input)} arrays",
+            got=len(places),
+            fix="pass one array of coordinates for each dimension of input",
+        )
+    return _interpolate(input, places, cval, order, mode)
 
 
-@eager_program(static_argnames=("order", "mode"))
-def _mapped(input: Any, places: list, cval: Any, order: int, mode: str) -> Any:
+@eager_jit(static_argnames=("order", "mode"))
+def _interpolate(input: ArrayLike, places: list, cval: ArrayLike, order: int, mode: str) -> Any:
     name = "ndimage.map_coordinates"
-    x = as_array(operand(input, name))
-    fill = cast(operand(cval, name), x.dtype)
+    x = as_array(to_operand(input, name))
+    fill = cast(to_operand(cval, name), x.dtype)
     if not places:
         return x
-    places = broadcast_operands(name, *(promote_inexact(name, operand(c, name))[0] for c in places))
-    choices = [[*_taps(c, n, order, mode)] for c, n in zip(places, x.shape)]
+    places = broadcast_operands(name, *(to_inexact_operands(name, c)[0] for c in places))
+    neighbors = [[*_neighbors(c, n, order, mode)] for c, n in zip(places, x.shape)]
     total: Any = None
-    for corner in itertools.product(*choices):
+    # The corners of the cell around each point: one neighbor per dimension, with the product of their weights.
+    for corner in itertools.product(*neighbors):
         indices, inside, weights = zip(*corner)
         value = x[tuple(indices)]
         if mode == "constant":
-            value = where(functools.reduce(operator.and_, inside), value, fill)
+            value = jnp.where(functools.reduce(operator.and_, inside), value, fill)
         product = value if order == 0 else value * functools.reduce(operator.mul, weights)
         total = product if total is None else total + product
+    # SciPy rounds half away from zero, and not to even.
     if dtypes.issubdtype(x.dtype, np.integer) and order:
         total = lax.round(total, lax.RoundingMethod.AWAY_FROM_ZERO)
     return cast(total, x.dtype)
 
 
-def _taps(c: Any, n: int, order: int, mode: str) -> Any:
-    """The points that a place is between: indices, whether they exist, and their weights."""
+def _neighbors(c: Array, n: int, order: int, mode: str) -> Any:
+    """The neighbors of a coordinate: for each its index, whether it is inside of the array, and its weight."""
     if order == 0:
         i = cast(lax.round(c, lax.RoundingMethod.AWAY_FROM_ZERO), np.dtype(np.int32))
-        yield _index(i, n, mode), (i >= 0) & (i < n), 1
+        yield _wrap_index(i, n, mode), (i >= 0) & (i < n), 1
         return
-    below = lax.floor(c)
-    share = c - below
-    i = cast(below, np.dtype(np.int32))
-    for k, weight in ((i, 1 - share), (i + 1, share)):
-        yield _index(k, n, mode), (k >= 0) & (k < n), weight
+    floor = lax.floor(c)
+    fraction = c - floor
+    i = cast(floor, np.dtype(np.int32))
+    for neighbor, weight in ((i, 1 - fraction), (i + 1, fraction)):
+        yield _wrap_index(neighbor, n, mode), (neighbor >= 0) & (neighbor < n), weight
 
 
-def _index(i: Any, n: int, mode: str) -> Any:
-    """An index that exists."""
+def _wrap_index(i: Array, n: int, mode: str) -> Any:
+    """Map an index into the range of the dimension, as `mode` prescribes."""
     if mode == "wrap":
         return i % max(n, 1)
     if mode in ("mirror", "reflect"):
         repeated = mode == "reflect"  # the border
+        # Reflection is periodic: an index is reduced to one period and then mirrored if it is in its second half.
         period = max(2 * (n - 1 + repeated), 1)
         i = i % period
-        return where(i >= n, period - i - repeated, i)
+        return jnp.where(i >= n, period - i - repeated, i)
     return lax.clamp(np.int32(0), i, np.int32(max(n - 1, 0)))
 
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,6 +1,6 @@
-"""Laying out devices: `make_mesh`, and arrays of devices that are near each other.
+"""`make_mesh` and `create_device_mesh`: arrange devices in an array so that neighbours have fast links.
 
-Builds on `mesh.py`, and on the engine, which knows the devices and where they stand.
+The engine lists the devices and knows the physical topology; this file adds axis names and checks the sizes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.errors import ShardingError
-from phalanx.engine.client import devices as all_devices
-from phalanx.engine.topology import near_each_other
-from phalanx.sharding.mesh import AxisType, Device, Mesh
+from phalanx.core.error_classes import ShardingError
+from phalanx.engine.client import Device, devices as all_devices
+from phalanx.engine.topology import arrange_by_topology
+from phalanx.sharding.mesh import AxisType, Mesh
 from phalanx.sharding.spec import AxisName
 
 
@@ -26,20 +26,21 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
     axis_shapes: Sequence[int] = (),
 ) -> Mesh:
-    """A mesh of the shape asked for, devices laid out so that neighbours on an axis are near each other.
+    """Create a mesh whose devices are arranged for fast communication between neighbours on each axis.
 
     Args:
       axis_sizes: size of each axis.
       axis_names: name of each axis.
-      axis_types: type of each axis, all `AxisType.Explicit` if not given: how arrays are split is part of their types.
-      devices: the devices to use; if not given, the first ones of the default platform.
-      axis_shapes: the older name of `axis_sizes`.
+      axis_types: type of each axis; `AxisType.Explicit` for all of them by default, which makes shardings part of the
+        types of arrays.
+      devices: the devices to use; the first ones of the default platform if not given.
+      axis_shapes: former name of `axis_sizes`.
 
     Returns:
       The mesh.
 
     Raises:
-      ShardingError: there are too few devices, or not as many as were given.
+      ShardingError: the product of the sizes is larger than the number of devices, or differs from `len(devices)`.
 
     Examples:
       >>> make_mesh((1, 1), ("data", "model"))
@@ -48,6 +49,7 @@ def make_mesh(
     axis_sizes = axis_sizes or axis_shapes
     if devices is None:
         devices = all_devices()
+        # Without an explicit list a mesh may use the first devices only; a list must match exactly.
         if (wanted := math.prod(axis_sizes)) < len(devices):
             devices = devices[:wanted]
     box = create_device_mesh(axis_sizes, devices, _where="make_mesh")
@@ -62,22 +64,22 @@ def create_device_mesh(
     allow_split_physical_axes: bool = False,
     _where: str = "create_device_mesh",
 ) -> np.ndarray[Any, Any]:
-    """Devices in an array of that shape, near ones near each other.
+    """Arrange devices in an array so that neighbours have fast links.
 
-    Devices with coordinates in a torus are laid out so that each axis of the result is made of whole physical axes
-    where the sizes allow it; others in the order given.
+    Devices with coordinates in a torus are arranged so that each axis of the result consists of complete physical axes
+    where the sizes allow it. Other devices keep their order.
 
     Args:
       mesh_shape: shape of the result.
-      devices: the devices, all of the default platform if not given.
-      contiguous_submeshes: accepted for compatibility; boxes of the result are boxes of the torus in any case.
-      allow_split_physical_axes: accepted for compatibility; physical axes are split wherever sizes ask for it.
+      devices: the devices; all devices of the default platform if not given.
+      contiguous_submeshes: accepted for compatibility; sub-arrays of the result are contiguous in the torus anyway.
+      allow_split_physical_axes: accepted for compatibility; physical axes are always split if the sizes require it.
 
     Returns:
-      The array of devices.
+      An array of devices of shape `mesh_shape`.
 
     Raises:
-      ShardingError: the shape does not hold as many devices as there are.
+      ShardingError: the number of devices is not the product of `mesh_shape`.
 
     Examples:
       >>> import phalanx
@@ -93,6 +95,6 @@ def create_device_mesh(
             _where,
             expected=f"{wanted} devices for a mesh of shape {shape}",
             got=f"{len(chosen)} device{'s' if len(chosen) != 1 else ''}",
-            mend=f"change the shape, or {few if wanted > len(chosen) else many}",
+            fix=f"change the shape, or {few if wanted > len(chosen) else many}",
         )
-    return near_each_other(chosen, shape)
+    return arrange_by_topology(chosen, shape)

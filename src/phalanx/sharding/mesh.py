@@ -1,7 +1,7 @@
-"""Mesh and AbstractMesh: devices arranged in a box with named axes.
+"""`Mesh` and `AbstractMesh`: an n-dimensional array of devices with a name for each axis.
 
-Builds on the error records and the engine's devices. Meshes are interned, so that equality is identity and a mesh is
-a cheap dictionary key. `shardings.py` pairs them with specs, `context.py` holds the current one.
+Meshes are interned: two equal meshes are the same object, so that comparisons are by identity and a mesh is a cheap
+dictionary key. `named_sharding.py` pairs meshes with specs; `mesh_context.py` manages the current mesh of a thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -19,18 +19,18 @@ from typing import Any, Self
 import numpy as np
 
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ShardingError
-from phalanx.engine.client import DeviceList
-from phalanx.engine.client import devices as all_devices
-from phalanx.engine.frames import boundaries
-from phalanx.engine.interned import Interned
+from phalanx.core.error_classes import ArgumentError, ShardingError
+from phalanx.engine.cache import Cache
+from phalanx.engine.client import Device, DeviceList, devices as all_devices
+from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.spec import AxisName
-
-Device = Any
 
 
 class AxisType(enum.Enum):
-    """How the dimensions split along a mesh axis are treated: by the partitioner, by the types, or by the user.
+    """How computations are partitioned over a mesh axis.
+
+    `Auto`: XLA's partitioner decides. `Explicit`: shardings over the axis are part of the types of arrays. `Manual`:
+    the program is written for one device, as inside `shard_map`.
 
     Examples:
       >>> mesh = AbstractMesh((2,), ("data",), axis_types=(AxisType.Explicit,))
@@ -50,7 +50,7 @@ def _axes_of_type(kind: AxisType) -> cached_property[tuple[AxisName, ...]]:
     def axes(mesh: _Axes) -> tuple[AxisName, ...]:
         return tuple([name for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True) if of is kind])
 
-    axes.__doc__ = f"The axes of type {kind!r}."
+    axes.__doc__ = f"Names of the axes of type {kind!r}."
     return cached_property(axes)
 
 
@@ -63,21 +63,22 @@ def _are_all_of_type(*kinds: AxisType) -> property:
 
 
 class _Axes:
-    """Named axes with sizes and types: what `Mesh` and `AbstractMesh` share."""
+    """Named axes with sizes and types: the base class of `Mesh` and `AbstractMesh`."""
 
     axis_names: tuple[AxisName, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
-    _made_of: Any  # the arguments of the class
+    _init_args: dict[str, Any]  # the keyword arguments that reconstruct the mesh
 
     @cached_property
     def shape(self) -> OrderedDict[AxisName, int]:
-        """Size of each axis, by name, in order."""
+        """Mapping from axis name to axis size, in axis order."""
+        # An OrderedDict compares the order of axes, too: meshes of 2 x 4 and 4 x 2 devices differ.
         return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
     def shape_tuple(self) -> tuple[tuple[AxisName, int], ...]:
-        """Pairs of axis name and size, in order."""
+        """Pairs of axis name and axis size, in axis order."""
         return tuple(self.shape.items())
 
     @cached_property
@@ -87,7 +88,7 @@ class _Axes:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no axis: the mesh one gets where none was set."""
+        """Whether the mesh has no axes, like the current mesh before any was set."""
         return not self.axis_names
 
     auto_axes = _axes_of_type(AxisType.Auto)
@@ -99,15 +100,15 @@ class _Axes:
     are_all_axes_explicit_or_manual = _are_all_of_type(AxisType.Explicit, AxisType.Manual)
 
     def num_parts(self, axes: Iterable[AxisName]) -> int:
-        """Into how many parts these axes together split a dimension."""
+        """Number of shards of a dimension that is split over all these axes."""
         return math.prod([self.shape[axis] for axis in axes])
 
-    def update(self, **given: Any) -> Self:
-        """The same mesh but for the arguments of the class that are given."""
-        return type(self)(**(self._made_of | {name: x for name, x in given.items() if x is not None}))
+    def update(self, **changes: object) -> Self:
+        """A copy of the mesh with some of the class's arguments replaced; None keeps an argument."""
+        return type(self)(**(self._init_args | {name: x for name, x in changes.items() if x is not None}))
 
-    def with_axis_types(self, types: dict[AxisName, AxisType]) -> Self:
-        """The same mesh, some of its axes with another type."""
+    def with_axis_types(self, types: Mapping[AxisName, AxisType]) -> Self:
+        """A copy of the mesh with other types for some of its axes."""
         pairs = zip(self.axis_names, self.axis_types, strict=True)
         return self.update(axis_types=tuple([types.get(name, of) for name, of in pairs]))
 
@@ -121,12 +122,12 @@ class _Axes:
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """What is known of the devices of an `AbstractMesh`.
+    """Description of the hardware behind an `AbstractMesh`.
 
     Args:
-      device_kind: the model, as `device_kind` of a device says it.
-      num_cores: how many cores each has, where it matters.
-      platform: such as "cpu", "cuda" or "tpu": for which programs over the mesh are lowered.
+      device_kind: the hardware model, in the form of a device's `device_kind` attribute.
+      num_cores: number of cores of each device, if relevant.
+      platform: target platform for lowering programs over the mesh, such as "cpu", "cuda" or "tpu".
 
     Examples:
       >>> AbstractDevice("H200", platform="cuda").platform
@@ -138,18 +139,18 @@ class AbstractDevice:
     platform: str | None = None
 
 
-@boundaries
+@api_boundary_class
 class AbstractMesh(_Axes):
-    """The shape of a mesh without devices: enough to trace and to write shardings, not to place data.
+    """The shape of a mesh without its devices: sufficient for tracing and for writing shardings, not for placing data.
 
     Args:
       axis_sizes: size of each axis.
       axis_names: name of each axis.
-      axis_types: type of each axis, all `AxisType.Auto` if not given.
-      abstract_device: what is known of the devices; a mesh of which it is known is another mesh.
+      axis_types: type of each axis; `AxisType.Auto` for all of them by default.
+      abstract_device: description of the hardware. Meshes with different descriptions are different meshes.
 
     Raises:
-      ArgumentError: lengths disagree, or a name stands twice.
+      ArgumentError: the lengths of the arguments disagree, or an axis name is repeated.
 
     Examples:
       >>> mesh = AbstractMesh((4, 2), ("data", "model"))
@@ -166,28 +167,33 @@ class AbstractMesh(_Axes):
         abstract_device: AbstractDevice | None = None,
     ) -> AbstractMesh:
         sizes = tuple(map(int, axis_sizes))
-        names, types = _checked_axes(len(sizes), axis_names, axis_types, where=cls.__name__)
+        names, types = _check_axes(len(sizes), axis_names, axis_types, where=cls.__name__)
         if any(size < 1 for size in sizes):
             raise ArgumentError(
-                cls.__name__, expected="axes of at least one device", got=f"sizes {sizes}", mend="drop the empty axes"
+                cls.__name__, expected="axes of size at least 1", got=f"sizes {sizes}", fix="drop the axes of size 0"
             )
         key = (cls, sizes, names, types, abstract_device)
-        if (found := _meshes.get(key)) is not None:
+        found: AbstractMesh | None = _abstract_meshes.get(key)
+        if found is not None:
             return found
         mesh = object.__new__(cls)
         mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._device = key[1:]
         mesh._concrete = weakref.WeakSet()
-        return _meshes.intern(key, lambda: mesh)
+        return _abstract_meshes.get_or_make(key, lambda: mesh)
 
     _concrete: weakref.WeakSet[Mesh]
     _device: AbstractDevice | None
 
     @property
     def abstract_device(self) -> AbstractDevice | None:
-        """What is known of the devices: what was given, or what those are of the meshes that have these axes."""
+        """Description of the hardware: the constructor's argument, else that of the live meshes with these axes.
+
+        None if these meshes have different kinds of devices.
+        """
         if self._device is not None:
             return self._device
         firsts = [mesh.flat_devices[0] for mesh in self._concrete]
+        # The first device of each mesh represents it, since a mesh has devices of one kind.
         found = {AbstractDevice(d.device_kind, getattr(d, "num_cores", None), d.platform) for d in firsts}
         return found.pop() if len(found) == 1 else None
 
@@ -196,38 +202,38 @@ class AbstractMesh(_Axes):
 
     @property
     def concrete(self) -> Mesh | None:
-        """The mesh of devices that has these axes, where there is just one so far."""
+        """The `Mesh` with these axes, if exactly one is alive."""
         return next(iter(self._concrete)) if len(self._concrete) == 1 else None
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
-        """This mesh: it has no devices to drop."""
+        """This mesh itself; the counterpart of `Mesh.abstract_mesh`."""
         return self
 
     @property
-    def _made_of(self) -> dict[str, Any]:
+    def _init_args(self) -> dict[str, Any]:
         axes = {"axis_sizes": self.axis_sizes, "axis_names": self.axis_names, "axis_types": self.axis_types}
         return axes | {"abstract_device": self._device}
 
     def on(self, devices: Sequence[Device]) -> Mesh:
-        """The mesh of these axes over as many devices, in row-major order."""
+        """The mesh with these axes over the given devices, which are laid out in row-major order."""
         return Mesh(np.array(devices, dtype=object).reshape(self.axis_sizes), self.axis_names, self.axis_types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(AbstractMesh, **self._made_of), ()
+        return functools.partial(AbstractMesh, **self._init_args), ()
 
 
-@boundaries
+@api_boundary_class
 class Mesh(_Axes):
-    """Devices in a box with one named axis per dimension.
+    """An n-dimensional array of devices with one named axis per dimension.
 
     Args:
-      devices: array of devices with one dimension per axis; a list stands for its array.
-      axis_names: name of each axis; one name stands for a tuple of one.
-      axis_types: type of each axis, all `AxisType.Auto` if not given.
+      devices: array (or nested list) of devices with one dimension per axis.
+      axis_names: name of each axis; a single name is accepted for a mesh of one axis.
+      axis_types: type of each axis; `AxisType.Auto` for all of them by default.
 
     Raises:
-      ArgumentError: numbers of names and dimensions disagree, or a name or a device stands twice.
+      ArgumentError: the number of names differs from the number of dimensions, or a name or device is repeated.
 
     Examples:
       >>> import numpy as np, phalanx.engine.client
@@ -246,37 +252,40 @@ class Mesh(_Axes):
     ) -> Mesh:
         if not isinstance(devices, np.ndarray):
             devices = np.array(devices, dtype=object)
-        names, types = _checked_axes(devices.ndim, axis_names, axis_types, where=cls.__name__)
+        names, types = _check_axes(devices.ndim, axis_names, axis_types, where=cls.__name__)
         flat = tuple(devices.flat) if names else ()
+        # The shape is part of the key because `flat` loses it.
         key = (cls, flat, devices.shape, names, types)
-        if (found := _meshes.get(key)) is not None:
+        found: Mesh | None = _meshes.get(key)
+        if found is not None:
             return found
         if len(set(flat)) != len(flat) or (names and not flat):
             raise ArgumentError(
                 "Mesh",
-                expected="each device once, and at least one",
-                got=f"{len(flat)} devices of which {len(set(flat))} are different",
-                mend="pass each device of phalanx.devices() at most once",
+                expected="at least one device, and no device twice",
+                got=f"{len(flat)} devices of which {len(set(flat))} are distinct",
+                fix="pass each device of phalanx.devices() at most once",
             )
         mesh = object.__new__(cls)
+        # An interned mesh is shared by everyone who asks for it, so its array of devices must not change.
         mesh.devices = devices.copy() if names else np.empty((), dtype=object)
         mesh.devices.setflags(write=False)
         mesh.axis_names, mesh.axis_types = names, types
         mesh.axis_sizes = devices.shape if names else ()
         mesh.flat_devices = flat
-        return _meshes.intern(key, lambda: mesh)
+        return _meshes.get_or_make(key, lambda: mesh)
 
     flat_devices: tuple[Device, ...]
-    """All devices in row-major order: the order in which partitions of a program are numbered."""
+    """All devices in row-major order, which is the order of a program's partitions."""
 
     @cached_property
     def device_list(self) -> DeviceList:
-        """The devices in the engine's own form."""
+        """The devices as jaxlib's `DeviceList`."""
         return DeviceList(self.flat_devices)
 
     @cached_property
     def device_set(self) -> frozenset[Device]:
-        """The devices without their order."""
+        """The set of all devices."""
         return frozenset(self.flat_devices)
 
     @cached_property
@@ -287,23 +296,24 @@ class Mesh(_Axes):
 
     @cached_property
     def local_devices(self) -> tuple[Device, ...]:
-        """The devices of this process, in order."""
+        """The devices of this process, in row-major order."""
         return tuple(filter(is_local, self.flat_devices))
 
     @cached_property
     def is_multi_process(self) -> bool:
-        """Whether devices of more than one process take part."""
+        """Whether the devices belong to more than one process."""
         return len({device.process_index for device in self.flat_devices}) > 1
 
     @cached_property
     def local_mesh(self) -> Mesh:
-        """The smallest sub-box that holds this process's devices.
+        """The sub-mesh of this process's devices.
 
         Raises:
-          ShardingError: the box would hold devices of another process too.
+          ShardingError: these devices are not a contiguous sub-array of the mesh, or there are none.
         """
         if self.empty or not self.is_multi_process:
             return self
+        # The bounding box of this process's devices must contain no other device, or it would not be a mesh of its own.
         local = set(self.local_devices)
         mine = np.array([device in local for device in self.flat_devices]).reshape(self.axis_sizes)
         if not mine.any():
@@ -311,15 +321,15 @@ class Mesh(_Axes):
                 "Mesh.local_mesh",
                 expected="a mesh with devices of this process",
                 got=f"{self!r} with none",
-                mend="use the mesh in the processes that take part in it",
+                fix="access local_mesh only in processes that own devices of the mesh",
             )
         box = tuple([slice(found.min(), found.max() + 1) for found in np.nonzero(mine)])
         if not mine[box].all():
             raise ShardingError(
                 "Mesh.local_mesh",
-                expected="this process's devices to fill a box of the mesh",
+                expected="this process's devices to form a contiguous sub-array of the mesh",
                 got=f"devices at {np.argwhere(mine).tolist()} of {self!r}",
-                mend="lay out the mesh with mesh_utils.create_device_mesh or create_hybrid_device_mesh",
+                fix="arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh",
             )
         return Mesh(self.devices[box], self.axis_names, self.axis_types)
 
@@ -327,15 +337,16 @@ class Mesh(_Axes):
     def abstract_mesh(self) -> AbstractMesh:
         """The same axes without the devices."""
         mesh = AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+        # Weakly: an interned abstract mesh must not keep device meshes alive.
         mesh._concrete.add(self)
         return mesh
 
     @property
-    def _made_of(self) -> dict[str, Any]:
+    def _init_args(self) -> dict[str, Any]:
         return {"devices": self.devices, "axis_names": self.axis_names, "axis_types": self.axis_types}
 
     def __getitem__(self, axes: AxisName | tuple[AxisName, ...]) -> Mesh:
-        """The sub-mesh of the axes given, in the order given, at the first position along all others."""
+        """The sub-mesh of the given axes, in that order, at index 0 of all other axes."""
         names = axes if isinstance(axes, tuple) else (axes,)
         for name in names:
             if name not in self.shape or names.count(name) > 1:
@@ -343,94 +354,116 @@ class Mesh(_Axes):
                     "Mesh[...]",
                     expected=f"each of the axes {self.axis_names} at most once",
                     got=repr(axes),
-                    mend=f"name only axes of {self!r}, none twice",
+                    fix=f"index with distinct axis names of {self!r}",
                 )
         positions = [self.axis_names.index(name) for name in names]
         corner = tuple([slice(None) if name in names else 0 for name in self.axis_names])
+        # The rank of each position: indexing keeps the remaining axes in mesh order, and they are wanted as named.
         order = np.argsort(np.argsort(positions)).tolist()
         return Mesh(self.devices[corner].transpose(order), names, tuple([self.axis_types[p] for p in positions]))
 
     def __enter__(self) -> Mesh:
-        state.outer_meshes.append(replace_mesh(self, by_block=True))
+        # A stack per thread, since one mesh object may be entered several times.
+        state.outer_meshes.append(replace_mesh(self, in_with_block=True))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         state.context = state.context.replace(mesh=state.outer_meshes.pop())
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Devices cannot be pickled; their platforms and ids identify them in another process.
         platforms = tuple([(device.platform, device.id) for device in self.flat_devices])
-        return _mesh_of_ids, (platforms, self.devices.shape, self.axis_names, self.axis_types)
+        return _mesh_from_ids, (platforms, self.devices.shape, self.axis_names, self.axis_types)
 
 
-def _mesh_of_ids(
+def _mesh_from_ids(
     ids: tuple[tuple[str, int], ...], shape: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]
 ) -> Mesh:
-    """Find the devices of a pickled mesh again."""
+    """Unpickle a mesh: find the devices of this process with the pickled platforms and ids."""
     found = {(d.platform, d.id): d for platform in {platform for platform, _ in ids} for d in all_devices(platform)}
     missing = [number for number in ids if number not in found]
     if missing:
         raise ShardingError(
             "unpickling a Mesh",
-            expected="the devices it was made of",
+            expected="the devices of the pickled mesh",
             got=f"a system without {missing[0][0]} device {missing[0][1]}",
-            mend="start with as many devices as the mesh was made of",
+            fix="start the process with at least as many devices as the mesh has",
         )
     devices = np.array([found[number] for number in ids], dtype=object)
     return Mesh(devices.reshape(shape) if names else np.empty((), dtype=object), names, types)
 
 
-_meshes: Interned[Any] = Interned()
+_abstract_meshes: Cache[Any, AbstractMesh] = Cache("sharding.abstract_meshes", weak="values")
+_meshes: Cache[Any, Mesh] = Cache("sharding.meshes", weak="values")
 
 
 def is_local(device: Device) -> bool:
-    """Whether a device is of this process."""
-    return device.process_index == device.client.process_index()
+    """Whether this process owns the device."""
+    return bool(device.process_index == device.client.process_index())
 
 
-def replace_mesh(mesh: Any, by_block: bool = False) -> Any:
-    """Put a mesh in force and give the former one; refused where the program at hand would be half of each.
+def replace_mesh(mesh: Mesh | AbstractMesh | None, in_with_block: bool = False) -> Mesh | AbstractMesh | None:
+    """Set the current mesh of this thread and return the previous one.
 
-    A block `with mesh:` may stand inside a compiled function, as it did in older programs, where the mesh only says
-    over which axes bare specs are read: where the types of values tell nothing of it.
+    Inside a compiled function the mesh cannot change, because one program would then mix the shardings of two meshes.
+    The exception is a block `with mesh:` over Auto axes, which older programs use inside compiled functions: types do
+    not depend on Auto axes, so the mesh only resolves bare specs.
+
+    Args:
+      mesh: the new mesh; None, or a mesh without axes, for none.
+      in_with_block: whether the caller is a `with mesh:` block.
+
+    Returns:
+      The previous mesh, or None.
+
+    Raises:
+      ShardingError: the mesh would change inside a compiled function.
     """
-    outer = state.context.mesh
+    outer: Mesh | AbstractMesh | None = state.context.mesh
     mesh = None if mesh is None or mesh.empty else mesh
     if mesh is outer:
         return outer
+    # Transformations such as grad and vmap may run under any mesh; only a trace that compiles fixes it.
     trace = state.trace
     while trace is not None and not trace.compiles:
         trace = trace.parent
-    in_types = not by_block or any(t is not AxisType.Auto for m in (outer, mesh) if m is not None for t in m.axis_types)
-    if trace is not None and in_types:
+    meshes = [m for m in (outer, mesh) if m is not None]
+    affects_types = not in_with_block or any(t is not AxisType.Auto for m in meshes for t in m.axis_types)
+    if trace is not None and affects_types:
         raise ShardingError(
             "changing the mesh inside a compiled function",
-            expected=f"the mesh it was called under, {outer or 'none'!s}",
+            expected=f"the mesh that was current at the call, {outer or 'none'!s}",
             got="no mesh" if mesh is None else mesh,
-            mend="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
+            fix="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
         )
     state.context = state.context.replace(mesh=mesh)
     return outer
 
 
-def _checked_axes(
+def _check_axes(
     ndim: int,
     axis_names: AxisName | Iterable[AxisName],
     axis_types: AxisType | Iterable[AxisType] | None,
     *,
     where: str,
 ) -> tuple[tuple[AxisName, ...], tuple[AxisType, ...]]:
+    """Validate the axis names and types of a mesh with `ndim` dimensions, and fill in the default types."""
     names = tuple(axis_names) if isinstance(axis_names, (tuple, list)) else (axis_names,)
     if len(names) != ndim:
         raise ArgumentError(
             where,
             expected=f"one axis name per dimension, {ndim} in all",
             got=f"axis names {names}",
-            mend="reshape the devices, or name each of their dimensions",
+            fix="reshape the array of devices, or give a name for each of its dimensions",
         )
     if len(set(names)) != len(names) or None in names:
         raise ArgumentError(
-            where, expected="axis names that differ, none of them None", got=f"{names}", mend="rename the axes"
+            where,
+            expected="distinct axis names, none of them None",
+            got=f"{names}",
+            fix="rename the repeated axes, for example to ('data', 'model')",
         )
+    # Auto is the default of the classes; `make_mesh` defaults to Explicit.
     if axis_types is None:
         return names, (AxisType.Auto,) * ndim
     types = (axis_types,) * ndim if isinstance(axis_types, AxisType) else tuple(axis_types)
@@ -439,6 +472,6 @@ def _checked_axes(
             where,
             expected=f"one AxisType per axis, {ndim} in all",
             got=f"axis_types={axis_types!r}",
-            mend="pass axis_types=(AxisType.Auto, ...), or leave it out",
+            fix="pass axis_types=(AxisType.Auto, ...), or leave it out",
         )
     return names, types

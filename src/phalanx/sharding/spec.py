@@ -1,7 +1,7 @@
-"""PartitionSpec: which mesh axes split which dimension of an array, as the user wrote it.
+"""`PartitionSpec`: the mesh axes that split each dimension of an array, exactly as the user wrote them.
 
-Builds on the error records only. `shardings.py` pairs a spec with a mesh; `check_spec` is called there and by every
-public function that takes specs, with the path of the argument as its `where`.
+Depends on the error classes only. `named_sharding.py` pairs a spec with a mesh. Every public function that accepts
+specs validates them with `check_spec` and `check_rank`, passing the path of the argument as `where`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,42 @@ import enum
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
-from phalanx.core.errors import ArgumentTypeError, ShardingError
-from phalanx.engine.frames import boundaries
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.engine.traceback_filtering import api_boundary_class
 
 AxisName: TypeAlias = Hashable
 
 
-class _Mark(enum.Enum):
-    """What stands where a name of an axis, or a sharding, is not given."""
+class Sentinel(enum.Enum):
+    """Sentinels for a missing axis name (`UNCONSTRAINED`) and for a missing sharding (`UNSPECIFIED`).
+
+    Enum members survive pickling and copying as the same object, so that `is` comparisons stay valid.
+    """
 
     UNCONSTRAINED = "the compiler chooses"
-    UNSPECIFIED = "not said"
+    UNSPECIFIED = "no argument given"
 
     def __repr__(self) -> str:
         return self.name
 
 
-UNCONSTRAINED: Final = _Mark.UNCONSTRAINED
-UNSPECIFIED: Final = _Mark.UNSPECIFIED
+UNCONSTRAINED: Final = Sentinel.UNCONSTRAINED
+UNSPECIFIED: Final = Sentinel.UNSPECIFIED
 
 
-@boundaries
-class PartitionSpec(Sequence):
-    """Which mesh axes split each dimension of an array.
+@api_boundary_class
+class PartitionSpec(Sequence[Any]):
+    """The mesh axes that split each dimension of an array.
 
-    Entry `d` is `None` (dimension `d` is whole on every device), the name of a mesh axis, a tuple of axis names from
-    major to minor, or `PartitionSpec.UNCONSTRAINED` (the compiler chooses; only where constraints are written).
-    Dimensions past the last entry are whole. `P` is a short name for this class.
+    Entry `d` describes dimension `d`. It is one of: `None` (not split, each device has the full dimension), the name
+    of a mesh axis, a tuple of axis names from major to minor, or `PartitionSpec.UNCONSTRAINED` (the compiler chooses;
+    allowed in sharding constraints only). Dimensions after the last entry are not split. `P` is short for this class.
 
     Args:
       *entries: one entry per leading dimension.
 
     Raises:
-      ArgumentTypeError: an entry is a list or another thing that can be no axis name.
+      ArgumentTypeError: an entry is a list, a dict or another value that cannot be an axis name.
 
     Examples:
       >>> P("data", None, ("model", "expert"))
@@ -54,40 +57,42 @@ class PartitionSpec(Sequence):
     UNCONSTRAINED: ClassVar = UNCONSTRAINED
     __slots__ = ("_entries", "_hash", "dims")
     _entries: tuple[Any, ...]
-    dims: tuple[Any, ...]  # for each entry a tuple of axes, or UNCONSTRAINED
+    dims: tuple[Any, ...]  # `_entries` normalized: for each entry a tuple of axis names, or UNCONSTRAINED
     _hash: int
 
     def __init__(self, *entries: Any) -> None:
         self._entries = entries
+        # Normalized once: equality, hashing and all index arithmetic use `dims`; `_entries` is kept for printing.
         self.dims = tuple([_axes_of(entry, self) for entry in entries])
         self._hash = hash(self.dims)
 
     @property
     def canonical(self) -> PartitionSpec:
-        """The shortest spec that places an array alike: no trailing `None`, no tuples of one axis."""
+        """The shortest equivalent spec: no trailing `None`, no tuple of a single axis."""
         dims = list(self.dims)
         while dims and dims[-1] == ():
             dims.pop()
         short = PartitionSpec.of_dims(dims)
+        # Returning the same object keeps caches that are keyed by identity small.
         return self if self._entries == short._entries else short
 
     @classmethod
     def of_dims(cls, dims: Iterable[tuple[AxisName, ...]]) -> PartitionSpec:
-        """The spec of dimensions that are each split over a tuple of axes, `()` for a whole one."""
+        """Build a spec from a tuple of axis names for each dimension; `()` is a dimension that is not split."""
         return cls(*map(_entry_of, dims))
 
     @property
     def axes(self) -> tuple[AxisName, ...]:
-        """All axes that the spec names, in order."""
+        """All axes that the spec names, in order of appearance."""
         return tuple([axis for axes in self.dims if isinstance(axes, tuple) for axis in axes])
 
     @property
     def has_unconstrained(self) -> bool:
-        """Whether some dimension is left to the compiler."""
+        """Whether the compiler chooses the sharding of at least one dimension."""
         return any(axes is UNCONSTRAINED for axes in self.dims)
 
-    def padded(self, ndim: int) -> tuple[Any, ...]:
-        """The axes of each of `ndim` dimensions, `()` for whole ones."""
+    def axes_per_dim(self, ndim: int) -> tuple[Any, ...]:
+        """The axis names of each of `ndim` dimensions; `()` for dimensions that are not split."""
         return self.dims + ((),) * (ndim - len(self.dims))
 
     def __len__(self) -> int:
@@ -96,7 +101,7 @@ class PartitionSpec(Sequence):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._entries)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         return self._entries[index]
 
     def __add__(self, other: PartitionSpec | tuple[Any, ...]) -> PartitionSpec:
@@ -109,6 +114,7 @@ class PartitionSpec(Sequence):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, PartitionSpec):
+            # The hashes differ for most unequal specs, which is cheaper to find out than comparing tuples.
             return self is other or (self._hash == other._hash and self.dims == other.dims)
         return NotImplemented
 
@@ -125,37 +131,43 @@ class PartitionSpec(Sequence):
 P = PartitionSpec
 
 
-def _axes_of(entry: Any, spec: PartitionSpec) -> tuple[AxisName, ...] | _Mark:
+def _axes_of(entry: object, spec: PartitionSpec) -> tuple[AxisName, ...] | Sentinel:
+    """Normalize one entry of `spec` to a tuple of axis names."""
     if entry is None:
         return ()
     if entry is UNCONSTRAINED:
         return UNCONSTRAINED
     axes = entry if isinstance(entry, tuple) else (entry,)
     for axis in axes:
-        if axis is None or isinstance(axis, (list, dict, set, tuple, _Mark, PartitionSpec)):
+        if axis is None or isinstance(axis, (list, dict, set, tuple, Sentinel, PartitionSpec)):
             raise ArgumentTypeError(
                 "PartitionSpec",
                 expected="entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED",
                 got=spec,
-                mend=f"write {entry!r} as a tuple of axis names, such as ('x', 'y'), or as None",
+                fix=f"write {entry!r} as a tuple of axis names, such as ('x', 'y'), or as None",
             )
     return axes
 
 
-def _entry_of(axes: tuple[AxisName, ...] | _Mark) -> Any:
+def _entry_of(axes: tuple[AxisName, ...] | Sentinel) -> Any:
+    """The shortest entry that denotes these axes: the inverse of `_axes_of`."""
     if not isinstance(axes, tuple):
         return axes
     return axes if len(axes) > 1 else axes[0] if axes else None
 
 
 def check_spec(spec: PartitionSpec, mesh_shape: Mapping[AxisName, int], *, where: str) -> None:
-    """Reject a spec that names an axis which the mesh has not, or names one twice.
+    """Reject a spec with an axis name that is unknown to the mesh or appears twice.
 
     Args:
       spec: the spec as the user wrote it.
       mesh_shape: size of each axis of the mesh.
-      where: the argument by its path, such as `in_shardings[0]['w']`.
+      where: path of the argument for the error message, such as `in_shardings[0]['w']`.
+
+    Raises:
+      ShardingError: the name of an axis is unknown or appears twice.
     """
+    # Over `spec.axes`, which flattens entries of several axes.
     seen = set()
     for axis in spec.axes:
         if axis not in mesh_shape:
@@ -164,20 +176,30 @@ def check_spec(spec: PartitionSpec, mesh_shape: Mapping[AxisName, int], *, where
                 where,
                 expected=f"a spec over the axes of the mesh ({names})",
                 got=spec,
-                mend=f"add an axis {axis!r} to the mesh, or take it out of the spec",
+                fix=f"add an axis {axis!r} to the mesh, or remove it from the spec",
             )
         if axis in seen:
             raise ShardingError(
                 where,
                 expected="a spec that names each mesh axis at most once",
                 got=spec,
-                mend=f"keep {axis!r} in one entry only: one axis cannot split an array twice",
+                fix=f"keep {axis!r} in one entry only: a mesh axis can split one dimension of an array",
             )
         seen.add(axis)
 
 
 def check_rank(spec: PartitionSpec, ndim: int, what: str, *, where: str) -> None:
-    """Reject a spec with more entries than an array, which is `what` in words, has dimensions."""
+    """Reject a spec with more entries than the array has dimensions.
+
+    Args:
+      spec: the spec as the user wrote it.
+      ndim: number of dimensions of the array.
+      what: description of the array for the error message, such as `f32[4,2]`.
+      where: path of the argument for the error message.
+
+    Raises:
+      ShardingError: the spec has more than `ndim` entries.
+    """
     if len(spec) <= ndim:
         return
     extra = len(spec) - ndim
@@ -187,5 +209,5 @@ def check_rank(spec: PartitionSpec, ndim: int, what: str, *, where: str) -> None
         where,
         expected=f"a spec of at most {ndim} entr{plural} for {what}",
         got=spec,
-        mend=f"{drop}, or give the array {dims}",
+        fix=f"{drop}, or give the array {dims}",
     )

@@ -1,7 +1,8 @@
-"""Tilings: into how many parts each dimension is cut, and which part each device holds.
+"""`Tiling`: the number of shards along each dimension, and the shard that each device holds.
 
-The one form all shardings have in common, and the place of all index arithmetic. Builds on NumPy and the error
-records; `shardings.py` is the only caller outside tests.
+Every kind of sharding can be converted to a tiling, so all index arithmetic (slices, shard shapes, replica ids) is
+written once, in this file. Depends on NumPy and the error classes. Used by `base_sharding.py`, by the conversions in
+`hlo_conversion.py` and by the resharding planner in `reshard_plan.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from phalanx.core.errors import ShardingError
+from phalanx.core.error_classes import ShardingError
 
 Index: TypeAlias = tuple[slice, ...]
 
 
 class Tiling(NamedTuple):
-    """Where the parts of an array stand.
+    """The assignment of the shards of an array to devices.
+
+    Devices are identified by their position in the sharding's device order. Several devices may hold the same shard
+    (replicas).
 
     Args:
-      parts: number of parts of each dimension.
-      coordinates: i64[devices, ndim], which part of each dimension the device at each position holds.
+      parts: number of shards along each dimension.
+      coordinates: i64[devices, ndim], the index of each device's shard along each dimension.
 
     Examples:
       >>> halves = Tiling((2,), np.array([[0], [1]]))
@@ -34,23 +38,24 @@ class Tiling(NamedTuple):
 
     @property
     def order(self) -> np.ndarray[Any, Any]:
-        """The positions of the devices, sorted by the part they hold, row-major; replicas innermost."""
+        """Positions of the devices sorted by the shard they hold (row-major), replicas next to each other."""
+        # lexsort takes the major key last.
         return np.lexsort(self.coordinates.T[::-1])
 
     def is_equal(self, other: Tiling) -> bool:
-        """Whether each device holds the same part."""
+        """Whether each device holds the same shard under both tilings."""
         return self.parts == other.parts and np.array_equal(self.coordinates, other.coordinates)
 
 
 def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) -> Any:
-    """The numbers whose digits, from major to minor, are given with the size of each.
+    """Combine digits of a mixed-radix number, from the most to the least significant.
 
     Args:
       digits: int[*s] each, or ints.
-      sizes: how many values each digit has.
+      sizes: the radix of each digit.
 
     Returns:
-      int[*s].
+      int[*s], the numbers.
 
     Examples:
       >>> mixed_radix([1, 2], [4, 3])
@@ -63,13 +68,13 @@ def mixed_radix(digits: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) ->
 
 
 def prime_factors(number: int) -> list[int]:
-    """The prime factors, smallest first: the sizes of the finest axes that so many devices have.
+    """The prime factors of a number of devices: the axis sizes of the finest mesh over these devices.
 
     Args:
       number: at least 1.
 
     Returns:
-      The factors, as often as each divides.
+      The factors with multiplicity, in ascending order.
 
     Examples:
       >>> prime_factors(12)
@@ -84,12 +89,15 @@ def prime_factors(number: int) -> list[int]:
     return factors
 
 
-def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
-    """Size of one part of a dimension; the one place that says what an uneven dimension means.
+def shard_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
+    """Size of one shard of a dimension.
 
     Args:
-      size, parts: of the whole dimension, and the number of parts.
-      dim, by, where: its position, how it is cut, and the argument or operation, for the error.
+      size: size of the unsharded dimension.
+      parts: number of shards.
+      dim: position of the dimension, for the error message.
+      by: the reason why the dimension has this many shards, as a clause for the error message.
+      where: path of the argument, or name of the operation, for the error message.
 
     Returns:
       The size.
@@ -98,7 +106,7 @@ def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
       ShardingError: `parts` does not divide `size`.
 
     Examples:
-      >>> part_size(8, 2, 0, by="'x' has 2 devices", where="x")
+      >>> shard_size(8, 2, 0, by="'x' has 2 devices", where="x")
       4
     """
     if size % parts == 0:
@@ -107,19 +115,23 @@ def part_size(size: int, parts: int, dim: int, *, by: str, where: str) -> int:
         where,
         expected=f"dimension {dim} to be a multiple of {parts}, since {by}",
         got=f"size {size}",
-        mend=f"pad the dimension to {-(-size // parts) * parts}, or leave it whole in the spec",
+        fix=f"pad the dimension to {-(-size // parts) * parts}, or use None for it in the spec",
     )
 
 
 def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> tuple[Index, ...]:
-    """The slices of the whole array that each device holds; a dimension that is not cut has `slice(None)`."""
+    """The slices of the unsharded array that each device holds; `slice(None)` for dimensions that are not split.
+
+    Sizes need not be multiples of the number of shards: the last shards are then shorter, or empty.
+    """
     columns = []
     for dim, (size, part) in enumerate(zip(shape, part_shape, strict=True)):
         if tiling.parts[dim] == 1:
             columns.append([slice(None)] * len(tiling.coordinates))
             continue
+        # `part or 1`: a dimension of size 0 has shards of size 0.
         cuts = [slice(start, min(start + part, size)) for start in range(0, part * tiling.parts[dim], part or 1)]
-        cuts = cuts or [slice(0, 0)] * tiling.parts[dim]
+        cuts = cuts or [slice(0, 0)] * tiling.parts[dim]  # a dimension of size 0
         columns.append([cuts[at] for at in tiling.coordinates[:, dim].tolist()])
     if not columns:
         return ((),) * len(tiling.coordinates)
@@ -127,9 +139,10 @@ def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> 
 
 
 def replica_ids(tiling: Tiling) -> tuple[int, ...]:
-    """For each device, how many devices before it hold the same part."""
+    """For each device, the number of preceding devices that hold the same shard."""
     seen: dict[int, int] = {}
     ids = []
+    # Number the shards. For an array of rank 0, `mixed_radix` returns a scalar, which adding zeros makes an array.
     numbers = mixed_radix(list(tiling.coordinates.T), tiling.parts) + np.zeros(len(tiling.coordinates), np.int64)
     for part in numbers.tolist():
         ids.append(seen.get(part, 0))

@@ -1,7 +1,7 @@
-"""What a compiled program communicates: each operation among devices with its bytes, mesh axes and the user's line.
+"""List the collectives of a compiled program, with bytes, mesh axes and source lines.
 
-Builds on `engine.hlo_text`, which reads the compiled program, and says its groups of partitions as axes of the
-program's mesh. Called by `phalanx.testing` and by whoever must know what the partitioner added.
+`engine.hlo_parser` parses the optimized HLO. This file translates the groups of partitions of each collective into axes
+of the program's mesh. Used by `phalanx.testing` and `debug.check_sharded`, and by the option `no_collectives`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core.config import state
-from phalanx.core.errors import ShardingError
-from phalanx.core.jaxpr import Jaxpr, subprograms
-from phalanx.engine import compiler, hlo_text
-from phalanx.runtime import dispatch
+from phalanx.core.error_classes import ShardingError
+from phalanx.core.jaxpr import Jaxpr, inner_jaxprs
+from phalanx.engine import compiler, hlo_parser
+from phalanx.runtime import compiled_program
 from phalanx.sharding import Mesh, NamedSharding
 
 
 class Collective(NamedTuple):
-    """One operation among the devices of a compiled program.
+    """One collective of a compiled program.
 
     Args:
       kind: its name in XLA: "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all",
-        "collective-permute" or "collective-broadcast". One that runs in two halves, started and awaited, is one.
-      bytes: of its operands or its results on one device, whichever are more.
-      axes: the mesh axes along which devices exchange data; None where the program has no mesh, or its groups are not
-        made of whole axes.
-      source: the user's line that asked for the operation, as `file:line`; "" where XLA lost it.
-      groups: ids of the devices that take part, group by group; for a permutation its pairs of source and target.
-      loops: for each loop around it, outermost first, how often it runs, or None where that is not known.
+        "collective-permute" or "collective-broadcast". A pair of asynchronous start and done operations is one
+        collective.
+      bytes: size of its operands or of its results on one device, whichever is larger.
+      axes: the mesh axes along which devices exchange data; None if the program has no mesh, or if the groups of
+        devices do not correspond to complete axes.
+      source: the line of the user's program that caused the collective, as `file:line`; "" if XLA lost it.
+      groups: ids of the devices in each group; for a permutation its (source, target) pairs.
+      loops: trip count of each loop around the collective, outermost first; None if unknown.
 
     Examples:
       >>> Collective("all-reduce", 128, ("data",), "train.py:7", ((0, 1),), ()).kind
@@ -53,7 +54,7 @@ class Collective(NamedTuple):
 
 
 class Collectives(tuple[Collective, ...]):
-    """The collectives of a program, in the order in which they stand; it prints as one line for each.
+    """The collectives of a program in program order. The printed form has one line per collective.
 
     Args:
       collectives: the records.
@@ -68,61 +69,67 @@ class Collectives(tuple[Collective, ...]):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each."""
+        """The kind of each collective."""
         return tuple([c.kind for c in self])
 
     @property
     def bytes(self) -> int:
-        """The bytes of all, those in loops as often as they are known to run."""
+        """Total bytes; collectives in loops are multiplied by the trip counts that are known."""
         return sum(c.bytes * math.prod(n or 1 for n in c.loops) for c in self)
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "no collectives"
 
 
-def collectives_of(program: dispatch.CompiledProgram) -> Collectives:
-    """List what a compiled program communicates.
+def list_collectives(program: compiled_program.CompiledProgram) -> Collectives:
+    """List the collectives of a compiled program.
 
     Args:
-      program: what a `Compiled` stage holds.
+      program: the `program` of a `Compiled` stage.
 
     Returns:
-      Its collectives; groups of one device, which exchange nothing, are left out.
+      The collectives, except for those with one device per group, which exchange nothing.
 
     Examples:
       >>> import phalanx
-      >>> len(collectives_of(phalanx.jit(lambda x: x + 1).lower(1.0).compile().program))
+      >>> len(list_collectives(phalanx.jit(lambda x: x + 1).lower(1.0).compile().program))
       0
     """
-    return Collectives([found for found, _ in _found(program)])
+    return Collectives([found for found, _ in _iter_collectives(program)])
 
 
-def refuse(program: dispatch.CompiledProgram, forbidden: frozenset[Any]) -> None:
-    """Do what the option `no_collectives` asks for.
+def check_no_collectives(program: compiled_program.CompiledProgram, forbidden: frozenset[Any]) -> None:
+    """Enforce the option `no_collectives`.
+
+    Args:
+      program: the compiled program.
+      forbidden: the mesh axes along which it must not communicate.
 
     Raises:
-      ShardingError: the program sends along one of the mesh axes that are forbidden.
+      ShardingError: the program has a collective along one of these axes.
     """
-    sent = [found for found, axes in _found(program) if not forbidden.isdisjoint(axes)]
+    sent = [found for found, axes in _iter_collectives(program) if not forbidden.isdisjoint(axes)]
     if sent:
         raise ShardingError(
             "no_collectives",
-            expected=f"a program that sends nothing along {', '.join(sorted(map(repr, forbidden)))}",
+            expected=f"a program without collectives along {', '.join(sorted(map(repr, forbidden)))}",
             got="; ".join(map(str, sent)),
-            mend="split operands so that each device has what it needs, or leave the axis out of no_collectives",
+            fix="shard the operands of these lines along dimensions that need no communication, or remove the axis "
+            "from no_collectives",
         )
 
 
-def _found(program: dispatch.CompiledProgram) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
-    """Each collective, and all mesh axes along which the members of its groups differ."""
+def _iter_collectives(program: compiled_program.CompiledProgram) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
+    """Yield each collective and all mesh axes along which the devices of its groups differ."""
     lowered = program.lowered
     if len(lowered.devices) == 1:
         return
-    mesh = _mesh_of(lowered)
-    for c in hlo_text.communications(compiler.hlo_text(program.executable)):
+    mesh = _mesh_of(program)
+    for c in hlo_parser.communications(compiler.hlo_text(program.executable)):
+        # No groups in the HLO means that all devices form one group.
         groups = c.pairs or c.groups or (tuple(range(len(lowered.devices))),)
         if all(len(set(group)) == 1 for group in groups):
-            continue
+            continue  # Every device communicates with itself only.
         axes, whole = ((), False) if mesh is None else _axes(mesh, lowered.devices, groups)
         ids = tuple([tuple([lowered.devices[p].id for p in group]) for group in groups])
         said = axes if whole or (c.pairs and mesh is not None) else None
@@ -130,11 +137,12 @@ def _found(program: dispatch.CompiledProgram) -> Iterator[tuple[Collective, tupl
 
 
 def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -> tuple[tuple[Any, ...], bool]:
-    """The axes along which the members of the groups differ, and whether the groups are made of whole axes."""
+    """The axes along which the devices of a group differ, and whether each group consists of complete axes."""
     place = {device: at for at, device in enumerate(mesh.flat_devices)}
     varied: set[int] = set()
     whole = True
     for group in groups:
+        # Mesh coordinates of the devices of the group, one column per device.
         at = np.stack(np.unravel_index([place[devices[p]] for p in group], mesh.axis_sizes))
         here = np.nonzero((at != at[:, :1]).any(axis=1))[0].tolist()
         whole = whole and math.prod(mesh.axis_sizes[a] for a in here) == len(group)
@@ -142,10 +150,13 @@ def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -
     return tuple([mesh.axis_names[a] for a in sorted(varied)]), whole
 
 
-def _mesh_of(lowered: dispatch.LoweredProgram) -> Mesh | None:
-    """The mesh that the program speaks of: of its arguments and results, then of what stands inside, then in force."""
+def _mesh_of(program: compiled_program.CompiledProgram) -> Mesh | None:
+    """The mesh of a program: of its arguments and results, else of its equations, else the current mesh."""
+    lowered, jaxpr = program.lowered, program.program
     named = (*lowered.in_shardings, *lowered.out_shardings)
-    meshes = [*_meshes(named), *_inner_meshes(lowered.program), state.context.mesh]
+    inner = [] if jaxpr is None else _inner_meshes(jaxpr)
+    meshes = [*_meshes(named), *inner, state.context.mesh]
+    # A mesh over other devices, such as a sub-mesh, does not number the partitions of this program.
     devices = set(lowered.devices)
     return next((m for m in meshes if isinstance(m, Mesh) and m.device_set == devices), None)
 
@@ -164,9 +175,9 @@ def _inner_meshes(program: Jaxpr) -> list[Any]:
     found = []
     for eqn in program.eqns:
         found += _meshes(eqn.params.values())
-        for inner in subprograms(eqn.params):
+        for inner in inner_jaxprs(eqn.params):
             found += _inner_meshes(inner)
     return found
 
 
-dispatch.communication.take(refuse=refuse)
+compiled_program.run_checks.provide(check_no_collectives=check_no_collectives)

@@ -1,8 +1,8 @@
-"""`custom_partitioning`: a function that says itself how it is split over devices.
+"""`custom_partitioning`: functions with a user-defined partitioning.
 
-The call is emitted under a name that the partitioner asks us about (`engine/partitioner.py`), with a rule by which
-shardings spread over it (`sharding_rule.py`). When XLA comes to it, the user's `partition` says how operands and
-results are to lie and what each device runs; that is traced as the inside of a `shard_map` and lowered on its own.
+A call is lowered to a custom call with a sharding rule (`sdy_sharding_rule`). When XLA's partitioner comes to it, it
+calls the user's `partition` function, which chooses the shardings of operands and results and the function that each
+device runs. That function is traced like the body of a `shard_map`, and lowered to a module of its own.
 """
 
 from __future__ import annotations
@@ -12,50 +12,59 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
+from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ShardingError, TreeError, check_function, positions
+from phalanx.core.error_classes import ArgumentError, ShardingError, TreeError, check_function, parse_positions
 from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.source import code_position
-from phalanx.core.trace import stage
-from phalanx.custom_derivatives.functions import by_position
-from phalanx.engine import partitioner
-from phalanx.engine.frames import boundaries
-from phalanx.engine.partitioner import HloSharding
-from phalanx.lax.bodies import groups_of
-from phalanx.lax.replicas import Manual
-from phalanx.runtime.lowering import lower_program
-from phalanx.runtime.partitioned_calls import PartitionedCalls
+from phalanx.core.source_info import format_code_position
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.custom_rules.rule_arguments import bind_positional
+from phalanx.engine import custom_call_partitioner
+from phalanx.engine.custom_call_partitioner import HloSharding
+from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.lax.collectives.replica_groups import ManualRegion
+from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
+from phalanx.runtime.custom_partitioning_calls import PartitionedCalls
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_context import ModuleContext
+from phalanx.runtime.module_lowering import lower_jaxpr_to_module
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
-from phalanx.sharding.shardings import from_hlo_sharding
+from phalanx.sharding.gspmd_sharding import from_hlo_sharding, reorder_devices
 from phalanx.spmd.jit import jit
-from phalanx.spmd.manual import View
-from phalanx.spmd.sharding_rule import SdyShardingRule
-from phalanx.transforms.calls import DerivedCall
-from phalanx.transforms.functions import FlatFunction, function_name
+from phalanx.spmd.sdy_sharding_rule import SdyShardingRule
+from phalanx.spmd.shard_map_primitive import View
+from phalanx.transforms.call_primitives import TransformedCall
+from phalanx.transforms.flat_function import FlatFunction, function_name
 from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import PyTree
 
 _calls = PartitionedCalls("phalanx.custom_partitioning")
 
 
-class CustomPartitioning(DerivedCall, name="custom_partitioning"):
-    """A call that is split as `rule` says: (*constants, *inputs) -> outputs of `jaxpr`, which one device runs.
+class CustomPartitioning(TransformedCall, name="custom_partitioning"):
+    """A call with user-defined partitioning: (*constants, *inputs) -> outputs of `jaxpr`.
 
-    Derivatives and batched forms are those of the function's own operations.
+    Differentiation and batching apply to the operations of `jaxpr`, which is also what a single device runs.
     """
 
     run = None  # type: ignore[assignment]
 
-    def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, rule: _Rule, num_consts: int) -> list:
+    def lower(self, ctx: LoweringContext, *operands: Any, jaxpr: Jaxpr, rule: _Rule, num_consts: int) -> list:
         module = ctx.module
-        if not module.is_split or module.leading or module.is_portable:
+        # One device, the inside of a `shard_map` and exported programs have no partitioner that could call back: there
+        # the function itself is lowered.
+        if not module.is_partitioned or module.leading or module.is_portable:
             return ctx.call(jaxpr, operands, rule.name)
         operation = _Operation(rule, jaxpr, num_consts, module)
-        module.is_self_contained = False  # What devices run is Python of this process.
-        constants, shapes = groups_of([v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts])
+        # The partitioning is Python code of this process. So the module's text does not determine the executable, which
+        # must not be cached on disk.
+        module.is_self_contained = False
+        constants, shapes = split_by_sizes(
+            [v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts]
+        )
         results = list(map(ctx.type, jaxpr.out_avals))
-        spread = rule.spread(operation.mesh, [x.type for x in operands[num_consts:]], results)
-        attribute = spread.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals])
+        sdy_rule = rule.sharding_rule_for(operation.mesh, [x.type for x in operands[num_consts:]], results)
+        attribute = sdy_rule.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals])
         return _calls.emit(ctx, operation.name, operation, operands, jaxpr.out_avals, attribute)
 
 
@@ -63,31 +72,31 @@ custom_partitioning_p = CustomPartitioning()
 
 
 class _Rule:
-    """How one call is split, and how its arguments and results are put together.
+    """The partitioning of one call, with the structure of its arguments and results.
 
     Args:
-      owner: the function with its `partition` and its rule.
+      owner: the function, with its `partition` and its sharding rule.
       static: the values of static arguments.
-      in_tree, out_tree: structures of the tuple of other arguments, and of the result.
+      in_tree, out_tree: the structures of the tuple of other arguments, and of the result.
     """
 
     def __init__(self, owner: custom_partitioning, static: tuple, in_tree: Any, out_tree: Any):
         self.owner, self.static, self.in_tree, self.out_tree = owner, static, in_tree, out_tree
         self.name = function_name(owner.fun)
-        self.where = f"partition of {code_position(owner.fun)}"
+        self.where = f"partition of {format_code_position(owner.fun)}"
 
     def __repr__(self) -> str:
         return self.name
 
-    def spread(self, mesh: Mesh, operands: Sequence[Any], results: Sequence[Any]) -> SdyShardingRule:
-        """By what rule shardings spread over the call."""
+    def sharding_rule_for(self, mesh: Mesh, operands: Sequence[Any], results: Sequence[Any]) -> SdyShardingRule:
+        """The sharding rule of the call."""
         said = self.owner.sharding_rule
         if callable(said):
             said = said(*self.static, mesh, list(operands), list(results))
         return SdyShardingRule.parse(said, **self.owner.rule_options) if isinstance(said, str) else said
 
     def partition(self, mesh: Mesh, args: Sequence[ShapeDtypeStruct], results: Sequence[ShapeDtypeStruct]) -> tuple:
-        """What the user says: the function for one device, and the shardings of its results and arguments."""
+        """Call the user's `partition`; returns the per-device function and the shardings of arguments and results."""
         said = self.owner.partition(
             *self.static, mesh, tree_unflatten(self.in_tree, args), tree_unflatten(self.out_tree, results)
         )
@@ -96,7 +105,7 @@ class _Rule:
                 self.where,
                 expected="(mesh, function of one device, shardings of the results, shardings of the arguments)",
                 got=repr(said),
-                mend="return these four",
+                fix="return (mesh, lower_fn, result_shardings, arg_shardings) from partition",
             )
         _, function, out_shardings, arg_shardings = said
         return (
@@ -105,106 +114,115 @@ class _Rule:
             self._flat("the result", out_shardings, self.out_tree),
         )
 
-    def _flat(self, what: str, shardings: Any, tree: Any) -> list:
+    def _flat(self, what: str, shardings: PyTree, tree: Any) -> list:
         leaves, got = tree_flatten(shardings)
         if got != tree or not all(isinstance(s, Sharding) for s in leaves):
             raise TreeError(
                 f"{self.where}, shardings of {what}",
                 expected=f"shardings in the structure {tree}",
                 got=repr(shardings),
-                mend="map over the shapes that partition is given: tree.map(lambda x: x.sharding, arg_shapes)",
+                fix="map over the shapes that partition is given: tree.map(lambda x: x.sharding, arg_shapes)",
             )
         return leaves
 
 
 class _Operation:
-    """One call that is being compiled: what the partitioner's question about it is answered from."""
+    """One call, with the answer to the partitioner's question about it."""
 
     numbers = itertools.count()
 
-    def __init__(self, rule: _Rule, jaxpr: Jaxpr, num_consts: int, module: Any):
+    def __init__(self, rule: _Rule, jaxpr: Jaxpr, num_consts: int, module: ModuleContext):
         self.rule, self.jaxpr, self.num_consts = rule, jaxpr, num_consts
+        # A number for each call, since two calls may share a name and differ in their Python functions.
         self.name = f"{rule.name} {next(_Operation.numbers)}"
         self.platform, self.context = module.platform, state.context
-        meshes = [state.context.mesh, *(s.mesh for s in module.lies.values() if isinstance(s, NamedSharding))]
+        meshes = [
+            state.context.mesh,
+            *(s.mesh for s in module.known_shardings.values() if isinstance(s, NamedSharding)),
+        ]
+        # The first mesh with as many devices as the program: the one in context, or that of an argument.
         mesh = next((m for m in meshes if isinstance(m, Mesh) and m.size == module.num_partitions), None)
         if mesh is None:
             raise ShardingError(
                 f"call of {rule.name}",
                 expected=f"a mesh of the {module.num_partitions} devices that the program runs on",
                 got="none",
-                mend="call it under `with mesh:`, or give an argument of the program a NamedSharding",
+                fix="call it under `with mesh:`, or give an argument of the program a NamedSharding",
             )
         self.mesh: Mesh = mesh
         self.devices = tuple(module.device_assignment or mesh.flat_devices)
 
-    def described(self, aval: ShapedArray, hlo: Any) -> ShapeDtypeStruct:
-        """A whole operand or result and how it lies."""
+    def describe(self, aval: ShapedArray, hlo: HloSharding) -> ShapeDtypeStruct:
+        """The shape, dtype and sharding of an operand or result."""
         if self.rule.owner.decode_shardings:
             sharding = from_hlo_sharding(hlo, self.devices, self.mesh, aval.ndim)
         else:
             sharding = GSPMDSharding(self.devices, hlo)
         return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
 
-    def piece(self, function: Callable, avals: Sequence[ShapedArray], shardings: Sequence, wanted: Sequence) -> Jaxpr:
-        """The program of one device; its results must be of the types `wanted`."""
+    def trace_shard(
+        self, function: Callable, avals: Sequence[ShapedArray], shardings: Sequence, wanted: Sequence
+    ) -> Jaxpr:
+        """Trace the per-device function; its results must have the types `wanted`."""
         rule, count = self.rule, self.num_consts
         given = [*avals[:count], *(_shard(a, s) for a, s in zip(avals[count:], shardings, strict=True))]
 
         flat = FlatFunction(function, rule.in_tree)
         with View(self.mesh, frozenset(self.mesh.axis_names), False).scope():
-            program = stage(lambda *xs: flat(*xs[count:]), given, rule.name)
+            program = trace_to_jaxpr(lambda *xs: flat(*xs[count:]), given, rule.name)
         if flat.out_tree != rule.out_tree:
             raise TreeError(
                 rule.where,
                 expected=f"a function whose result has the structure {rule.out_tree}",
                 got=str(flat.out_tree),
-                mend="return what the function as a whole returns",
+                fix="return the same structure from the function of one device as from the whole function",
             )
         for i, (aval, want) in enumerate(zip(program.out_avals, wanted, strict=True)):
             if (aval.shape, aval.dtype) != (want.shape, want.dtype):
                 raise ShardingError(
                     f"{rule.where}, result {i} of one device",
-                    expected=f"{want.dtype.name}{list(want.shape)}, as the shardings of the result say",
+                    expected=f"{want.dtype.name}{list(want.shape)}, the shard of the result's sharding",
                     got=f"{aval.dtype.name}{list(aval.shape)}",
-                    mend="let the function of one device return its piece",
+                    fix=f"return an array of shape {tuple(want.shape)} and dtype {want.dtype.name} on each device",
                 )
         return program
 
-    def split(self, operands: Sequence[Any], results: Sequence[Any]) -> partitioner.Split:
-        """Say how the call is split, by what the user's `partition` says."""
+    def split(self, operands: Sequence[Any], results: Sequence[Any]) -> custom_call_partitioner.PartitionedCall:
+        """Answer how the call is partitioned, by the user's `partition`."""
         rule, count = self.rule, self.num_consts
         avals, outs = self.jaxpr.in_avals, self.jaxpr.out_avals
         function, ins, out = rule.partition(
             self.mesh,
-            list(map(self.described, avals[count:], operands[count:])),
-            list(map(self.described, outs, results)),
+            list(map(self.describe, avals[count:], operands[count:])),
+            list(map(self.describe, outs, results)),
         )
-        program = self.piece(function, avals, ins, list(map(_shard, outs, out)))
-        manual = Manual(self.mesh, frozenset(self.mesh.axis_names), self.devices)
-        module = lower_program(program, self.platform, name=rule.name, manual=manual)
+        program = self.trace_shard(function, avals, ins, list(map(_shard, outs, out)))
+        manual = ManualRegion(self.mesh, frozenset(self.mesh.axis_names), self.devices)
+        module = lower_jaxpr_to_module(program, self.platform, name=rule.name, manual=manual)
         said = (
-            [s.in_order(self.devices, a.ndim)._to_xla_hlo_sharding(a.ndim) for s, a in zip(shardings, avals)]
+            [reorder_devices(s, self.devices, a.ndim)._to_xla_hlo_sharding(a.ndim) for s, a in zip(shardings, avals)]
             for shardings, avals in ((ins, avals[count:]), (out, outs))
         )
-        return partitioner.Split(str(module.module), [*[HloSharding.replicate()] * count, *next(said)], next(said))
+        return custom_call_partitioner.PartitionedCall(
+            str(module.module), [*[HloSharding.replicate()] * count, *next(said)], next(said)
+        )
 
 
 def _shard(aval: ShapedArray, sharding: Sharding) -> ShapedArray:
     return ShapedArray(sharding.shard_shape(aval.shape), aval.dtype)
 
 
-@boundaries
+@api_boundary_class
 class custom_partitioning:
-    """A function that says itself how it is split over devices, where the partitioner would not know.
+    """A function with a user-defined partitioning, for operations that XLA would partition badly.
 
     Args:
-      fun: the function of whole arrays; a program on one device, inside a `shard_map`, or in an exported file, where
-        no Python is asked, runs it as it is.
-      static_argnums: parameters whose (hashable) values are given to `partition` as they are.
+      fun: a function of whole arrays. It is used directly on one device, inside a `shard_map`, and in exported
+        programs, which cannot call Python.
+      static_argnums: indices of parameters whose (hashable) values are passed to `partition` as they are.
 
     Raises:
-      ArgumentTypeError: `fun` is no function.
+      ArgumentTypeError: `fun` is not a function.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -225,7 +243,7 @@ class custom_partitioning:
         check_function("custom_partitioning, argument fun", fun)
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.static_argnums = positions("custom_partitioning, argument static_argnums", static_argnums)
+        self.static_argnums = parse_positions("custom_partitioning, argument static_argnums", static_argnums)
         self.partition: Callable | None = None
         self._compiled = jit(self._call, static_argnums=self.static_argnums)
 
@@ -242,25 +260,25 @@ class custom_partitioning:
         permutation_factors: Sequence[str] = (),
         **factor_sizes: int,
     ) -> None:
-        """Say how the function is split.
+        """Define the partitioning of the function.
 
         Args:
-          partition: `partition(*static, mesh, arg_shapes, result_shape)`, where the shapes are trees of
-            `ShapeDtypeStruct` with the shardings that XLA has found, gives `(mesh, function, result_shardings,
-            arg_shardings)`: what each device runs on its pieces (collectives over the mesh's axes are welcome), and
-            how result and arguments are to lie for it.
-          infer_sharding_from_operands, propagate_user_sharding: not asked; programs of the field have them for an
-            older partitioner. `sharding_rule` says what is known of shardings beforehand.
-          decode_shardings: whether shardings are given as `NamedSharding`s, where a spec can say them.
-          sharding_rule: which dimensions are split alike: a text such as `"... i j, ... j k -> ... i k"`, an
-            `SdyShardingRule`, or a function `(*static, mesh, operand_types, result_types)` that gives one of these.
-          reduction_factors, need_replication_factors, permutation_factors: names of the text that are summed over,
-            that nothing may split, and along which devices exchange pieces.
+          partition: `partition(*static, mesh, arg_shapes, result_shape)` returns `(mesh, function, result_shardings,
+            arg_shardings)`. The shapes are trees of `ShapeDtypeStruct`s with the shardings that XLA has found.
+            `function` is applied to the shards on each device, and may use collectives over the axes of the mesh; its
+            arguments and results have the returned shardings.
+          infer_sharding_from_operands, propagate_user_sharding: ignored; they belong to an older partitioner, and
+            `sharding_rule` takes their place.
+          decode_shardings: whether shardings are passed as `NamedSharding`s, if a spec can express them.
+          sharding_rule: the correspondence of dimensions: a text such as `"... i j, ... j k -> ... i k"`, an
+            `SdyShardingRule`, or a function `(*static, mesh, operand_types, result_types)` that returns either.
+          reduction_factors, need_replication_factors, permutation_factors: names in the text that are summed over, that
+            must not be sharded, and along which devices exchange shards.
           **factor_sizes: sizes of the parts of compound factors.
 
         Raises:
-          ArgumentTypeError: `partition` is no function.
-          ShardingError: there is no rule, or its text cannot be read.
+          ArgumentTypeError: `partition` is not a function.
+          ShardingError: there is no sharding rule, or its text is invalid.
         """
         check_function("def_partition, argument partition", partition)
         options = {
@@ -274,9 +292,9 @@ class custom_partitioning:
         if not callable(sharding_rule) and not isinstance(sharding_rule, SdyShardingRule):
             raise ShardingError(
                 "def_partition, argument sharding_rule",
-                expected="a text, an SdyShardingRule, or a function that gives one",
+                expected="a text, an SdyShardingRule, or a function that returns either",
                 got=repr(sharding_rule),
-                mend="say which dimensions are split alike, such as '... i -> ... i'",
+                fix="pass a text with a name for each dimension, such as sharding_rule='... i -> ... i'",
             )
         self.partition, self.decode_shardings = partition, decode_shardings
         self.sharding_rule, self.rule_options = sharding_rule, options
@@ -285,13 +303,13 @@ class custom_partitioning:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.partition is None:
             raise ArgumentError(
-                f"call of {code_position(self.fun)}",
-                expected="a custom_partitioning function that says how it is split",
-                got="one that does not",
-                mend="call its def_partition first",
+                f"call of {format_code_position(self.fun)}",
+                expected="a custom_partitioning function with a partitioning",
+                got="one without",
+                fix=f"call {function_name(self.fun)}.def_partition(...) first",
             )
-        mend = "let the function take it by position, or bind it before with functools.partial"
-        every = by_position(self.fun, args, kwargs, mend)
+        fix = "let the function take it by position, or bind it before with functools.partial"
+        every = bind_positional(self.fun, args, kwargs, fix)
         return self._compiled(*every) if state.trace is None else self._call(*every)
 
     def _call(self, *every: Any) -> Any:
@@ -303,8 +321,10 @@ class custom_partitioning:
             given = iter(dynamic)
             return self.fun(*(x if i in numbers else next(given) for i, x in enumerate(every)))
 
+        # The function is traced once with whole arrays, which gives the jaxpr for derivatives, batching and single
+        # devices.
         function = FlatFunction(call, in_tree)
-        program = stage(function, [aval_of(x) for x in leaves], function_name(self.fun))
+        program = trace_to_jaxpr(function, [get_aval(x) for x in leaves], function_name(self.fun))
         rule = _Rule(self, static, in_tree, function.out_tree)
         consts = program.consts
         out = custom_partitioning_p(*consts, *leaves, jaxpr=program.hoist(), rule=rule, num_consts=len(consts))

@@ -1,10 +1,10 @@
-"""`jit`: a function compiled as a whole, over one device or a mesh (the global view).
+"""`jit`: compile a function for one device or for all devices of a mesh (the global view).
 
-The hot path is short on purpose: open the arguments as those of the call before (see `runtime.opener`), or else look up
-their structure and types; execute, wrap. Everything else happens on a miss: `trace` makes the program, `lower` resolves
-shardings and emits StableHLO, `compile` hands it to XLA; each stage is cached on the wrapped function and can be had by
-itself (see `stages`). Inside another transformation a call becomes the `jit` primitive, whose rules derive one program
-from another.
+A cache hit does as little as possible in Python: read the buffers out of the arguments with the argument reader of the
+previous call (see `runtime.fast_path`) or, if the arguments differ, look up their structure and types; execute; wrap
+the results. Everything else happens on a cache miss: `trace` produces the jaxpr, `lower` resolves shardings and emits
+StableHLO, `compile` calls XLA. Each stage is cached on the wrapped function and accessible to users (see `stages`).
+While another transformation is tracing, a call binds the `jit` primitive (see `jit_primitive`).
 """
 
 from __future__ import annotations
@@ -12,60 +12,64 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from phalanx.core.config import disable_jit, state
-from phalanx.core.errors import ArgumentTypeError
-from phalanx.core.jaxpr import run_program
-from phalanx.core.source import code_position
-from phalanx.core.trace import check_outputs, stage
-from phalanx.engine import client
-from phalanx.engine.frames import as_boundary, boundary, hide_frames
-from phalanx.runtime import dispatch, placement
+from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core.jaxpr import run_jaxpr
+from phalanx.core.source_info import format_code_position
+from phalanx.core.trace import check_outputs, trace_to_jaxpr
+from phalanx.engine import cache, client
+from phalanx.engine.cache import Cache
+from phalanx.engine.client import Device
+from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary
+from phalanx.runtime import compiled_call, compiled_program, eager_dispatch, transfer
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.dispatch import concrete_type, explain_failure
-from phalanx.runtime.opener import opener
+from phalanx.runtime.compiled_call import explain_failure
+from phalanx.runtime.eager_dispatch import concrete_type
+from phalanx.runtime.fast_path import opener
 from phalanx.sharding import UNSPECIFIED
-from phalanx.spmd.arguments import CallArguments, Signature
-from phalanx.spmd.observation import explain_miss, logged
-from phalanx.spmd.primitive import bind_program
-from phalanx.spmd.resolution import declared_types, split_as_declared
+from phalanx.spmd.call_arguments import CallArguments, Signature
+from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
+from phalanx.spmd.jit_primitive import bind_program
+from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Lowered, Traced
-from phalanx.tree import tree_flatten, tree_unflatten
-from phalanx.tree.paths import leaf_path
+from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import PyTree
 
+# All live compiled functions, for `clear_caches`: their argument readers keep executables alive.
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
-_all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 
 _type_of = operator.attrgetter("_type")
+# Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
 _NO_HIT: tuple = (None,) * 6
-NOTHING_ASKED: dict[str, Any] = dict(
+DEFAULT_OPTIONS: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
 
 
-class _Entry(dispatch.Call):
-    """What a call that hits the cache needs, and how its results are put together."""
+class _Entry(compiled_call.CompiledCall):
+    """A cached executable together with the argument reader and the structure of the results."""
 
     __slots__ = ("open", "unflatten")
 
-    def __init__(self, compiled: dispatch.CompiledProgram, moves: list, out_tree: Any):
+    def __init__(self, compiled: compiled_program.CompiledProgram, moves: list, out_tree: PyTreeDef):
         super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
-        self.open: Any = None  # what opens arguments like those of a call that came again
+        self.open: Any = None  # the argument reader, generated when the entry is hit for the first time
 
 
 class _Programs:
-    """What a function was made into, by the types of the arguments."""
+    """The traced and compiled programs of a function, by the types of the arguments."""
 
     __slots__ = ("__weakref__", "calls", "traces")
 
     def __init__(self) -> None:
-        self.calls: dict[tuple, _Entry] = {}
-        self.traces: dict[tuple, Traced] = {}
-        _all_programs.add(self)
+        self.calls: Cache[tuple, _Entry] = Cache("spmd.jit_calls", 4096)
+        self.traces: Cache[tuple, Traced] = Cache("spmd.jit_traces", 4096)
 
     def clear(self) -> None:
         self.calls.clear()
@@ -73,12 +77,13 @@ class _Programs:
 
 
 class _OfFunction:
-    """The programs of one function, by the options of `jit`. It is pickled with the function, without what it holds."""
+    """The programs of one function, by the options of `jit`. Pickling the function drops them."""
 
     __slots__ = ("known", "owner")
 
     def __init__(self, owner: Callable | None = None):
-        self.owner = owner
+        # Weak: the table is an attribute of the function, and a cycle would keep both alive until garbage collection.
+        self.owner = owner and weakref.ref(owner)
         self.known: dict[tuple, _Programs] = {}
 
     def __reduce__(self) -> tuple:
@@ -86,26 +91,32 @@ class _OfFunction:
 
 
 def _programs_of(fun: Callable, options: dict) -> _Programs:
-    """The programs of a function under these options, kept on it so that `jit(f)` written twice compiles once."""
+    """The programs of a function under these options, stored on the function so that two `jit(f)` share them."""
     if type(fun) is not FunctionType:
         return _Programs()
     found = fun.__dict__.get("_phalanx_programs")
-    if found is None or found.owner is not fun:  # it came with the attributes that functools.wraps or a pickle brought
+    # `functools.wraps` copies the attribute to other functions, and a pickle restores it empty.
+    if found is None or found.owner is None or found.owner() is not fun:
         found = fun.__dict__["_phalanx_programs"] = _OfFunction(fun)
     try:
         key = tuple(options.items())
+        # `setdefault` is atomic: two threads that compile one function get the same table.
         return found.known.get(key) or found.known.setdefault(key, _Programs())
-    except TypeError:  # options that cannot be part of a key
+    except TypeError:  # unhashable options, such as a dict of compiler options
         return _Programs()
 
 
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
 class Jit:
-    """What is behind a compiled function: its options, and its programs by the types of the arguments.
+    """The state of a compiled function: its options, and its programs by the types of the arguments.
 
     Args:
       fun: the function.
-      signature: its parameters, and which of them are static or donated.
-      options: those given to `jit`.
+      signature: the parameters of the function, with the static and donated ones marked.
+      options: the options of `jit`.
 
     Examples:
       >>> import phalanx
@@ -113,17 +124,19 @@ class Jit:
       True
     """
 
-    def __init__(self, fun: Callable, signature: Signature, options: dict = NOTHING_ASKED):
+    def __init__(self, fun: Callable, signature: Signature, options: dict = DEFAULT_OPTIONS):
         self._fun = fun
         self._signature = signature
+        # A dict rather than a record: subclasses (pmap, xmap) add shardings per call in `_plan`.
         self._options = options
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
-        self._last = [_NO_HIT]  # how the last plain hit's arguments open, and what it did
+        self._last = [_NO_HIT]  # argument reader, context and executable of the most recent cache hit
 
     def function(self) -> Callable:
-        """The callable that users hold: a plain function, since calling an object costs more."""
+        """The callable for users: a Python function, because calling an object with `__call__` is slower."""
+        # Local variables: reading them from the closure is faster than attributes of `self` or globals.
         call_slowly, find, last, wrap = self._call, self._find, self._last, Array
 
         @functools.wraps(self._fun)
@@ -131,12 +144,13 @@ class Jit:
             try:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
+                # One read of a list element: another thread may replace the tuple, but never leaves it half written.
                 open_alike, context, run, handlers, out_types, unflatten = last[0]
                 buffers = None
                 if state.context is context:  # Most calls are like the one before.
                     try:
                         buffers = open_alike(args, kwargs)
-                    except Exception:  # Other arguments; if they are wrong, the long way says so.
+                    except Exception:  # The arguments differ from the previous call's. The slow path reports errors.
                         pass
                 if buffers is None:
                     found = find(args, kwargs)
@@ -158,36 +172,42 @@ class Jit:
 
     def _with_stages(self, compiled: Any) -> Callable:
         for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
-            setattr(compiled, name, boundary(getattr(self, name)))
+            setattr(compiled, name, api_boundary(getattr(self, name)))
         compiled._jit = self
-        return as_boundary(compiled)
+        return mark_api_boundary(compiled)
 
     def _host_types(self, leaves: list, args: tuple, kwargs: dict) -> list:
-        """The types of arguments some of which are on the host."""
+        """The types of the arguments if some of them are Python or NumPy values.
+
+        Raises:
+          ArgumentTypeError: a leaf is not an array; the message names the argument.
+        """
         try:
             return [*map(concrete_type, leaves)]
         except ArgumentTypeError:
+            # Raises the same error again, now with the name of the argument in the message.
             self._signature.split(args, kwargs).avals(self._name)
             raise
 
     def _find(self, args: tuple, kwargs: dict) -> tuple | None:
-        """The buffers of the arguments, and what the call has to do, where that is no more than to run and to wrap."""
+        """The buffers of the arguments and the parts of the cache entry that a hit needs; None for the slow path."""
         leaves, structure = self._signature.flatten(args, kwargs)
         try:
             types = [*map(_type_of, leaves)]
-        except AttributeError:  # some data is on the host
+        except AttributeError:  # Python or NumPy values among the arguments
             types = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs)
         try:
             entry = self._calls.get((structure, tuple(types), state.context))
-        except TypeError:  # a static argument that cannot be part of a key
+        except TypeError:  # an unhashable static argument
             return None
+        # Programs with effects, and calls under a debug option, have more to do than to execute and wrap.
         if entry is None or not entry.is_plain:
             return None
         if entry.open is None:
             entry.open = opener(args, kwargs, structure[1], types, entry.moves)
         try:
             buffers = entry.open(args, kwargs)
-        except Exception:  # The long way says what is wrong.
+        except Exception:  # The slow path reports the error.
             return None
         if buffers is None:
             return None
@@ -196,14 +216,14 @@ class Jit:
         return buffers, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
-        """Every call that is not a plain hit."""
+        """The slow path: cache misses, calls under a transformation, `disable_jit` and `debug_nans`."""
         if state.context.disable_jit:
             return self._fun(*args, **kwargs)
         call = self._signature.split(args, kwargs)
         if state.trace is not None:
-            traced = self._traced(call)
+            traced = self._get_trace(call)
             if traced.options.inline:
-                out = run_program(traced.program, *call.leaves)
+                out = run_jaxpr(traced.program, *call.leaves)
             else:
                 out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
@@ -214,11 +234,12 @@ class Jit:
         return entry.unflatten(out)
 
     def entry(self, args: tuple, kwargs: dict) -> _Entry:
-        """What runs for these arguments, compiled if need be; for rooms that build their own hot path on it."""
+        """The cache entry for these arguments, compiled if necessary. For callers with their own fast path (`nnx`)."""
         return self._entry(self._signature.split(args, kwargs))
 
-    def _entry(self, call: Any) -> _Entry:
+    def _entry(self, call: CallArguments) -> _Entry:
         types = tuple([concrete_type(x) for x in call.leaves])
+        # The context has all options that affect tracing or compilation, so that changing one is a cache miss.
         key = (call.key, types, state.context)
         entry = self._calls.get(key)
         if entry is None:
@@ -227,39 +248,40 @@ class Jit:
         return entry
 
     def _check(self, out: list, call: CallArguments) -> None:
-        """Under `debug_nans`, find the operation that made a bad value by running the function without `jit`."""
+        """Under `debug_nans`, find the operation that produced a NaN by running the function without `jit`."""
         try:
-            dispatch.check_values(self._name, out)
+            eager_dispatch.check_values(self._name, out)
         except FloatingPointError:
-            leaves = [placement.put(x) for x in call.leaves]  # Python would divide its own numbers by another rule.
+            leaves = [transfer.put(x) for x in call.leaves]  # Python's arithmetic would raise ZeroDivisionError.
             if not any(x.is_deleted() for x in leaves):
                 args, kwargs = call.rebuild(leaves)
                 with disable_jit(True):
                     self._fun(*args, **kwargs)
             raise
 
-    def _prepare(self, call: Any, types: tuple) -> _Entry:
-        traced = self._traced(call)
-        # One program for all spellings of a placement.
+    def _prepare(self, call: CallArguments, types: tuple) -> _Entry:
+        traced = self._get_trace(call)
+        # All spellings of a placement share one program.
         placed = tuple([ArrayType(t.aval, t.sharding and t.sharding.canonical, t.committed) for t in types])
         program = traced.compiled.get(placed)
         if program is None:
             program = traced.compiled[placed] = traced.lower_for(types).compile().program
-        return _Entry(program, dispatch.moves(types, program.lowered), traced.out_tree)
+        return _Entry(program, compiled_call.plan_transfers(types, program.lowered), traced.out_tree)
 
-    def _traced(self, call: Any) -> Traced:
+    def _get_trace(self, call: CallArguments) -> Traced:
         avals = call.avals(self._name)
         key = (call.key, avals, state.context)
         traced = self._traces.get(key)
         if traced is None:
-            if state.trace is not None:  # A call that runs has been explained by its types and placements.
+            if state.trace is not None:  # Without a trace, `_entry` has explained the miss, placements included.
                 explain_miss(self._name, call, avals, state.context, self._traces)
             traced = self._trace(call, avals)
+            # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.
             if not traced.is_open:
                 self._traces[key] = traced
         return traced
 
-    def _trace(self, call: Any, avals: tuple) -> Traced:
+    def _trace(self, call: CallArguments, avals: tuple) -> Traced:
         fun, options = self._plan(call)
         trees: list = []
 
@@ -268,47 +290,48 @@ class Jit:
             out = fun(*args, **kwargs)
             leaves, tree = tree_flatten(out)
             check_outputs(leaves, lambda i: leaf_path(out, i))
+            # Tracing returns leaves only, so the structure of the result leaves the function through this list.
             trees.append(tree)
-            return split_as_declared(leaves, out, options)
+            return reshard_results(leaves, out, options, self._signature.what)
 
-        avals = declared_types(avals, call, options, self._name)
-        with logged("Tracing", self._name, avals):
-            program = stage(flat, avals, self._name, call.path)
+        avals = apply_in_shardings(avals, call, options, self._name)
+        with log_stage("Tracing", self._name, avals):
+            program = trace_to_jaxpr(flat, avals, self._name, call.path)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
-        """Raise what went wrong in running where the engine reports it less clearly."""
+        """Replace an error of the runtime by one that names the argument, for causes such as deleted arrays."""
         leaves, _ = self._signature.flatten(args, kwargs)
         explain_failure(error, leaves, lambda i: self.argument_name(i, args, kwargs))
 
     def argument_name(self, i: int, args: tuple, kwargs: dict) -> str:
-        """What the user calls leaf `i` of the arguments of a call, for messages."""
+        """The name of leaf `i` of the arguments of a call in error messages."""
         return f"{self._name}, argument {self._signature.split(args, kwargs).path(i)}"
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
-        """What is traced for a call, and the options that it is compiled under."""
+        """The function to trace for a call, and the options to compile it with. Subclasses override this."""
         return self._fun, self._options
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """Trace for arguments of these types: the first stage.
+        """Trace the function for arguments of these types.
 
         Args:
-          *args, **kwargs: arrays, or `ShapeDtypeStruct`s like them.
+          *args, **kwargs: arrays or `ShapeDtypeStruct`s.
 
         Returns:
-          The stage.
+          The first stage of compilation.
         """
         call = self._signature.split(args, kwargs)
-        return self._traced(call).placed(call.leaves)
+        return self._get_trace(call).with_shardings_of(call.leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Trace and lower for arguments of these types: the second stage.
+        """Trace the function for arguments of these types and lower it to StableHLO.
 
         Args:
           *args, **kwargs: as in `trace`.
 
         Returns:
-          The stage.
+          The second stage of compilation.
         """
         return self.trace(*args, **kwargs).lower()
 
@@ -323,12 +346,12 @@ class Jit:
         """
         return self.trace(*args, **kwargs).out_info
 
-    def spell(self, **names: str) -> None:
-        """Say by which names the user gave `in_shardings` and `out_shardings`, for messages."""
+    def set_option_names(self, **names: str) -> None:
+        """Set the names under which error messages refer to `in_shardings` and `out_shardings`."""
         self._options["spelling"] = names
 
     def clear_cache(self) -> None:
-        """Forget all programs of this function."""
+        """Drop all traced and compiled programs of this function."""
         self._programs.clear()
         self._last[0] = _NO_HIT
 
@@ -336,47 +359,77 @@ class Jit:
         return len(self._calls)
 
     def __repr__(self) -> str:
-        return f"<jit of {code_position(self._fun)}>"
+        return f"<jit of {format_code_position(self._fun)}>"
 
 
+class JitOptions(TypedDict, total=False):
+    """The options of `jit`, for type checkers."""
+
+    in_shardings: PyTree
+    out_shardings: PyTree
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
+    keep_unused: bool
+    device: Device | None
+    backend: str | None
+    inline: bool
+    compiler_options: dict | None
+
+
+class JitFunction(Protocol[P, R_co]):
+    """A compiled function, for type checkers: called like the original, with its stages as methods."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    def trace(self, *args: Any, **kwargs: Any) -> Traced: ...
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered: ...
+    def eval_shape(self, *args: Any, **kwargs: Any) -> PyTree: ...
+    def clear_cache(self) -> None: ...
+
+
+@overload
+def jit(fun: Callable[P, R_co], /, **options: Unpack[JitOptions]) -> JitFunction[P, R_co]: ...
+@overload
+def jit(fun: None = None, /, **options: Unpack[JitOptions]) -> Callable[[Callable[P, R_co]], JitFunction[P, R_co]]: ...
 def jit(
     fun: Callable | None = None,
     /,
     *,
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
+    in_shardings: PyTree = UNSPECIFIED,
+    out_shardings: PyTree = UNSPECIFIED,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
-    device: Any = None,
+    device: Device | None = None,
     backend: str | None = None,
     inline: bool = False,
     compiler_options: dict | None = None,
 ) -> Any:
-    """Compile a function as a whole, for one device or a mesh.
+    """Compile a function with XLA, for one device or for all devices of a mesh.
 
     Args:
-      fun: a function of arrays and pytrees of them. Left out, `jit` gives a decorator.
-      in_shardings: for the positional arguments, as a prefix of their tree, where they are to be: a `Sharding`, a
-        `PartitionSpec` (with a mesh in context), or None to follow the argument.
-      out_shardings: the same for the result; None leaves it to the partitioner.
-      static_argnums, static_argnames: parameters whose (hashable) values are part of the program.
-      donate_argnums, donate_argnames: parameters whose buffers may be reused for results; using such an array
-        afterwards is an error.
-      keep_unused: keep parameters that the program does not read.
-      device: run on this device.
-      backend: run on the first device of this platform.
-      inline: splice the program into others that call it.
+      fun: a function of pytrees of arrays. If omitted, `jit` returns a decorator.
+      in_shardings: the shardings of the positional arguments, as a tree prefix of the tuple of arguments. Each leaf is
+        a `Sharding`, a `PartitionSpec` over the current mesh, or None to keep the sharding of the argument.
+      out_shardings: the shardings of the result, as a tree prefix; None lets the partitioner choose.
+      static_argnums, static_argnames: parameters with hashable values that are compile-time constants.
+      donate_argnums, donate_argnames: parameters whose buffers may be reused for results. A donated array cannot be
+        used afterwards.
+      keep_unused: whether to keep parameters that the program does not read.
+      device: the device to run on.
+      backend: the platform whose first device to run on.
+      inline: whether to inline calls into other programs being traced.
       compiler_options: options passed to XLA.
 
     Returns:
-      The compiled function, with the stages `trace`, `lower` and `eval_shape` as methods.
+      The compiled function. Its attributes `trace`, `lower` and `eval_shape` expose the stages of compilation.
 
     Raises:
       ArgumentTypeError: `fun` is not callable, or a static argument is not hashable.
-      ShardingError: an argument's placement contradicts the declared one.
+      ShardingError: a committed argument has another sharding than `in_shardings` declares.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -406,12 +459,12 @@ def jit(
             "jit, argument fun",
             expected="a function",
             got=f"{fun!r} of type {type(fun).__name__}",
-            mend="pass the function itself; options go by keyword",
+            fix="call jit(f, ...) with the function first and options as keyword arguments",
         )
     if backend is not None and device is None:
         device = client.devices(backend)[0]
     if device is not None:
-        options["in_shardings"] = placement.on_device(device)
+        options["in_shardings"] = transfer.single_device_sharding(device)
     signature = Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Jit(fun, signature, options).function()
 
@@ -420,7 +473,7 @@ pjit = jit
 
 
 def clear_caches() -> None:
-    """Forget all traced, lowered and compiled programs of this process.
+    """Drop all traced, lowered and compiled programs, and all other cached results, of this process.
 
     Examples:
       >>> import phalanx
@@ -432,6 +485,4 @@ def clear_caches() -> None:
     """
     for wrapper in list(_wrappers):
         wrapper.clear_cache()
-    for programs in list(_all_programs):
-        programs.clear()
-    dispatch.clear_caches()
+    cache.clear_caches()

@@ -1,10 +1,10 @@
-"""`pmap` and `soft_pmap`: one instance of a function for each row of its arguments, the rows spread over devices.
+"""`pmap` and `soft_pmap`: map a function over rows of its arguments, with the rows distributed over devices.
 
-`pmap` is a compiled function (`Jit`) whose program is a `shard_map` over a mesh with an axis for the rows, so that a
-call which hits the cache costs what a call of `jit` costs. Which mesh depends on the number of rows, and is settled
-when a program is traced. A `pmap` inside another one takes an axis of the outer one's mesh: where tracing meets one
-that needs an axis which is not there, the outer program is traced again over a larger mesh. `soft_pmap` is a compiled
-`vmap` over a named axis that a mesh splits.
+`pmap` is a compiled function (`Jit`) whose program is a `shard_map` over a mesh with one axis for the rows, so that a
+cache hit costs the same as with `jit`. The mesh depends on the number of rows and is created during tracing. A nested
+`pmap` needs another axis of the outermost mesh. If tracing reaches a `pmap` whose axis is missing, it raises
+`_MissingMeshAxes`, and the outermost program is traced again over a larger mesh. `soft_pmap` is a compiled `vmap` whose
+mapped axis is sharded over a mesh of all devices.
 """
 
 from __future__ import annotations
@@ -17,24 +17,29 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.config import state, state_extra
-from phalanx.core.errors import ArgumentError, check_axis_name, check_function
-from phalanx.core.source import code_position
+from phalanx.core.error_classes import ArgumentError, check_axis_name, check_function
+from phalanx.core.source_info import format_code_position
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis
-from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
-from phalanx.spmd.arguments import CallArguments, Signature
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
-from phalanx.transforms.batching import canonical_dim, mapped_inputs, vmap_as
+from phalanx.transforms.batching import canonical_dim, named_vmap, resolve_in_axes
+from phalanx.transforms.flat_function import positional_parameters
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
-from phalanx.tree.paths import leaf_path
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import AxisName, PyTree
 
-WHOLE = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
-class _Wants(BaseException):
-    """What is inside a `pmap` needs these axes, names and sizes, in its mesh; no `except Exception` stops it."""
+class _MissingMeshAxes(BaseException):
+    """Raised while tracing a nested `pmap` whose mesh axes (names and sizes) the outermost mesh does not have yet.
+
+    It derives from BaseException so that an `except Exception` in the user's function does not catch it.
+    """
 
     def __init__(self, *axes: tuple[Any, int]):
         super().__init__(*axes)
@@ -42,9 +47,9 @@ class _Wants(BaseException):
 
 
 class _Outermost(threading.local):
-    """Of the outermost `pmap` being traced: how many devices it may use, and the axes its mesh has beside its own.
+    """State of the outermost `pmap` being traced: the number of available devices, and the axes for nested `pmap`s.
 
-    `axes` is None where none is traced.
+    `axes` is None while no `pmap` is being traced.
     """
 
     axes: list[tuple[Any, int]] | None = None
@@ -55,21 +60,21 @@ _outermost = _Outermost()
 
 
 def is_per_device() -> bool:
-    """Whether what is traced is a program that each device runs by itself."""
+    """Whether the trace is inside the per-device program of a `shard_map` or `pmap`."""
     mesh = state.context.mesh
     return mesh is not None and bool(mesh.manual_axes)
 
 
-class Rows(Jit):
-    """A compiled function of rows: what `pmap` and `soft_pmap` share.
+class RowMap(Jit):
+    """A compiled map over rows: the base class of `pmap` and `soft_pmap`.
 
     Args:
-      what: the name of the transformation, for messages.
+      what: name of the transformation, for error messages.
       fun: the function of one row.
-      axis_name: the name that collectives use, or None.
+      axis_name: name of the mapped axis for collectives, or None.
       in_axes, out_axes: as in `vmap`.
-      axis_size: the number of rows, where it is given.
-      devices: those to use, in order; None for all of this process.
+      axis_size: the number of rows, if the user specified it.
+      devices: the devices to use, in order; None for all devices of this process.
       signature: the parameters of the function.
     """
 
@@ -77,27 +82,29 @@ class Rows(Jit):
         self,
         what: str,
         fun: Callable,
-        axis_name: Any,
-        in_axes: Any,
-        out_axes: Any,
+        axis_name: AxisName,
+        in_axes: PyTree,
+        out_axes: PyTree,
         axis_size: int | None,
         devices: Sequence[Any] | None,
         signature: Signature,
     ):
         super().__init__(fun, signature)
-        self._what = f"{what} of {self._name}"
+        self._what = f"{what} of {format_code_position(fun)}"
         check_axis_name(f"{self._what}, axis_name", axis_name)
         self._axis_name = axis_name
         static = signature.static_argnums
         is_listed = isinstance(in_axes, tuple | list)
+        # Static arguments are removed from the call before it is mapped, so their in_axes are removed as well.
         self._in_axes = tuple(a for i, a in enumerate(in_axes) if i not in static) if is_listed else in_axes
         self._out_axes = out_axes
         self._axis_size = axis_size
         self._devices = devices
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
+        # Inside a soft_pmap or an xmap over a mesh, the rows of several examples share the devices.
         if state.context.disable_jit or state.context.rows_share:
-            return self._vectorised()(*args, **kwargs)
+            return self._as_vmap()(*args, **kwargs)
         return super()._call(args, kwargs)
 
     def _available(self) -> list:
@@ -105,15 +112,24 @@ class Rows(Jit):
 
     def _inputs(self, call: CallArguments) -> tuple[list, int]:
         """The mapped dimension of each leaf, or None, and the number of rows."""
-        dims, size = mapped_inputs(self._what, self._in_axes, *call.dynamic(), self._axis_size)
+
+        def traced_parameters() -> list[str]:
+            static = self._signature.static_argnums
+            return [name for i, name in enumerate(positional_parameters(self._fun)) if i not in static]
+
+        args = self._in_axes, *call.dynamic(), self._axis_size
+        dims, size = resolve_in_axes(self._what, *args, traced_parameters)
         if size == 0:
             raise ArgumentError(
-                self._what, expected="at least one row", got="none", mend="leave out the call where there is no work"
+                self._what,
+                expected="mapped dimensions of size at least 1",
+                got="size 0",
+                fix="skip the call if there are no rows",
             )
         return dims, size
 
-    def _vectorised(self, spmd_axis_name: Any = None) -> Callable:
-        """The function as a `vmap`, which means the same on any devices."""
+    def _as_vmap(self, spmd_axis_name: AxisName = None) -> Callable:
+        """The function as a `vmap`, which computes the same result on any number of devices."""
 
         def whole(*args: Any, **kwargs: Any) -> Any:
             call = self._signature.split(args, kwargs)
@@ -124,42 +140,43 @@ class Rows(Jit):
 
             dynamic, named = call.dynamic()
             axes = (self._in_axes, self._out_axes, self._axis_name, self._axis_size, spmd_axis_name)
-            return vmap_as(self._what, row, *axes)(*dynamic, **named)
+            return named_vmap(self._what, row, *axes)(*dynamic, **named)
 
         return whole
 
-    def _placed(self, call: CallArguments, specs: Sequence[Any], mesh: Mesh) -> dict:
-        """The options, with the shardings of the positional arguments."""
+    def _add_in_shardings(self, call: CallArguments, specs: Sequence[Any], mesh: Mesh) -> dict:
+        """The options of `jit` with the shardings of the positional arguments added."""
         args, _ = tree_unflatten(call.tree, [NamedSharding(mesh, spec) for spec in specs])
-        return {**self._options, "in_shardings": args, "brings": True}
+        return {**self._options, "in_shardings": args, "moves_committed": True}
 
     def __repr__(self) -> str:
-        return f"<{self._what.partition(' ')[0]} of {code_position(self._fun)}>"
+        return f"<{self._what}>"
 
 
-def _split(dim: int | None, axis: Any) -> PartitionSpec:
-    """The spec of an array that a mesh axis splits along a dimension."""
-    return WHOLE if dim is None else PartitionSpec(*[None] * dim, axis)
+def _split(dim: int | None, axis: AxisName) -> PartitionSpec:
+    """The spec of an array of which a mesh axis splits dimension `dim`; replicated if `dim` is None."""
+    return REPLICATED if dim is None else PartitionSpec(*[None] * dim, axis)
 
 
 def make_mesh(devices: Sequence[Any], axes: Sequence[tuple[Any, int]]) -> Mesh:
-    """A mesh of the first devices with axes of these names and sizes."""
+    """Create a mesh of the first devices with axes of these names and sizes."""
     names, sizes = zip(*axes, strict=True)
     return Mesh(np.array(devices[: math.prod(sizes)], dtype=object).reshape(sizes), names)
 
 
-class PMap(Rows):
-    """A `shard_map` over as many devices as there are rows."""
+class PMap(RowMap):
+    """A compiled `shard_map` over as many devices as there are rows."""
 
     def _trace(self, call: CallArguments, avals: tuple) -> Any:
         if _outermost.axes is not None or is_per_device():
             return super()._trace(call, avals)
+        # Each attempt adds the axes of at least one nested pmap, so the number of traces is at most the nesting depth.
         _outermost.axes, _outermost.available = [], len(self._available())
         try:
             while True:
                 try:
                     return super()._trace(call, avals)
-                except _Wants as wanted:
+                except _MissingMeshAxes as wanted:
                     _outermost.axes.extend(wanted.axes)
         finally:
             _outermost.axes = None
@@ -168,43 +185,46 @@ class PMap(Rows):
         dims, size = self._inputs(call)
         mesh = state.context.mesh
         if is_per_device():
-            name = self._axis_name or f"pmap_{len(mesh.manual_axes)}"  # the same at each tracing
+            name = (
+                self._axis_name or f"pmap_{len(mesh.manual_axes)}"
+            )  # deterministic, since the outer program may be traced again
             return self._inside(mesh, dims, name, size), self._options
         name = self._axis_name or "pmap"
         available = self._available()
         if size > len(available):
             raise _too_few(self._what, size, len(available))
         mesh = make_mesh(available, [(name, size), *(_outermost.axes or ())])
-        options = self._placed(call, [_split(d, name) for d in dims], mesh)
+        options = self._add_in_shardings(call, [_split(d, name) for d in dims], mesh)
         rows = self._over(mesh, name, dims)
         if mesh.size > 1:
             return rows, options
 
         def alone(*args: Any, **kwargs: Any) -> Any:
-            """XLA tells nothing of a mesh of one device, over which results lie as they do over several."""
+            """Attach shardings to the results of a program for one device, for which XLA reports none."""
             out = rows(*args, **kwargs)
-            # What lifts modules knows their axes only now.
-            lies = lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name))
-            options["out_shardings"] = tree_map(lies, self._out_axes, is_leaf=lambda d: d is None)
+            # `nnx.pmap` determines the out_axes of modules during the call, so they are read after it.
+            get_sharding = lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name))
+            options["out_shardings"] = tree_map(get_sharding, self._out_axes, is_leaf=lambda d: d is None)
             return out
 
         return alone, options
 
-    def _inside(self, mesh: Any, dims: Sequence[Any], name: Any, size: int) -> Callable:
-        """What is traced where devices run by themselves already."""
+    def _inside(self, mesh: Mesh | AbstractMesh, dims: Sequence[Any], name: AxisName, size: int) -> Callable:
+        """The function to trace inside the per-device program of a `shard_map` or an outer `pmap`."""
         if name in mesh.manual_axes or mesh.shape.get(name, size) != size or _outermost.axes is None:
-            return self._vectorised()  # An axis of this name is taken, or the mesh is the user's: nothing can be added.
-        return self._over(wanted_axes(self._what, [(name, size)]), name, dims)
+            # The axis name is taken, or the mesh belongs to the user's shard_map and cannot get another axis.
+            return self._as_vmap()
+        return self._over(require_mesh_axes(self._what, [(name, size)]), name, dims)
 
-    def _over(self, mesh: Any, name: Any, dims: Sequence[Any]) -> Callable:
-        """The function of whole arrays, each device of the axis running one row."""
+    def _over(self, mesh: Mesh | AbstractMesh, name: AxisName, dims: Sequence[Any]) -> Callable:
+        """The function of unsharded arrays that runs one row on each device of a mesh axis."""
 
         def whole(*args: Any, **kwargs: Any) -> Any:
             call = self._signature.split(args, kwargs)
             found: list = []
 
-            def row(*pieces: Any) -> tuple[list, list]:
-                xs = [x if d is None else squeeze(x, (d,)) for x, d in zip(pieces, dims, strict=True)]
+            def row(*shards: Any) -> tuple[list, list]:
+                xs = [x if d is None else squeeze(x, (d,)) for x, d in zip(shards, dims, strict=True)]
                 new_args, new_kwargs = call.rebuild(xs)
                 out = self._fun(*new_args, **new_kwargs)
                 leaves, tree = tree_flatten(out)
@@ -219,9 +239,16 @@ class PMap(Rows):
                 return rows, [x for x, d in zip(leaves, out_dims, strict=True) if d is None]
 
             specs = tuple(_split(d, name) for d in dims)
-            # As under vmap, each device differentiates for itself, whatever it has in common with the others.
-            view = dict(mesh=mesh, axis_names={name}, check_vma=False)
-            rows, shared = shard_map(row, in_specs=specs, out_specs=(PartitionSpec(name), WHOLE), **view)(*call.leaves)
+            # check_vma=False: as under vmap, every row is differentiated independently.
+            mapped = shard_map(
+                row,
+                mesh,
+                in_specs=specs,
+                out_specs=(PartitionSpec(name), REPLICATED),
+                axis_names={name},
+                check_vma=False,
+            )
+            rows, shared = mapped(*call.leaves)
             ((tree, out_dims),) = found
             left, common = iter(rows), iter(shared)
             out = [next(common) if d is None else moveaxis(next(left), 0, d) for d in out_dims]
@@ -230,112 +257,121 @@ class PMap(Rows):
         return whole
 
 
-def wanted_axes(what: str, axes: Sequence[tuple[Any, int]]) -> Any:
-    """The mesh of the `pmap` around, which has these axes, or is given them as its program is traced again.
+def require_mesh_axes(what: str, axes: Sequence[tuple[Any, int]]) -> Any:
+    """Return the mesh of the outermost `pmap` if it has these axes, else restart its trace with a larger mesh.
 
     Args:
-      what: who wants them, for messages.
-      axes: names and sizes.
+      what: description of the caller for error messages.
+      axes: pairs of axis name and size.
+
+    Returns:
+      The current mesh.
 
     Raises:
-      ArgumentError: there are too few devices, or no `pmap` is around.
+      _MissingMeshAxes: to restart the trace.
+      ArgumentError: there are too few devices, or there is no surrounding `pmap`.
     """
     mesh = state.context.mesh
+    # An axis of the right name and size was added when the program was traced before, or by a sibling pmap.
     missing = [(name, size) for name, size in axes if mesh.shape.get(name) != size]
     if not missing:
         return mesh
     if _outermost.axes is None:
         raise ArgumentError(
             what,
-            expected="a pmap around it, or none of the per-device view",
-            got=f"a shard_map over {mesh}",
-            mend="give the mesh of the shard_map one more axis, and use lax.with_sharding_constraint over it",
+            expected="a call inside a pmap, or outside of any shard_map",
+            got=f"a call inside a shard_map over {mesh}",
+            fix="add an axis to the mesh of the shard_map, and use lax.with_sharding_constraint over it",
         )
+    # Each row of a nested pmap uses a separate device: the total is the product over all levels.
     wanted = mesh.size * math.prod(size for _, size in missing)
     if wanted > _outermost.available:
         raise _too_few(what, wanted, _outermost.available)
-    raise _Wants(*missing)
+    raise _MissingMeshAxes(*missing)
 
 
 def _too_few(what: str, wanted: int, available: int) -> ArgumentError:
     return ArgumentError(
         what,
-        expected=f"at most {available} rows in all, one for each device",
+        expected=f"at most {available} rows in total, one for each device",
         got=str(wanted),
-        mend="use soft_pmap or vmap for more rows, or set config.num_cpu_devices before the first operation",
+        fix="use soft_pmap or vmap for more rows, or set config.num_cpu_devices before the first operation",
     )
 
 
-class SoftPMap(Rows):
-    """A `vmap` whose rows a mesh of all devices splits as evenly as it can."""
+class SoftPMap(RowMap):
+    """A compiled `vmap` whose rows are distributed over all devices as evenly as possible."""
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         dims, size = self._inputs(call)
         if is_per_device():
-            return self._vectorised(), self._options
+            return self._as_vmap(), self._options
         name, around = "soft_pmap", state.context.mesh
         if self._devices is None and isinstance(around, Mesh):
-            # What is inside may speak of the mesh in force, whose axes are all that can split it there.
-            devices, by_rows = list(around.flat_devices), self._vectorised()
+            # The function may use shardings over the current mesh, so no axis of another mesh may appear inside.
+            devices, by_rows = list(around.flat_devices), self._as_vmap()
         else:
             devices = self._available()[:size]
-            by_rows = self._vectorised(name)
+            by_rows = self._as_vmap(name)
         mesh = make_mesh(devices, [(name, len(devices))])
         specs = [_split(d, name) for d in dims]
 
-        def vectorised(*args: Any, **kwargs: Any) -> Any:
+        def vectorized(*args: Any, **kwargs: Any) -> Any:
             with state_extra(rows_share=True):
                 return by_rows(*args, **kwargs)
 
+        # Even shards: arguments and results can be sharded at the boundary.
         if size % len(devices) == 0:
-            return vectorised, self._placed(call, specs, mesh)
+            return vectorized, self._add_in_shardings(call, specs, mesh)
 
         def whole(*args: Any, **kwargs: Any) -> Any:
-            # Rows that do not come out even cannot stand split at the boundary, but they can inside.
+            # Uneven shards are not supported for arguments and results, but a constraint inside the program may have
+            # them.
             inner = self._signature.split(args, kwargs)
             xs = [with_sharding_constraint(x, NamedSharding(mesh, s)) for x, s in zip(inner.leaves, specs, strict=True)]
             new_args, new_kwargs = inner.rebuild(xs)
-            return vectorised(*new_args, **new_kwargs)
+            return vectorized(*new_args, **new_kwargs)
 
-        whole_everywhere = NamedSharding(mesh, WHOLE)
-        options = self._placed(call, [WHOLE] * len(dims), mesh)
+        whole_everywhere = NamedSharding(mesh, REPLICATED)
+        options = self._add_in_shardings(call, [REPLICATED] * len(dims), mesh)
         return whole, {**options, "out_shardings": whole_everywhere}
 
 
 def pmap(
     fun: Callable,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     *,
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    static_broadcasted_argnums: Any = (),
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    static_broadcasted_argnums: int | Sequence[int] = (),
     devices: Sequence[Any] | None = None,
     backend: str | None = None,
     axis_size: int | None = None,
-    donate_argnums: Any = (),
+    donate_argnums: int | Sequence[int] = (),
 ) -> Callable:
-    """Run one instance of a function for each row of its arguments, each on a device of its own.
+    """Map a function over rows of its arguments, with one device per row.
 
     Args:
-      fun: a function of arrays or pytrees of them: one row.
-      axis_name: a name for the rows, which collectives such as `lax.psum` use.
-      in_axes: for each positional argument, as a prefix of their trees, the dimension along which the rows lie, or None
-        for an argument that every instance gets whole. Arguments by keyword are mapped over dimension 0.
-      out_axes: where the rows go in the result, as a prefix of its tree; None for a result that all instances agree on.
-      static_broadcasted_argnums: positional arguments whose (hashable) values are part of the program.
-      devices: the devices to use, in order; all of this process if left out.
+      fun: a function of pytrees of arrays, which receives one row of each mapped argument.
+      axis_name: name of the mapped axis, which collectives such as `lax.psum` use.
+      in_axes: the mapped dimension of each positional argument, or None for an argument that all devices receive
+        unchanged, as a tree prefix of the tuple of arguments. Keyword arguments are mapped over dimension 0.
+      out_axes: the mapped dimension of each result, or None for a result that is equal on all devices, as a tree
+        prefix.
+      static_broadcasted_argnums: positions of arguments with hashable values that are compile-time constants.
+      devices: the devices to use, in order; all devices of this process if not given.
       backend: the platform whose devices to use.
-      axis_size: the number of rows, needed where no argument is mapped.
-      donate_argnums: positional arguments whose buffers may be reused for results.
+      axis_size: the number of rows; required if no argument is mapped.
+      donate_argnums: positions of arguments whose buffers may be reused for results.
 
     Returns:
-      The function of all rows. It can be compiled, differentiated, mapped and nested; inside another `pmap` it runs on
-      devices of its own too, so that both together use the product of their rows.
+      A function of arguments with all rows. It can be compiled, differentiated, vectorized and nested. A nested `pmap`
+      runs on further devices, so that the total number of devices is the product of the numbers of rows.
 
     Raises:
-      ArgumentError: there are more rows than devices, or arguments with different numbers of rows.
-      TreeError: `in_axes` or `out_axes` is no prefix of the arguments or the result.
-      AxisError: a mapped dimension does not exist.
+      ArgumentError: there are more rows than devices, or the numbers of rows of the arguments differ.
+      TreeError: `in_axes` or `out_axes` is not a tree prefix of the arguments or of the result.
+      AxisError: an argument or result does not have the mapped dimension.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -353,23 +389,29 @@ def pmap(
 
 
 def soft_pmap(
-    fun: Callable, axis_name: Any = None, in_axes: Any = 0, out_axes: Any = 0, *, devices: Sequence[Any] | None = None
+    fun: Callable,
+    axis_name: AxisName = None,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    *,
+    devices: Sequence[Any] | None = None,
 ) -> Callable:
-    """Run one instance of a function for each row of its arguments, any number of rows over all devices.
+    """Map a function over any number of rows of its arguments, distributed over all devices.
 
     Args:
-      fun: a function of arrays or pytrees of them: one row.
-      axis_name: a name for the rows, which collectives use.
+      fun: a function of pytrees of arrays, which receives one row of each mapped argument.
+      axis_name: name of the mapped axis, which collectives use.
       in_axes, out_axes: as in `pmap`.
-      devices: the devices to use, in order; all of this process if left out.
+      devices: the devices to use, in order; all devices of this process if not given.
 
     Returns:
-      The function of all rows, compiled: each device computes its part of the rows as one vectorised program. Where
-      the devices do not divide the rows, arguments and results stand whole on each device, and the work is split.
+      A compiled function of arguments with all rows. Each device computes its share of the rows as one vectorized
+      program. If the number of devices does not divide the number of rows, arguments and results are replicated, and
+      only the computation is distributed.
 
     Raises:
-      ArgumentError: arguments with different numbers of rows.
-      TreeError: `in_axes` or `out_axes` is no prefix of the arguments or the result.
+      ArgumentError: the numbers of rows of the arguments differ.
+      TreeError: `in_axes` or `out_axes` is not a tree prefix of the arguments or of the result.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp

@@ -1,7 +1,7 @@
-"""Stages: a compiled function on its way, `trace` → `lower` → `compile`, each to be looked at.
+"""The stages of compilation: `Traced`, `Lowered` and `Compiled`, results of `trace` → `lower` → `compile`.
 
-`Traced` holds the program, `Lowered` its StableHLO for given devices and shardings, `Compiled` the executable. A
-compiled stage is callable, and refuses arguments that it was not made for with a list of the differences.
+`Traced` holds the jaxpr, `Lowered` its StableHLO for given devices and shardings, `Compiled` the executable. A compiled
+stage is callable. If it is called with arguments of other types, it raises an error that lists the differences.
 """
 
 from __future__ import annotations
@@ -10,34 +10,41 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, aval_of
+from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
 from phalanx.core.config import state
-from phalanx.core.errors import ArgumentError, ArgumentTypeError, TraceError, TreeError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TraceError, TreeError
 from phalanx.core.jaxpr import Jaxpr
 from phalanx.core.trace import Tracer
 from phalanx.engine import client, compiler, stablehlo
-from phalanx.engine.frames import boundaries
-from phalanx.runtime import dispatch, placement
+from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.runtime import compiled_program, transfer
+from phalanx.runtime.abstract_devices import is_abstract, on_abstract_devices, on_devices
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.devices import named_sharding
-from phalanx.runtime.dispatch import concrete_type, explain_failure
+from phalanx.runtime.compiled_call import explain_failure
+from phalanx.runtime.device_assignment import named_sharding
+from phalanx.runtime.eager_dispatch import concrete_type
 from phalanx.runtime.layout import Format, Layout
-from phalanx.runtime.stand_ins import is_abstract, on_devices, on_stand_ins
-from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from phalanx.spmd.arguments import CallArguments, Signature
-from phalanx.spmd.observation import logged, warn_of_vain_donations
-from phalanx.spmd.primitive import Options
-from phalanx.spmd.resolution import declared_inputs, declared_shardings, loosened, resolve
-from phalanx.tree import equality_errors, tree_unflatten, treedef_children
-from phalanx.tree.paths import leaf_path
+from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.spmd.call_arguments import CallArguments, Signature
+from phalanx.spmd.jit_diagnostics import log_stage, warn_unused_donations
+from phalanx.spmd.jit_primitive import Options
+from phalanx.spmd.sharding_resolution import (
+    broadcast_declared_shardings,
+    flatten_in_shardings,
+    prefer_declared_shardings,
+    resolve_shardings,
+)
+from phalanx.tree import PyTreeDef, equality_errors, tree_unflatten, treedef_children
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import ArrayLike
 
 
 class ArgInfo:
-    """What a stage knows of one argument or result.
+    """The type of one argument of a stage, and whether the argument is donated.
 
     Args:
-      aval: its abstract value.
-      donated: whether its buffer may be reused.
+      aval: the abstract value.
+      donated: whether the buffer may be reused for results.
 
     Examples:
       >>> import phalanx
@@ -48,7 +55,7 @@ class ArgInfo:
 
     __slots__ = ("_aval", "donated")
 
-    def __init__(self, aval: Any, donated: bool = False):
+    def __init__(self, aval: ShapedArray, donated: bool = False):
         self._aval = aval
         self.donated = donated
 
@@ -60,16 +67,16 @@ class ArgInfo:
         return f"ArgInfo({self._aval}, donated={self.donated})"
 
 
-@boundaries
+@api_boundary_class
 class Traced:
-    """A function traced for arguments of given types: the first stage.
+    """The first stage of compilation: a function traced for arguments of given types.
 
     Args:
       fun: the function.
-      program: what it does.
-      call: the arguments it was traced for.
+      program: its jaxpr.
+      call: the arguments that it was traced with.
       out_tree: the structure of the result.
-      settings: the options given to `jit`.
+      settings: the options of `jit`.
       signature: the parameters of the function.
 
     Examples:
@@ -80,24 +87,34 @@ class Traced:
     """
 
     def __init__(
-        self, fun: Callable, program: Jaxpr, call: CallArguments, out_tree: Any, settings: dict, signature: Signature
+        self,
+        fun: Callable,
+        program: Jaxpr,
+        call: CallArguments,
+        out_tree: PyTreeDef,
+        settings: dict,
+        signature: Signature,
     ):
-        self.fun = fun
+        # Only the name: the function refers to its stages, and a cycle would keep both alive until garbage collection.
+        self.fun_name = getattr(fun, "__name__", "fn")
         self.program = program
         self.out_tree = out_tree
         self._settings = settings
+        # Shapes only: a stage must not keep the buffers of its example arguments alive.
         self._call = call._replace(leaves=[_shape_of(x) for x in call.leaves])
         self._shardings = [_argument_sharding(x) for x in call.leaves]
         self.is_open = any(isinstance(c, Tracer) for c in program.consts)
-        self.options = self._make_options()
-        self.compiled: dict[tuple, dispatch.CompiledProgram] = {}  # what `jit` runs, by the placements of arguments
+        self.options = self._make_options(fun)
+        self.compiled: dict[
+            tuple, compiled_program.CompiledProgram
+        ] = {}  # executables of `jit`, by the types of arguments
 
-    def _make_options(self) -> Options:
-        ins = declared_inputs(self._settings, self._call, *self._call.dynamic(), self.fun_name)
+    def _make_options(self, fun: Callable) -> Options:
+        ins = flatten_in_shardings(self._settings, self._call, *self._call.dynamic(), self.fun_name)
         out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
-        outs = declared_shardings(self._settings, "out_shardings", out)
-        donated = set(self._call.donated())
-        keeps = getattr(self.fun, "keeps", None)  # a function of modules holds on to variables that it does not write
+        outs = broadcast_declared_shardings(self._settings, "out_shardings", out, self._call.signature.what)
+        donated = set(self._call.donated_leaves())
+        keeps = getattr(fun, "keeps", None)  # `nnx` keeps the buffers of variables that are not written
         if donated and keeps is not None:
             donated -= keeps(self._call, self.out_tree)
         return Options(
@@ -106,20 +123,20 @@ class Traced:
             tuple(i in donated for i in range(len(self._call.leaves))),
             self._settings["inline"],
             self._settings["keep_unused"],
-            self._settings.get("brings", False),
+            self._settings.get("moves_committed", False),
         )
 
-    def placed(self, leaves: Sequence[Any]) -> Traced:
-        """The same stage for arguments that lie as these do: one trace serves all placements."""
+    def with_shardings_of(self, leaves: Sequence[Any]) -> Traced:
+        """The same stage with the shardings of other example arguments: the jaxpr does not depend on them."""
         shardings = [_argument_sharding(x) for x in leaves]
         if shardings == self._shardings:
             return self
+        # A shallow copy shares the jaxpr, and with it everything that is derived from it and cached.
         other = copy.copy(self)
         other._shardings = shardings
         return other
 
     jaxpr = property(lambda self: self.program)
-    fun_name = property(lambda self: getattr(self.fun, "__name__", "fn"))
     in_tree = property(lambda self: self._call.tree)
     effects = property(lambda self: self.program.effects)
 
@@ -130,18 +147,18 @@ class Traced:
 
     @property
     def args_info(self) -> Any:
-        """For each argument its type and whether it is donated, as `(args, kwargs)`."""
+        """An `ArgInfo` for each argument, as `(args, kwargs)`."""
         infos = [ArgInfo(a, d) for a, d in zip(self.program.in_avals, self.options.donated, strict=True)]
         return tree_unflatten(self.in_tree, infos)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """The numbers of the flat arguments whose buffers may be reused."""
+        """Indices of the flattened arguments whose buffers may be reused."""
         return tuple(i for i, d in enumerate(self.options.donated) if d)
 
     @property
     def out_info(self) -> Any:
-        """The types of the results, as the function returns them."""
+        """A `ShapeDtypeStruct` for each result, in the structure of the result."""
         shapes = [
             ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.sharding, weak_type=a.weak_type)
             for a, s in zip(self.program.out_avals, self.options.out_shardings, strict=True)
@@ -151,25 +168,27 @@ class Traced:
     out_avals = property(lambda self: self.program.out_avals)
 
     def result_path(self, i: int) -> str:
-        """Where leaf `i` of the result is in its tree."""
+        """The path of leaf `i` in the tree of results."""
         return leaf_path(self.out_info, i)
 
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: Any = None) -> Lowered:
-        """Lower for the shardings that the example arguments have: the second stage.
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: object = None) -> Lowered:
+        """Lower the program to StableHLO for the shardings of the example arguments.
 
         Args:
-          lowering_platforms: one platform to lower for, such as "tpu", that need not be here; that of the devices if
-            left out. What lies over an `AbstractMesh` is lowered for as many devices as it says.
+          lowering_platforms: a platform to lower for, such as "tpu", which need not be available in this process;
+            defaults to the platform of the devices. Shardings over an `AbstractMesh` are lowered for placeholder
+            devices.
 
         Returns:
-          The stage. One for devices that are not here can be looked at, but not compiled.
+          The second stage of compilation. With placeholder devices it can be inspected, but not compiled.
 
         Raises:
-          ArgumentError: several platforms are named, for which `phalanx.export` writes one program.
+          ArgumentError: there are several platforms. `phalanx.export` supports multi-platform programs.
         """
         platform = _one_platform(lowering_platforms)
         options, types = self.options, self.argument_types()
         declared = [*options.in_shardings, *options.out_shardings, *(t.sharding for t in types)]
+        # The first sharding over an AbstractMesh decides that the program is lowered for placeholder devices.
         named = next(filter(is_abstract, declared), None)
         if named is None and named_sharding(self.program) is None and all(s is None for s in declared):
             mesh = state.context.mesh
@@ -178,21 +197,35 @@ class Traced:
         if named is None or named.mesh.size == 1:
             return self.lower_for(types, platform)
         known = named.mesh.abstract_device
-        kind = platform or (known and known.platform) or placement.default_sharding().device.platform
-        return self.lower_for(types, kind, on_stand_ins(named, kind))
+        kind = platform or (known and known.platform) or transfer.default_sharding().device.platform
+        return self.lower_for(types, kind, on_abstract_devices(named, kind))
 
     def argument_types(self) -> list[ArrayType]:
-        """The types and placements of the arguments it was traced for."""
+        """Types and shardings of the example arguments."""
         return [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
 
-    def lower_for(self, types: Sequence[ArrayType], platform: str | None = None, absent: Any = None) -> Lowered:
-        """Lower for arguments of these types; those that say no devices lie over those of `absent`, a sharding."""
+    def lower_for(
+        self, types: Sequence[ArrayType], platform: str | None = None, absent: Sharding | None = None
+    ) -> Lowered:
+        """Lower the program for arguments of the given types.
+
+        Args:
+          types: types of the arguments, with their shardings.
+          platform: the platform to lower for; defaults to the platform of the devices.
+          absent: a sharding over placeholder devices, which replace those of abstract shardings.
+
+        Returns:
+          The second stage of compilation.
+
+        Raises:
+          TraceError: the function closes over a tracer.
+        """
         if self.is_open:
             raise TraceError(
                 f"lowering of {self.fun_name}",
-                expected="a function that closes over no traced value",
-                got="one that closes over a value of a transformation around it",
-                mend="pass that value as an argument",
+                expected="a function without tracers in its closure",
+                got="a function that closes over a traced value of a surrounding transformation",
+                fix="pass the traced value as an argument of the function",
             )
         options = self.options
         ins, outs = options.in_shardings, options.out_shardings
@@ -200,8 +233,9 @@ class Traced:
             devices = absent._device_assignment
             types = [ArrayType(t.aval, on_devices(t.sharding, devices), t.committed) for t in types]
             ins, outs = (tuple([on_devices(s, devices) for s in given]) for given in (ins, outs))
-        types = loosened(types, ins) if options.brings else types
-        devices, in_shardings, committed = resolve(
+        # Legacy transformations move committed arguments instead of refusing them.
+        types = prefer_declared_shardings(types, ins) if options.moves_committed else types
+        devices, in_shardings, committed = resolve_shardings(
             self.program,
             types,
             ins,
@@ -210,8 +244,8 @@ class Traced:
             lambda i: f"{self.fun_name}, result{self.result_path(i)}",
             absent,
         )
-        with logged("Lowering", self.fun_name, self.program.in_avals):
-            program = dispatch.lower(
+        with log_stage("Lowering", self.fun_name, self.program.in_avals):
+            program = compiled_program.lower(
                 self.program,
                 devices,
                 in_shardings,
@@ -229,46 +263,62 @@ class Traced:
 
 
 def _one_platform(names: Sequence[str] | None) -> str | None:
-    """The platform asked for, under the name of the engine; None for that of the devices."""
+    """The jaxlib name of the platform to lower for; None for the platform of the devices."""
     names = (names,) if isinstance(names, str) else tuple(names or ())
     if len(names) > 1:
         raise ArgumentError(
             "lower, argument lowering_platforms",
             expected="one platform",
             got=repr(names),
-            mend="write a program for several platforms with phalanx.export.export(f, platforms=...)",
+            fix="use phalanx.export.export(f, platforms=...) for a multi-platform program",
         )
     return client.platform_name(names[0]) if names else None
 
 
 def _dialect(where: str, dialect: str | None) -> str:
-    """The language asked for; StableHLO where none is."""
+    """Validate the name of an IR dialect; the default is StableHLO."""
     if dialect in (None, "stablehlo", "hlo"):
         return dialect or "stablehlo"
     raise ArgumentTypeError(
-        f"{where}, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), mend="choose one of the two"
+        f"{where}, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), fix="choose one of the two"
     )
 
 
-def _shape_of(x: Any) -> ShapeDtypeStruct:
-    aval = x if type(x) is ShapedArray else aval_of(x)
+def _shape_of(x: ArrayLike | ShapedArray) -> ShapeDtypeStruct:
+    aval = x if type(x) is ShapedArray else get_aval(x)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _argument_sharding(x: Any) -> Any:
-    """The sharding of a committed array or of a shape that names one."""
+def _argument_sharding(x: object) -> Any:
+    """The sharding of a committed array, or of a `ShapeDtypeStruct` with a sharding; None otherwise."""
     if type(x) is Array:
         return x.sharding if x.committed else None
     return x.sharding if isinstance(x, ShapeDtypeStruct) else None
 
 
-@boundaries
-class Lowered:
-    """A program in StableHLO for given devices and shardings: the second stage.
+class _LaterStage:
+    """The properties that `Lowered` and `Compiled` inherit from the first stage."""
+
+    _traced: Traced
+
+    in_tree = property(lambda self: self._traced.in_tree)
+    out_tree = property(lambda self: self._traced.out_tree)
+    args_info = property(lambda self: self._traced.args_info)
+    in_avals = property(lambda self: self._traced.in_avals)
+    donate_argnums = property(lambda self: self._traced.donate_argnums)
+    effects = property(lambda self: self._traced.effects)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._traced.fun_name})"
+
+
+@api_boundary_class
+class Lowered(_LaterStage):
+    """The second stage of compilation: a program in StableHLO for given devices and shardings.
 
     Args:
       traced: the first stage.
-      program: what the core lowered.
+      program: the lowered program of the runtime.
 
     Examples:
       >>> import phalanx
@@ -276,40 +326,34 @@ class Lowered:
       True
     """
 
-    def __init__(self, traced: Traced, program: dispatch.LoweredProgram):
+    def __init__(self, traced: Traced, program: compiled_program.LoweredProgram):
         self._traced = traced
         self.program = program
 
-    in_tree = property(lambda self: self._traced.in_tree)
-    out_tree = property(lambda self: self._traced.out_tree)
-    args_info = property(lambda self: self._traced.args_info)
     out_info = property(lambda self: self._traced.out_info)
-    in_avals = property(lambda self: self._traced.in_avals)
-    donate_argnums = property(lambda self: self._traced.donate_argnums)
-    effects = property(lambda self: self._traced.effects)
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
-        """Compile: the third stage.
+        """Compile the program with XLA.
 
         Args:
-          compiler_options: options passed to XLA, over those given to `jit`.
+          compiler_options: options passed to XLA, in addition to those of `jit`.
 
         Returns:
-          The stage.
+          The third stage of compilation.
         """
         traced = self._traced
         options = (traced._settings["compiler_options"] or {}) | (compiler_options or {})
-        with logged("Compiling", traced.fun_name, traced.program.in_avals):
+        with log_stage("Compiling", traced.fun_name, traced.program.in_avals):
             program = self.program.compile(options)
-        warn_of_vain_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
+        warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The program as text, in the dialect "stablehlo" (default) or "hlo".
+        """The program as text.
 
         Args:
-          dialect: "stablehlo", or "hlo"; None for the former.
-          debug_info: whether StableHLO text tells names and lines of the source.
+          dialect: "stablehlo" (default) or "hlo".
+          debug_info: whether StableHLO text includes names and source locations.
 
         Returns:
           The text.
@@ -323,7 +367,7 @@ class Lowered:
         """The MLIR module ("stablehlo") or the XLA computation ("hlo").
 
         Args:
-          dialect: as in `as_text`.
+          dialect: "stablehlo" (default) or "hlo".
 
         Returns:
           The module or the computation.
@@ -332,24 +376,21 @@ class Lowered:
         return stablehlo.to_hlo(module) if _dialect("compiler_ir", dialect) == "hlo" else module
 
     def cost_analysis(self) -> Any:
-        """What XLA estimates of the program before compiling: operations, bytes accessed.
+        """XLA's cost estimates of the program before compilation, such as FLOPs and bytes accessed.
 
         Returns:
-          The estimates by name.
+          A dict from the name of an estimate to its value.
         """
         return stablehlo.cost_analysis(self.program.module.module, self.program.devices[0])
 
-    def __repr__(self) -> str:
-        return f"Lowered({self._traced.fun_name})"
 
-
-@boundaries
-class Compiled:
-    """An executable for arguments of given types and shardings: the third stage.
+@api_boundary_class
+class Compiled(_LaterStage):
+    """The third stage of compilation: an executable for arguments of given types and shardings.
 
     Args:
       traced: the first stage.
-      program: what the core compiled.
+      program: the compiled program of the runtime.
 
     Examples:
       >>> import phalanx
@@ -358,21 +399,15 @@ class Compiled:
       5.0
     """
 
-    def __init__(self, traced: Traced, program: dispatch.CompiledProgram):
+    def __init__(self, traced: Traced, program: compiled_program.CompiledProgram):
         self._traced = traced
         self.program = program
 
-    in_tree = property(lambda self: self._traced.in_tree)
-    out_tree = property(lambda self: self._traced.out_tree)
-    args_info = property(lambda self: self._traced.args_info)
-    in_avals = property(lambda self: self._traced.in_avals)
     out_avals = property(lambda self: self._traced.program.out_avals)
-    donate_argnums = property(lambda self: self._traced.donate_argnums)
-    effects = property(lambda self: self._traced.effects)
 
     @property
     def out_info(self) -> Any:
-        """The types of the results and where they lie, as the function returns them."""
+        """A `ShapeDtypeStruct` with a sharding for each result, in the structure of the result."""
         shapes = [
             ShapeDtypeStruct(t.aval.shape, t.aval.dtype, sharding=t.sharding, weak_type=t.aval.weak_type)
             for t in self.program.out_types
@@ -381,14 +416,15 @@ class Compiled:
 
     @property
     def input_formats(self) -> Any:
-        """How and where the arguments lie, as `(args, kwargs)`; what the program does not read has no layout."""
+        """Layouts and shardings of the arguments, as `(args, kwargs)`; arguments that are not read have no layout."""
+        # XLA drops parameters that the program does not read, so there are fewer layouts than arguments.
         found = {i: Layout.of_engine(layout) for i, layout in self.program.layouts()[0].items()}
         formats = [Format(found.get(i), s) for i, s in enumerate(self.program.lowered.in_shardings)]
         return tree_unflatten(self.in_tree, formats)
 
     @property
     def output_formats(self) -> Any:
-        """How and where the results lie."""
+        """Layouts and shardings of the results."""
         pairs = zip(self.program.layouts()[1], self.program.out_types, strict=True)
         return tree_unflatten(self.out_tree, [Format(Layout.of_engine(layout), t.sharding) for layout, t in pairs])
 
@@ -403,76 +439,77 @@ class Compiled:
         return tree_unflatten(self.out_tree, [t.sharding for t in self.program.out_types])
 
     def as_text(self) -> str:
-        """The optimised program as XLA runs it.
+        """The program after XLA's optimizations.
 
         Returns:
-          The text in HLO.
+          HLO text.
         """
         return compiler.hlo_text(self.program.executable)
 
     def cost_analysis(self) -> Any:
-        """XLA's estimate of operations and bytes.
+        """XLA's cost estimates of the optimized program, such as FLOPs and bytes accessed.
 
         Returns:
-          The estimates by name.
+          A dict from the name of an estimate to its value.
         """
         return compiler.cost_analysis(self.program.executable)
 
     def memory_analysis(self) -> Any:
-        """XLA's account of memory on one device.
+        """XLA's memory statistics for one device.
 
         Returns:
-          jaxlib's record, sizes in bytes.
+          A record of jaxlib with sizes in bytes.
         """
         return compiler.memory_stats(self.program.executable)
 
     def runtime_executable(self) -> Any:
-        """The engine's executable.
+        """The loaded executable.
 
         Returns:
-          jaxlib's loaded executable.
+          An object of jaxlib.
         """
         return self.program.executable
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments of the types this was compiled for, as calling the stage does.
+        """Run the program; the same as calling the stage.
 
         Args:
           *args, **kwargs: the arguments.
 
         Returns:
-          What the function gives.
+          The result of the function.
         """
         return self(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments of the types this was compiled for; static ones may be left out.
+        """Run the program.
 
         Args:
-          *args, **kwargs: the arguments.
+          *args, **kwargs: arguments of the types that the stage was compiled for; static arguments may be omitted.
 
         Returns:
-          What the function gives.
+          The result of the function.
 
         Raises:
-          TreeError: other arguments than it was compiled for.
+          TreeError: the arguments have another structure.
           ArgumentTypeError: an argument has another shape, dtype or sharding.
-          TraceError: an argument is being traced.
+          TraceError: an argument is a tracer.
         """
         traced = self._traced
         call = traced._call.signature.split(args, kwargs)
+        # Static arguments may be omitted, which changes the structure: insert the known ones and try again.
         if call.tree != self.in_tree and traced._call.statics:
             call = traced._call.signature.split(*traced._call.with_statics(args, kwargs))
         if call.tree != self.in_tree:
             raise TreeError(
                 f"call of compiled {traced.fun_name}",
-                expected="arguments of the structure it was compiled for",
-                got=_tree_differences(self.in_tree, call.tree),
-                mend="call it with the arguments it was compiled for, or call the jit function",
+                expected="arguments with the structure that it was compiled for",
+                got=_describe_tree_differences(self.in_tree, call.tree),
+                fix=f"pass arguments with that structure, or call the jit function {traced.fun_name} itself",
             )
         self._check(call)
         leaves = [
-            placement.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
+            transfer.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
             for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)
         ]
         try:
@@ -498,7 +535,7 @@ class Compiled:
                     f"call of compiled {self._traced.fun_name}, argument {call.path(i)}",
                     expected="an array",
                     got=x.describe(),
-                    mend="inside a transformation call the jit function, not its compiled stage",
+                    fix=f"call the jit function {self._traced.fun_name} itself inside a transformation",
                 )
             try:
                 held = concrete_type(x)
@@ -507,22 +544,20 @@ class Compiled:
                 raise
             if not held.aval.matches(aval):
                 differences.append(f"{call.path(i)} is {held.aval}, compiled for {aval}")
+            # Uncommitted arguments are transferred to the sharding that the stage was compiled for.
             elif held.committed and not held.sharding.is_equivalent_to(s, aval.ndim):
                 differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")
         if differences:
             raise ArgumentTypeError(
                 f"call of compiled {self._traced.fun_name}",
-                expected="the argument types it was compiled for",
+                expected="arguments of the types that it was compiled for",
                 got="; ".join(differences),
-                mend="convert the arguments, or call the jit function, which compiles anew",
+                fix=f"convert the arguments, or call the jit function {self._traced.fun_name}, which compiles again",
             )
 
-    def __repr__(self) -> str:
-        return f"Compiled({self._traced.fun_name})"
 
-
-def _tree_differences(known: Any, given: Any) -> str:
-    """In what the arguments `(args, kwargs)` of a call differ in structure from those that are known."""
+def _describe_tree_differences(known: PyTreeDef, given: PyTreeDef) -> str:
+    """The differences between two structures of arguments `(args, kwargs)`, in words."""
     pairs = zip(("args", "kwargs"), treedef_children(known), treedef_children(given), strict=True)
     errors = [e for what, a, b in pairs for e in equality_errors(a, b, what=what)]
     return "; ".join(f"{e.where} is {e.got}, compiled for {e.expected}" for e in errors)

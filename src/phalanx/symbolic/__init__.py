@@ -1,27 +1,25 @@
-"""Symbolic dimensions: sizes that are polynomials in variables, their arithmetic, and what holds for all sizes.
+"""Symbolic dimensions: sizes that are polynomials in variables.
 
-A dimension is an `int` or a `Dim`. `dims` is what the rooms above ask of either, `polynomials` the arithmetic,
-`deciding` the answers to comparisons. Builds on the error records; `core` has dimensions in its types, and `export`
-makes them.
+A size is an `int` or a `Dim` (`symbolic_dim`). `dim_queries` has the questions that other packages ask about sizes. The
+modules below them, each of which builds only on the ones before: `dim_polynomials` (representation, sums and products),
+`simplex` and `linear_bounds` (bounds and comparisons), `dim_division`, `dim_extrema` (maxima and minima) and
+`dim_printing`. `core` has sizes in its types, and `export` makes variables for them.
 """
 
-from phalanx.symbolic.dims import dilate as dilate
-from phalanx.symbolic.dims import divide_exactly as divide_exactly
-from phalanx.symbolic.dims import is_constant_dim as is_constant_dim
-from phalanx.symbolic.dims import is_constant_shape as is_constant_shape
-from phalanx.symbolic.dims import is_symbolic as is_symbolic
-from phalanx.symbolic.dims import max_dim as max_dim
-from phalanx.symbolic.dims import min_dim as min_dim
-from phalanx.symbolic.dims import non_negative as non_negative
-from phalanx.symbolic.dims import same_dim as same_dim
-from phalanx.symbolic.dims import same_shape as same_shape
-from phalanx.symbolic.dims import size_of as size_of
-from phalanx.symbolic.dims import static_size as static_size
-from phalanx.symbolic.dims import windows as windows
-from phalanx.symbolic.polynomials import Dim as Dim
-from phalanx.symbolic.polynomials import Fact as Fact
-from phalanx.symbolic.polynomials import Factor as Factor
-from phalanx.symbolic.polynomials import Scope as Scope
-from phalanx.symbolic.polynomials import arrays as arrays
-from phalanx.symbolic.polynomials import bounds as bounds
-from phalanx.symbolic.polynomials import evaluate as evaluate
+from phalanx.symbolic.dim_polynomials import Factor as Factor, bounds as bounds, evaluate as evaluate
+from phalanx.symbolic.dim_queries import (
+    dilate as dilate,
+    divide_exactly as divide_exactly,
+    is_constant_dim as is_constant_dim,
+    is_constant_shape as is_constant_shape,
+    is_symbolic as is_symbolic,
+    max_dim as max_dim,
+    min_dim as min_dim,
+    non_negative as non_negative,
+    same_dim as same_dim,
+    same_shape as same_shape,
+    size_of as size_of,
+    static_size as static_size,
+    windows as windows,
+)
+from phalanx.symbolic.symbolic_dim import Dim as Dim, Fact as Fact, Scope as Scope, arrays as arrays

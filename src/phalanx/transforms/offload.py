@@ -1,9 +1,9 @@
-"""Offloading: values of a program moved to another memory of their devices until they are needed again.
+"""Offloading: residuals kept in another memory of their devices, usually the host's, until the backward pass.
 
-`to_memory_p` moves a value; what a checkpoint policy says of a value is here too: `Saveable`, `Recompute`, or that it
-is `Offloadable`. Used by `partial_eval`, which splits by policies, by their definitions in `remat`, and by
-`spmd.placement` for `device_put` to a memory. On CPUs all memories are the host's, so that within a program nothing
-moves; results of programs and eager values do.
+`to_memory_p` moves a value between memories; `spmd.device_put` binds it for a `device_put` to a memory kind. The
+possible answers of checkpoint policies, `Saveable`, `Recompute` and `Offloadable`, are also defined in this module, and
+`partial_eval` acts on them. On CPU devices all memories are host memory: inside a program nothing moves, but results of
+programs and eager values still change their memory kind.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core.primitive import Identity
-from phalanx.runtime import placement
+from phalanx.runtime import transfer
 from phalanx.runtime.array import Array
-from phalanx.runtime.memories import place_in_memory
+from phalanx.runtime.memory_kinds import place_in_memory
 
 
 class Space(enum.Enum):
     """The memories that every kind of device can reach.
 
     Attributes:
-      Device: the devices' own memory, where programs compute.
-      Host: memory of the host from which devices read without a copy in between.
+      Device: device memory, in which programs compute.
+      Host: pinned host memory, which devices read without an intermediate copy.
 
     Examples:
       >>> import phalanx
@@ -36,11 +36,11 @@ class Space(enum.Enum):
 
 
 class Offloadable(NamedTuple):
-    """A checkpoint policy's answer: keep the value, but in another memory.
+    """The answer of a checkpoint policy that saves a value in another memory.
 
     Attributes:
-      src: the kind of memory where the value is computed and used, such as `"device"`.
-      dst: the kind where it waits, such as `"pinned_host"`.
+      src: the memory kind in which the value is computed and used, such as `"device"`.
+      dst: the memory kind in which it is saved, such as `"pinned_host"`.
 
     Examples:
       >>> Offloadable("device", "pinned_host").dst
@@ -52,7 +52,7 @@ class Offloadable(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What a checkpoint policy may answer beside bools and `Offloadable`: `Saveable` is True, `Recompute` False."""
+    """Answers of a checkpoint policy besides bools and `Offloadable`: `Saveable` is True, `Recompute` is False."""
 
     SAVEABLE = True
     RECOMPUTE = False
@@ -65,16 +65,17 @@ Saveable, Recompute = Verdict.SAVEABLE, Verdict.RECOMPUTE
 
 
 class ToMemory(Identity, name="to_memory"):
-    """`x` itself, moved from the memory `src` of its devices to `dst`: num[*dims] -> num[*dims]."""
+    """`x`, moved from the memory `src` of its devices to the memory `dst`: num[*dims] -> num[*dims]."""
 
     def memories(self, held: Sequence[str | None], *, src: str, dst: str) -> list[str | None]:
         return [None if dst == Space.Device.value else dst]
 
     def run(self, x: Any, *, src: str, dst: str) -> Array:
-        x = placement.put(x)
-        return placement.put(x, x.sharding.with_memory_kind(dst).canonical, committed=x.committed)
+        x = transfer.put(x)
+        return transfer.put(x, x.sharding.with_memory_kind(dst).canonical, committed=x.committed)
 
     def lower(self, ctx: Any, x: Any, *, src: str, dst: str) -> Any:
+        # On CPU device memory is host memory, so nothing has to move.
         return x if ctx.platform == "cpu" else place_in_memory(x, dst)
 
     def transpose(self, y_bar: Any, x: Any, *, src: str, dst: str) -> tuple:

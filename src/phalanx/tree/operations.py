@@ -1,7 +1,7 @@
-"""Taking trees apart, putting them together, and mapping and reducing over their leaves.
+"""Functions on pytrees: flattening, unflattening, mapping and reducing.
 
-Builds on `phalanx.engine.pytree`; where two trees disagree, `prefix.py` finds the place and writes the error. Called
-by every room above. `tree_flatten` adds one Python frame to the C++ call; `phalanx.engine.pytree.flatten` adds none.
+Builds on `phalanx.engine.pytree`; where two trees differ, `prefix.py` finds the place and writes the error. On hot
+paths `phalanx.engine.pytree.flatten`, the C++ function itself, saves the Python frame of `tree_flatten`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sized
 from typing import Any, TypeAlias
 
 from phalanx.engine import pytree
-from phalanx.engine.errors import ArgumentError, TreeError
-from phalanx.tree.paths import KeyPath
-from phalanx.tree.prefix import described, prefix_errors
+from phalanx.engine.error_record import ArgumentError, TreeError
+from phalanx.tree.key_paths import KeyPath
+from phalanx.tree.prefix import describe_tree, prefix_errors
 
 PyTreeDef: TypeAlias = pytree.PyTreeDef
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
@@ -24,13 +24,13 @@ _UNSPECIFIED: Any = object()
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
-    """Take a tree apart into its leaves and its structure.
+    """Flatten a tree into its leaves and its structure.
 
-    Dictionaries are walked in the order of their sorted keys; `None` is a node without children.
+    Dictionaries are flattened in the order of their sorted keys; `None` is a node without children.
 
     Args:
-      tree: a leaf, or tuples, lists, dicts, named tuples, `None` and registered nodes holding trees.
-      is_leaf: says of a node that it is to be taken as a leaf.
+      tree: a leaf, or nested tuples, lists, dicts, named tuples, `None` and values of registered types.
+      is_leaf: returns True for nodes to treat as leaves.
 
     Returns:
       The leaves in order, and the `PyTreeDef` that `tree_unflatten` takes.
@@ -43,17 +43,17 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
 
 
 def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
-    """Put a tree together from its structure and its leaves.
+    """Build a tree from its structure and its leaves.
 
     Args:
       treedef: the structure, from `tree_flatten` or `tree_structure`.
-      leaves: as many values as the structure has leaves, in its order.
+      leaves: one value for each leaf of the structure, in order.
 
     Returns:
       The tree.
 
     Raises:
-      TreeError: there are more or fewer leaves than the structure has.
+      TreeError: there are more or fewer values than the structure has leaves.
 
     Examples:
       >>> tree_unflatten(tree_structure({"b": 0, "a": (0, None)}), [2, 1])
@@ -67,9 +67,9 @@ def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
             raise
         raise TreeError(
             "tree_unflatten, leaves",
-            expected=f"{_counted(treedef.num_leaves)} for {treedef}",
-            got=_counted(count),
-            mend="pass one value for each leaf of the structure",
+            expected=f"{_count_leaves(treedef.num_leaves)} for {treedef}",
+            got=_count_leaves(count),
+            fix="pass one value for each leaf of the structure",
         ) from error
 
 
@@ -90,7 +90,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """The structure of a tree, a `PyTreeDef`: hashable, equal for trees that differ in their leaves only.
+    """The structure of a tree, a `PyTreeDef`: hashable, and equal for trees that differ only in their leaves.
 
     Args:
       tree, is_leaf: as for `tree_flatten`.
@@ -109,16 +109,16 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     """Apply a function to each leaf of a tree, or to the corresponding leaves of several.
 
     Args:
-      f: takes one leaf of `tree` and the subtree at the same place in each of `rest`.
+      f: takes a leaf of `tree` and the corresponding subtree of each tree in `rest`.
       tree: the tree whose structure the result has.
       rest: trees of which `tree` is a prefix.
-      is_leaf: says of a node of `tree` that it is to be taken as a leaf.
+      is_leaf: returns True for nodes of `tree` to treat as leaves.
 
     Returns:
       A tree of the results, with the structure of `tree`.
 
     Raises:
-      TreeError: a tree of `rest` does not have the structure of `tree`; the error names the first place.
+      TreeError: `tree` is not a prefix of a tree in `rest`; the error names the first place.
 
     Examples:
       >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
@@ -127,18 +127,18 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     leaves, treedef = _flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(map(f, leaves))
-    columns = _matched("tree.map", treedef, tree, rest, is_leaf)
+    columns = _flatten_rest("tree.map", treedef, tree, rest, is_leaf)
     return treedef.unflatten(map(f, leaves, *columns))
 
 
 def tree_flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Any]:
-    """As `tree_flatten`, each leaf in a pair with the path of keys that leads to it.
+    """As `tree_flatten`, with the path of each leaf.
 
     Args:
       tree: the tree.
-      is_leaf: says of a node that it is to be taken as a leaf.
+      is_leaf: returns True for nodes to treat as leaves.
       is_leaf_takes_path: whether `is_leaf` is called as `is_leaf(path, node)`.
 
     Returns:
@@ -156,7 +156,7 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """The leaves of a tree, each in a pair with the path of keys that leads to it.
+    """The leaves of a tree with their paths.
 
     Args:
       tree, is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
@@ -181,7 +181,7 @@ def tree_map_with_path(
     """As `tree_map`, for a function that takes the path of the leaf first.
 
     Args:
-      f: takes the path, one leaf of `tree` and the subtree at the same place in each of `rest`.
+      f: takes the path, a leaf of `tree` and the corresponding subtree of each tree in `rest`.
       tree, rest: as for `tree_map`.
       is_leaf, is_leaf_takes_path: as for `tree_flatten_with_path`.
 
@@ -196,13 +196,14 @@ def tree_map_with_path(
       {'a': 'a=1', 'b': 'b=2'}
     """
     pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    columns = _matched("tree.map_with_path", treedef, tree, rest, None if is_leaf_takes_path else is_leaf)
+    columns = _flatten_rest("tree.map_with_path", treedef, tree, rest, None if is_leaf_takes_path else is_leaf)
     return treedef.unflatten(f(path, leaf, *others) for (path, leaf), *others in zip(pairs, *columns))
 
 
-def _matched(where: str, treedef: Any, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf) -> list[list[Any]]:
-    """Split each tree of `rest` at the leaves of the first."""
+def _flatten_rest(where: str, treedef: Any, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf) -> list[list[Any]]:
+    """Flatten each tree of `rest` up to the leaves of the first tree."""
     try:
+        # C++ reports no path, so the mismatch is searched again in Python, but only for the error.
         return [treedef.flatten_up_to(other) for other in rest]
     except ValueError:
         for position, other in enumerate(rest, start=1):
@@ -218,13 +219,13 @@ def tree_reduce(
     """Combine the leaves of a tree from left to right.
 
     Args:
-      function: takes what has been combined so far and the next leaf.
+      function: takes the combination of the leaves so far and the next leaf.
       tree: the tree.
-      initializer: what to start with; the first leaf where it is not given.
-      is_leaf: says of a node that it is to be taken as a leaf.
+      initializer: the initial value; the first leaf if it is not given.
+      is_leaf: returns True for nodes to treat as leaves.
 
     Returns:
-      What the last call of `function` gave; the one leaf, or the initializer, where there was no call.
+      The combination of all leaves; the initializer if there are none.
 
     Raises:
       TypeError: the tree has no leaves and there is no initializer.
@@ -248,10 +249,10 @@ def tree_reduce_associative(
       operation: an associative function of two arguments.
       tree: the tree.
       identity: the result for a tree without leaves.
-      is_leaf: says of a node that it is to be taken as a leaf.
+      is_leaf: returns True for nodes to treat as leaves.
 
     Returns:
-      What the last call of `operation` gave; the one leaf, or the identity, where there was no call.
+      The combination of all leaves; the identity if there are none.
 
     Raises:
       TypeError: the tree has no leaves and there is no identity.
@@ -263,19 +264,21 @@ def tree_reduce_associative(
     leaves = _flatten(tree, is_leaf)[0]
     if not leaves and identity is _UNSPECIFIED:
         raise TypeError("tree.reduce_associative of a tree without leaves needs an identity")
-    return _combined(operation, leaves) if leaves else identity
+    return _combine(operation, leaves) if leaves else identity
 
 
-def _combined(operation: Callable[[Any, Any], Any], leaves: list[Any]) -> Any:
-    """Split in the middle and combine the halves."""
+def _combine(operation: Callable[[Any, Any], Any], leaves: list[Any]) -> Any:
+    """Split the leaves in the middle and combine the results of both halves."""
     if len(leaves) == 1:
         return leaves[0]
+    # A balanced tree of combinations lets independent halves run in parallel, and rounding errors grow with the depth
+    # only.
     middle = len(leaves) // 2
-    return operation(_combined(operation, leaves[:middle]), _combined(operation, leaves[middle:]))
+    return operation(_combine(operation, leaves[:middle]), _combine(operation, leaves[middle:]))
 
 
 def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """Whether all leaves of a tree are true.
+    """Whether all leaves of a tree are truthy.
 
     Args:
       tree, is_leaf: as for `tree_flatten`.
@@ -291,15 +294,15 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
-    """Turn a tree of trees inside out: an outer tree of inner trees becomes an inner tree of outer trees.
+    """Transpose an outer tree of inner trees to an inner tree of outer trees.
 
     Args:
       outer_treedef: the structure of the outer tree.
-      inner_treedef: the structure that each of its leaves has; that of the first one where it is None.
+      inner_treedef: the structure of the inner trees; None takes that of the first one.
       pytree_to_transpose: the tree.
 
     Returns:
-      A tree of the inner structure, whose leaves have the outer one.
+      A tree of the inner structure whose leaves have the outer structure.
 
     Raises:
       TreeError: the tree is not an outer tree of inner trees; the error names the first place.
@@ -309,18 +312,18 @@ def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: 
       {'a': [1, 3], 'b': [2, 4]}
     """
     outer = outer_treedef.unflatten([0] * outer_treedef.num_leaves)
-    subtrees = _matched("tree.transpose", outer_treedef, outer, (pytree_to_transpose,), None)[0]
+    subtrees = _flatten_rest("tree.transpose", outer_treedef, outer, (pytree_to_transpose,), None)[0]
     if inner_treedef is None:
         if not subtrees:
             raise ArgumentError(
                 "tree.transpose, inner_treedef",
-                expected="a structure, since the outer tree has no leaf to take it from",
+                expected="a structure, since the outer tree has no leaf to infer it from",
                 got="None",
-                mend="pass tree.structure of what the leaves of the outer tree would be",
+                fix="pass tree.structure(inner), where inner is a tree of the inner structure",
             )
         inner_treedef = tree_structure(subtrees[0])
     inner = inner_treedef.unflatten([0] * inner_treedef.num_leaves)
-    rows = _matched("tree.transpose, inner", inner_treedef, inner, tuple(subtrees), None)
+    rows = _flatten_rest("tree.transpose, inner", inner_treedef, inner, tuple(subtrees), None)
     columns = zip(*rows) if rows else [()] * inner_treedef.num_leaves
     return inner_treedef.unflatten(outer_treedef.unflatten(column) for column in columns)
 
@@ -342,7 +345,7 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
 
 
 def treedef_children(treedef: Any) -> list[Any]:
-    """The structures of the children of a structure's root, none for a leaf.
+    """The structures of the children of a structure; none for a leaf.
 
     Args:
       treedef: the structure.
@@ -358,7 +361,7 @@ def treedef_children(treedef: Any) -> list[Any]:
 
 
 def treedef_is_leaf(treedef: Any) -> bool:
-    """Whether a structure is that of a single leaf; False for every node, `None` included.
+    """Whether a structure is a single leaf; False for every node, `None` included.
 
     Args:
       treedef: the structure.
@@ -378,7 +381,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
     Args:
       iterable: the values.
-      is_leaf: says of a node that it is to be taken as a leaf.
+      is_leaf: returns True for nodes to treat as leaves.
 
     Returns:
       A bool; True for no values.
@@ -393,7 +396,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Whether values of a type are nodes: a built-in one, a named tuple or a registered type.
+    """Whether values of a type are nodes: of a built-in container, a named tuple or a registered type.
 
     Args:
       typ: the type.
@@ -409,13 +412,13 @@ def is_tree_node(typ: type) -> bool:
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
-    """Take off the outermost node: its children, and its own data (a dict's keys, a registered node's auxiliary data).
+    """Flatten a tree by one level: its children, and its auxiliary data, such as the keys of a dict.
 
     Args:
       tree: a value that is a node.
 
     Returns:
-      The children, and the node's own data.
+      The children, and the auxiliary data.
 
     Raises:
       TreeError: the value is a leaf.
@@ -424,17 +427,17 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
       >>> flatten_one_level({"b": 1, "a": (2,)})
       (((2,), 1), ('a', 'b'))
     """
-    return _opened("flatten_one_level", tree, pytree.registry.flatten_one_level(tree))
+    return _check_node("flatten_one_level", tree, pytree.registry.flatten_one_level(tree))
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
-    """As `flatten_one_level`, each child in a pair with its key.
+    """As `flatten_one_level`, with the key of each child.
 
     Args:
       tree: a value that is a node.
 
     Returns:
-      Pairs (key, child), and the node's own data.
+      Pairs (key, child), and the auxiliary data.
 
     Raises:
       TreeError: the value is a leaf.
@@ -443,14 +446,19 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], A
       >>> flatten_one_level_with_keys([5])
       (((SequenceKey(idx=0), 5),), None)
     """
-    return _opened("flatten_one_level_with_keys", tree, pytree.flatten_one_level_with_keys(tree))
+    return _check_node("flatten_one_level_with_keys", tree, pytree.flatten_one_level_with_keys(tree))
 
 
-def _opened(where: str, tree: Any, opened: Any) -> Any:
+def _check_node(where: str, tree: Any, opened: Any) -> Any:
     if opened is None:
-        raise TreeError(where, expected="a node of a tree", got=described(tree), mend="test with all_leaves first")
+        raise TreeError(
+            where,
+            expected="a node of a tree",
+            got=describe_tree(tree),
+            fix="pass a container, or check all_leaves([x])",
+        )
     return opened
 
 
-def _counted(leaves: int) -> str:
+def _count_leaves(leaves: int) -> str:
     return "1 leaf" if leaves == 1 else f"{leaves} leaves"

@@ -1,6 +1,6 @@
-"""`Partial`: a function with some arguments bound, whose bound arguments are leaves.
+"""`Partial`: a function with bound arguments, whose bound arguments are leaves of a pytree.
 
-Builds on `registration.py`. `vjp` and `linearize` return one, so that what they return can cross `jit`.
+`vjp` and `linearize` return one, so that their results can be passed to functions under `jit`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.engine.frames import boundary
-from phalanx.tree.paths import GetAttrKey
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.tree.key_paths import GetAttrKey
 from phalanx.tree.registration import register_pytree_with_keys
 
 
-class Partial(functools.partial):
-    """`functools.partial` as a node: the bound arguments are children, the function is part of the structure.
+class Partial(functools.partial[Any]):
+    """`functools.partial` as a pytree node: bound arguments are children, the function is part of the structure.
 
-    A function that is itself partial is taken whole: its own arguments are part of the structure too.
+    If the function is itself a partial function, its bound arguments are part of the structure, too.
 
     Args:
       func: the function.
-      *args, **kw: the arguments to bind: trees, whose leaves become those of the node.
+      *args, **kw: the arguments to bind, which may be pytrees.
 
     Examples:
       >>> from phalanx import tree
@@ -33,19 +33,19 @@ class Partial(functools.partial):
     """
 
     def __new__(cls, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
-        # functools.partial would merge a partial function's arguments with ours, and make them leaves.
+        # functools.partial would merge the arguments of a nested partial function with these, and make them leaves.
         return super().__new__(cls, _Opaque(func) if isinstance(func, functools.partial) else func, *args, **kw)
 
 
 class _Opaque:
-    """A partial function that `functools.partial` does not see into."""
+    """A partial function that `functools.partial` does not flatten."""
 
     __slots__ = ("func",)
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self.func = func
 
-    @boundary
+    @api_boundary
     def __call__(self, *args: Any, **kw: Any) -> Any:
         return self.func(*args, **kw)
 

@@ -1,7 +1,7 @@
-"""Trees that are prefixes of other trees: spreading one over the other, and naming the place where they disagree.
+"""Tree prefixes: broadcasting a prefix over a full tree, and errors that name the place where two trees differ.
 
-Builds on `phalanx.engine.pytree`. `vmap`'s axes, `jit`'s shardings and every check that two trees have one structure
-are written with these; the fast road is C++, and the walk in Python is taken only to write an error.
+`vmap`'s axes, `jit`'s shardings and all comparisons of structures use these functions. The work is done in C++; the
+walk in Python runs only to write an error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from phalanx.engine import pytree
-from phalanx.engine.errors import TreeError
-from phalanx.tree.paths import FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
+from phalanx.engine.error_record import TreeError
+from phalanx.tree.key_paths import FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 
 _LONGEST_SHOWN = 100
 """Characters of a value's `repr` that an error shows, beyond which it names the type."""
@@ -26,29 +26,31 @@ def broadcast_prefix(
     is_leaf: Callable[[Any], bool] | None = None,
     lists_as_tuples: bool = False,
 ) -> list[Any]:
-    """Spread the leaves of a prefix over the leaves of a full tree.
+    """Repeat each leaf of a prefix for all leaves of the corresponding subtree.
 
     Args:
-      prefix: a tree whose leaves stand where the full tree has subtrees.
+      prefix: a tree with leaves where the full tree may have subtrees.
       full: the full tree.
-      what: the name of the prefix in errors, as the user knows it.
-      is_leaf: says of a node of the prefix that it is to be taken as a leaf.
-      lists_as_tuples: whether a list in one tree may stand for a tuple in the other.
+      what: the user's name for the prefix, for errors.
+      is_leaf: returns True for nodes of the prefix to treat as leaves.
+      lists_as_tuples: whether a list in one tree matches a tuple in the other.
 
     Returns:
       One value for each leaf of `full`, in order.
 
     Raises:
-      TreeError: the prefix is none; the error names the first place.
+      TreeError: `prefix` is not a prefix of `full`; the error names the first place.
 
     Examples:
       >>> broadcast_prefix({"a": 0, "b": 1}, {"a": ("x", "y"), "b": "z"})
       [0, 0, 1]
     """
+    # The common case is two C++ calls; the comparison in Python runs only after `flatten_up_to` has failed.
     values, treedef = pytree.flatten(prefix, is_leaf)
     try:
         subtrees = treedef.flatten_up_to(full)
     except ValueError:
+        # Tried only after a mismatch, so that calls with matching types do not pay for the conversion.
         if lists_as_tuples:
             prefix = _with_sequences_of(full, prefix, is_leaf)
             return broadcast_prefix(prefix, full, what=what, is_leaf=is_leaf)
@@ -64,20 +66,20 @@ def broadcast_prefix(
 def flatten_axes(
     what: str, treedef: Any, prefix: Any, *, is_leaf: Callable[[Any], bool] | None = None, lists_as_tuples: bool = False
 ) -> list[Any]:
-    """As `broadcast_prefix`, over the leaves of a structure where the tree is not at hand.
+    """As `broadcast_prefix`, over a structure instead of a full tree.
 
     Args:
-      what: the name of `prefix`, as the user knows it; errors begin with it.
+      what: the user's name for `prefix`; errors begin with it.
       treedef: the structure.
-      prefix: a tree whose structure is a prefix of that.
-      is_leaf: says of a node of `prefix` that it is to be taken as a leaf.
-      lists_as_tuples: whether a list of `prefix` may stand where the structure has a tuple.
+      prefix: a tree that is a prefix of the structure.
+      is_leaf: returns True for nodes of `prefix` to treat as leaves.
+      lists_as_tuples: whether a list in `prefix` matches a tuple in the structure.
 
     Returns:
-      For each leaf of the structure the leaf of `prefix` that stands for it.
+      For each leaf of the structure, the corresponding leaf of `prefix`.
 
     Raises:
-      TreeError: `prefix` does not fit the structure.
+      TreeError: `prefix` is not a prefix of the structure.
 
     Examples:
       >>> flatten_axes("in_axes", pytree.flatten(("x", ["y"]), None)[1], [0, 1], lists_as_tuples=True)
@@ -88,18 +90,18 @@ def flatten_axes(
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Give a prefix the structure of a full tree, repeating its leaves.
+    """Repeat the leaves of a prefix to the structure of a full tree.
 
     Args:
-      prefix_tree: a tree whose leaves stand where the full tree has subtrees.
-      full_tree: the tree whose structure the result has.
-      is_leaf: says of a node of either tree that it is to be taken as a leaf.
+      prefix_tree: a tree with leaves where the full tree may have subtrees.
+      full_tree: the tree with the structure of the result.
+      is_leaf: returns True for nodes of either tree to treat as leaves.
 
     Returns:
       The tree with the structure of `full_tree` and the leaves of `prefix_tree`.
 
     Raises:
-      TreeError: the prefix is none; the error names the first place.
+      TreeError: `prefix_tree` is not a prefix of `full_tree`; the error names the first place.
 
     Examples:
       >>> tree_broadcast((0, 1), ("x", {"a": "y", "b": ["z"]}))
@@ -118,47 +120,47 @@ def prefix_errors(
     is_leaf: Callable[[Any], bool] | None = None,
     blame: Literal["prefix", "full"] = "prefix",
 ) -> Iterator[TreeError]:
-    """The errors, ready to be raised, for the places where a tree is no prefix of another.
+    """Make the errors for all places where one tree is not a prefix of another.
 
     Args:
-      prefix, full: the tree that should be a prefix, and of what.
-      what: the name of the tree that is blamed, as the user knows it.
-      is_leaf: says of a node of the prefix that it is to be taken as a leaf.
-      blame: the tree that is taken to be the wrong one, and which the errors show.
+      prefix, full: the two trees.
+      what: the user's name for the wrong tree.
+      is_leaf: returns True for nodes of the prefix to treat as leaves.
+      blame: the tree to report as wrong.
 
     Yields:
-      One `TreeError` for each such place, in order.
+      One `TreeError` for each place, in order.
 
     Examples:
       >>> print(next(prefix_errors({"a": 0}, {"a": 1, "b": 2}, what="in_axes")))
       in_axes: expected a leaf or a dict with keys ['a', 'b'], got a dict with keys ['a'].
-        To mend: add 'b'.
+        Fix: add 'b'.
     """
     for place in _disagreements(prefix, full, (), is_leaf, exact=False):
         yield place.prefix_error(what) if blame == "prefix" else place.full_error(what)
 
 
 def equality_errors(expected: Any, got: Any, *, what: str = "tree") -> Iterator[TreeError]:
-    """The errors, ready to be raised, for the places where a tree differs in structure from the one expected.
+    """Make the errors for all places where the structure of a tree differs from the expected one.
 
     Args:
       expected, got: trees or `PyTreeDef`s.
-      what: the name of `got`, as the user knows it.
+      what: the user's name for `got`.
 
     Yields:
-      One `TreeError` for each such place, in order.
+      One `TreeError` for each place, in order.
 
     Examples:
       >>> print(next(equality_errors({"w": (1, 2)}, {"w": (1,)}, what="carry")))
       carry['w']: expected a tuple of length 2, got a tuple of length 1.
-        To mend: give it the structure that is expected here.
+        Fix: give it the structure that is expected here.
     """
     for place in _disagreements(_as_tree(expected), _as_tree(got), (), None, exact=True):
         yield place.full_error(what)
 
 
 class _Leaf:
-    """What stands for a leaf whose value is not known."""
+    """A placeholder for a leaf whose value is unknown."""
 
     def __repr__(self) -> str:
         return "*"
@@ -173,15 +175,15 @@ def _as_tree(tree: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Node:
-    """One node opened: its type, its own data, and its children by their keys."""
+    """A node of a tree: its type, its auxiliary data, and its children by their keys."""
 
     kind: type
     data: Any
     children: dict[Any, Any]
 
 
-def _opened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> _Node | None:
-    """Open a node; None for a leaf."""
+def _flatten_node(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> _Node | None:
+    """Flatten a tree by one level; None for a leaf."""
     if is_leaf is not None and is_leaf(tree):
         return None
     opened = pytree.flatten_one_level_with_keys(tree)
@@ -193,33 +195,35 @@ def _opened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> _Node | 
 
 @dataclass(frozen=True)
 class _Disagreement:
-    """A place where `full` does not continue as `prefix` does."""
+    """A place where two trees differ."""
 
     path: KeyPath
     prefix: Any
     full: Any
 
     def prefix_error(self, what: str) -> TreeError:
-        """Write the error for a reader who should change the prefix."""
-        wanted = described(self.full)
-        expected = f"a leaf or {wanted}" if _opened(self.full) else "a leaf, where the full tree has one"
+        """The error if the prefix is wrong."""
+        wanted = describe_tree(self.full)
+        expected = f"a leaf or {wanted}" if _flatten_node(self.full) else "a leaf, where the full tree has one"
         return TreeError(
-            what + keystr(self.path), expected=expected, got=described(self.prefix), mend=self._mend_prefix()
+            what + keystr(self.path), expected=expected, got=describe_tree(self.prefix), fix=self._suggest_prefix()
         )
 
     def full_error(self, what: str) -> TreeError:
-        """Write the error for a reader who should change the full tree."""
+        """The error if the full tree is wrong."""
         return TreeError(
             what + keystr(self.path),
-            expected=described(self.prefix) if _opened(self.prefix) else "a leaf",
-            got=described(self.full),
-            mend="give it the structure that is expected here",
+            expected=describe_tree(self.prefix) if _flatten_node(self.prefix) else "a leaf",
+            got=describe_tree(self.full),
+            fix="give it the structure that is expected here",
         )
 
-    def _mend_prefix(self) -> str:
-        prefix, full = _opened(self.prefix), _opened(self.full)
+    def _suggest_prefix(self) -> str:
+        prefix, full = _flatten_node(self.prefix), _flatten_node(self.full)
         if full is None or prefix is None:
             return "put one leaf here"
+        # The most frequent mistake: `in_axes` or `in_shardings` of a function of one argument is given for the argument
+        # instead of for the tuple of arguments.
         if not self.path and full.kind is tuple and len(full.children) == 1:
             (only,) = full.children.values()
             if prefix.kind is not tuple or not any(
@@ -237,13 +241,13 @@ class _Disagreement:
 def _disagreements(
     prefix: Any, full: Any, path: KeyPath, is_leaf: Callable[[Any], bool] | None, exact: bool
 ) -> Iterator[_Disagreement]:
-    """Walk two trees side by side; with `exact`, a leaf of the first asks for a leaf of the second."""
-    left = _opened(prefix, is_leaf)
+    """Compare two trees; with `exact`, a leaf of the first matches only a leaf of the second."""
+    left = _flatten_node(prefix, is_leaf)
     if left is None:
-        if exact and _opened(full) is not None:
+        if exact and _flatten_node(full) is not None:
             yield _Disagreement(path, prefix, full)
         return
-    right = _opened(full)
+    right = _flatten_node(full)
     if right is None or left.kind is not right.kind or not _same_node(left, right):
         yield _Disagreement(path, prefix, full)
         return
@@ -252,13 +256,13 @@ def _disagreements(
 
 
 def _same_node(left: _Node, right: _Node) -> bool:
-    """Compare two nodes of one type without their children."""
+    """Compare two nodes of the same type without their children."""
     return list(left.children) == list(right.children) and bool(left.data == right.data)
 
 
 def _with_sequences_of(full: Any, prefix: Any, is_leaf: Callable[[Any], bool] | None) -> Any:
-    """Turn the lists and tuples of a prefix into those that the full tree has at their places."""
-    left, right = _opened(prefix, is_leaf), _opened(full)
+    """Convert the lists and tuples of a prefix to the types of the corresponding nodes of the full tree."""
+    left, right = _flatten_node(prefix, is_leaf), _flatten_node(full)
     if left is None or right is None or left.children.keys() != right.children.keys():
         return prefix
     kinds = {left.kind, right.kind}
@@ -272,16 +276,16 @@ def _with_sequences_of(full: Any, prefix: Any, is_leaf: Callable[[Any], bool] | 
     return top.unflatten(spots)
 
 
-def described(tree: Any) -> str:
-    """Name what stands at a place in a tree, for the text of an error.
+def describe_tree(tree: Any) -> str:
+    """Describe a tree by its outermost node, for the text of an error.
 
     Examples:
-      >>> described({"a": 1}), described([1, 2]), described(3)
+      >>> describe_tree({"a": 1}), describe_tree([1, 2]), describe_tree(3)
       ("a dict with keys ['a']", 'a list of length 2', 'the leaf 3')
     """
-    node = _opened(tree)
+    node = _flatten_node(tree)
     if node is None:
-        return _described_leaf(tree)
+        return _describe_leaf(tree)
     if tree is None:
         return "None"
     name, keys = node.kind.__name__, list(node.children)
@@ -296,15 +300,15 @@ def described(tree: Any) -> str:
     else:
         detail = f" with children {[keystr((key,)) for key in keys]}"
     has_data = node.data is not None and node.data != () and not isinstance(node.data, type)
-    return f"{_article(name)} {name}{detail}" + (f" and data {_shortened(node.data)}" if has_data else "")
+    return f"{_article(name)} {name}{detail}" + (f" and data {_shorten(node.data)}" if has_data else "")
 
 
-def _described_leaf(leaf: Any) -> str:
-    return "a leaf" if leaf is LEAF else f"the leaf {_shortened(leaf)}"
+def _describe_leaf(leaf: Any) -> str:
+    return "a leaf" if leaf is LEAF else f"the leaf {_shorten(leaf)}"
 
 
-def _shortened(value: Any) -> str:
-    """Show a value, or its type where the value would fill the screen."""
+def _shorten(value: Any) -> str:
+    """The `repr` of a value, or its type if that is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN and "\n" not in text else f"of type {type(value).__name__}"
 

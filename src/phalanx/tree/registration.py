@@ -1,7 +1,7 @@
-"""Making types into nodes of trees: by functions, by methods, as dataclasses, or without any children.
+"""Registration of types as pytree nodes: with functions, with methods, as dataclasses, or as static values.
 
-Builds on `phalanx.engine.pytree`, whose registry is written to here and nowhere else. Called by users, and by the
-rooms above for their own types. The ordered and the default dictionary of the standard library are registered here.
+This module alone writes to the registry in `phalanx.engine.pytree`. It registers `OrderedDict` and `defaultdict`; the
+packages above register their types.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from phalanx.engine import pytree
-from phalanx.engine.errors import ArgumentError, ArgumentTypeError
-from phalanx.tree.paths import DictKey, KeyEntry
+from phalanx.engine.error_record import ArgumentError, ArgumentTypeError
+from phalanx.tree.key_paths import DictKey, KeyEntry
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
@@ -25,24 +25,26 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Any]] | None = None,
 ) -> None:
-    """Make the values of a type nodes of trees.
+    """Register a type as a pytree node.
 
     Args:
       nodetype: the type; its subclasses are not included.
-      flatten_func: gives the children, and data that is hashable and comparable.
-      unflatten_func: takes the data and the children, and gives the value.
-      flatten_with_keys_func: like `flatten_func`, with pairs (key, child); where it is None, paths count the children.
+      flatten_func: returns the children, and auxiliary data that is hashable and comparable.
+      unflatten_func: takes the auxiliary data and the children, and returns the value.
+      flatten_with_keys_func: like `flatten_func` with pairs (key, child); without it, paths have the children's
+        indices.
 
     Raises:
       ArgumentError: the type is registered already.
-      ArgumentTypeError: `nodetype` is no type, or a function cannot be called.
+      ArgumentTypeError: `nodetype` is not a type, or a function is not callable.
 
     Examples:
+      >>> from phalanx import tree
       >>> class Pair:
       ...     def __init__(self, x, y):
       ...         self.x, self.y = x, y
-      >>> register_pytree_node(Pair, lambda p: ((p.x, p.y), None), lambda _, children: Pair(*children))
-      >>> pytree.flatten(Pair(1, 2), None)[0]
+      >>> tree.register_pytree_node(Pair, lambda p: ((p.x, p.y), None), lambda _, children: Pair(*children))
+      >>> tree.leaves(Pair(1, 2))
       [1, 2]
     """
     _check_type("register_pytree_node", nodetype)
@@ -52,7 +54,10 @@ def register_pytree_node(
     for name, function in functions.items():
         if not callable(function):
             raise ArgumentTypeError(
-                f"register_pytree_node, {name}", expected="a function", got=function, mend="pass a callable"
+                f"register_pytree_node, {name}",
+                expected="a function",
+                got=function,
+                fix="pass the function itself, not the result of calling it",
             )
     pytree.registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
 
@@ -63,29 +68,31 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Make the values of a type nodes of trees whose children have keys.
+    """Register a type as a pytree node whose children have keys.
 
     Args:
       nodetype: the type; its subclasses are not included.
-      flatten_with_keys: gives pairs (key, child), and data that is hashable and comparable.
-      unflatten_func: takes the data and the children, and gives the value.
-      flatten_func: like `flatten_with_keys` without the keys, where that is faster.
+      flatten_with_keys: returns pairs (key, child), and auxiliary data that is hashable and comparable.
+      unflatten_func: takes the auxiliary data and the children, and returns the value.
+      flatten_func: like `flatten_with_keys` without the keys, if that is faster.
 
     Raises:
       ArgumentError: the type is registered already.
-      ArgumentTypeError: `nodetype` is no type, or a function cannot be called.
+      ArgumentTypeError: `nodetype` is not a type, or a function is not callable.
 
     Examples:
+      >>> from phalanx import tree
       >>> class Cell:
       ...     def __init__(self, value):
       ...         self.value = value
-      >>> register_pytree_with_keys(
-      ...     Cell, lambda c: (((DictKey("value"), c.value),), None), lambda _, xs: Cell(*xs)
+      >>> tree.register_pytree_with_keys(
+      ...     Cell, lambda c: (((tree.DictKey("value"), c.value),), None), lambda _, xs: Cell(*xs)
       ... )
-      >>> pytree.flatten_with_path(Cell(1), None)[0]
+      >>> tree.flatten_with_path(Cell(1))[0]
       [((DictKey(key='value'),), 1)]
     """
 
+    # The registry needs both functions. Dropping the keys is the slower way to flatten, which `flatten_func` avoids.
     def without_keys(node: T) -> tuple[Iterable[Any], Any]:
         pairs, data = flatten_with_keys(node)
         return [child for _, child in pairs], data
@@ -94,7 +101,7 @@ def register_pytree_with_keys(
 
 
 def register_pytree_node_class(cls: Class) -> Class:
-    """Make a class with methods `tree_flatten` and `tree_unflatten` (a classmethod) a node; a decorator.
+    """Register a class with methods `tree_flatten` and `tree_unflatten` (a classmethod) as a node; a decorator.
 
     Args:
       cls: the class.
@@ -103,7 +110,8 @@ def register_pytree_node_class(cls: Class) -> Class:
       The class.
 
     Examples:
-      >>> @register_pytree_node_class
+      >>> from phalanx import tree
+      >>> @tree.register_pytree_node_class
       ... class Point:
       ...     def __init__(self, x):
       ...         self.x = x
@@ -114,7 +122,7 @@ def register_pytree_node_class(cls: Class) -> Class:
       ...     @classmethod
       ...     def tree_unflatten(cls, data, children):
       ...         return cls(*children)
-      >>> pytree.flatten(Point(1), None)[0]
+      >>> tree.leaves(Point(1))
       [1]
     """
     _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
@@ -123,9 +131,9 @@ def register_pytree_node_class(cls: Class) -> Class:
 
 
 def register_pytree_with_keys_class(cls: Class) -> Class:
-    """Make a class with methods `tree_flatten_with_keys` and `tree_unflatten` (a classmethod) a node; a decorator.
+    """Register a class with methods `tree_flatten_with_keys` and `tree_unflatten` (a classmethod); a decorator.
 
-    A method `tree_flatten` is used where the keys are not wanted, if there is one.
+    If there is a method `tree_flatten`, it is used where keys are not needed.
 
     Args:
       cls: the class.
@@ -134,18 +142,19 @@ def register_pytree_with_keys_class(cls: Class) -> Class:
       The class.
 
     Examples:
-      >>> @register_pytree_with_keys_class
+      >>> from phalanx import tree
+      >>> @tree.register_pytree_with_keys_class
       ... class Named:
       ...     def __init__(self, x):
       ...         self.x = x
       ...
       ...     def tree_flatten_with_keys(self):
-      ...         return ((DictKey("x"), self.x),), None
+      ...         return ((tree.DictKey("x"), self.x),), None
       ...
       ...     @classmethod
       ...     def tree_unflatten(cls, data, children):
       ...         return cls(*children)
-      >>> pytree.flatten_with_path(Named(1), None)[0]
+      >>> tree.flatten_with_path(Named(1))[0]
       [((DictKey(key='x'),), 1)]
     """
     _check_methods("register_pytree_with_keys_class", cls, "tree_flatten_with_keys", "tree_unflatten")
@@ -160,31 +169,33 @@ def register_dataclass(
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
 ) -> Class:
-    """Make a dataclass a node: data fields are children, meta fields belong to the structure; also a decorator.
+    """Register a dataclass as a node: data fields are children, meta fields are part of the structure; a decorator.
 
-    Without lists of fields, those made by `tree.static()` (or with `metadata={"static": True}`) are meta fields and
-    the others are data.
+    Without lists of fields, the fields declared with `tree.static()` (or `metadata={"static": True}`) are meta fields,
+    and the others are data fields.
 
     Args:
       nodetype: a dataclass, or a class whose constructor takes the listed fields by keyword.
       data_fields: names of the fields that are children.
-      meta_fields: names of the fields that are part of the structure: hashable and comparable.
-      drop_fields: names of fields to leave out; their defaults are used when the value is put together.
+      meta_fields: names of the fields that are part of the structure; their values are hashable and comparable.
+      drop_fields: names of fields that are neither; unflattening uses their defaults.
 
     Returns:
       The class.
 
     Raises:
       ArgumentError: a field is listed twice, missing or unknown, or the class is registered already.
-      ArgumentTypeError: one list of fields is given without the other, or neither for a class that is no dataclass.
+      ArgumentTypeError: one list of fields is given without the other, or neither for a class that is not a dataclass.
 
     Examples:
-      >>> @register_dataclass
+      >>> import dataclasses
+      >>> from phalanx import tree
+      >>> @tree.register_dataclass
       ... @dataclasses.dataclass
       ... class Layer:
       ...     w: float
-      ...     name: str = static(default="layer")
-      >>> pytree.flatten_with_path(Layer(1.0), None)[0]
+      ...     name: str = tree.static(default="layer")
+      >>> tree.flatten_with_path(Layer(1.0))[0]
       [((GetAttrKey(name='w'),), 1.0)]
     """
     _check_type("register_dataclass", nodetype)
@@ -195,7 +206,7 @@ def register_dataclass(
 
 
 def register_static(cls: Class) -> Class:
-    """Make the values of a class nodes without children, so that they are part of the structure; a decorator.
+    """Register a class whose values have no children and are part of the structure; a decorator.
 
     Args:
       cls: a class whose values are hashable and comparable.
@@ -204,10 +215,11 @@ def register_static(cls: Class) -> Class:
       The class.
 
     Examples:
-      >>> @register_static
+      >>> from phalanx import tree
+      >>> @tree.register_static
       ... class Mode(str):
       ...     pass
-      >>> pytree.flatten([Mode("train"), 1], None)[0]
+      >>> tree.leaves([Mode("train"), 1])
       [1]
     """
     register_pytree_node(cls, lambda value: ((), value), lambda value, _: value)
@@ -215,7 +227,7 @@ def register_static(cls: Class) -> Class:
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a dataclass field that `register_dataclass` takes as part of the structure.
+    """Declare a dataclass field that is part of the structure under `register_dataclass`.
 
     Args:
       kwargs: as for `dataclasses.field`.
@@ -224,7 +236,8 @@ def static(**kwargs: Any) -> Any:
       The field.
 
     Examples:
-      >>> static(default=3).metadata["static"]
+      >>> from phalanx import tree
+      >>> tree.static(default=3).metadata["static"]
       True
     """
     return dataclasses.field(metadata={**kwargs.pop("metadata", {}), "static": True}, **kwargs)
@@ -233,7 +246,7 @@ def static(**kwargs: Any) -> Any:
 def _fields(
     nodetype: type, data: Sequence[str] | None, meta: Sequence[str] | None
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Complete the lists of fields from a dataclass's own declarations."""
+    """Complete the lists of fields from the declarations of a dataclass."""
     if data is not None and meta is not None:
         return data, meta
     if (data is None) != (meta is None):
@@ -241,28 +254,32 @@ def _fields(
             "register_dataclass",
             expected="data_fields and meta_fields, or neither",
             got="data_fields alone" if meta is None else "meta_fields alone",
-            mend="list the fields of both kinds, [] where there are none",
+            fix="pass both lists, [] for a kind without fields",
         )
     if not dataclasses.is_dataclass(nodetype):
         raise ArgumentTypeError(
             "register_dataclass, nodetype",
             expected="a dataclass, since no fields are listed",
             got=nodetype,
-            mend="decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields",
+            fix="decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields",
         )
+    # Only fields of the constructor: unflattening calls it, and the others are computed from these.
     fields = [field for field in dataclasses.fields(nodetype) if field.init]
     is_static = {field.name: bool(field.metadata.get("static", False)) for field in fields}
     return [name for name in is_static if not is_static[name]], [name for name in is_static if is_static[name]]
 
 
 def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], dropped: set[str]) -> None:
-    """Refuse fields listed twice, and lists that do not cover a dataclass's constructor."""
+    """Raise for fields listed twice, and for lists that do not match a dataclass's constructor."""
     where = f"register_dataclass of {nodetype.__name__}"
     listed = [*data, *meta]
     twice = sorted({name for name in listed if listed.count(name) > 1})
     if twice:
         raise ArgumentError(
-            where, expected="each field in one list", got=f"{twice} twice", mend="leave each in one list"
+            where,
+            expected="each field in one list",
+            got=f"{twice} twice",
+            fix=f"remove {', '.join(map(repr, twice))} from data_fields or from meta_fields",
         )
     if not dataclasses.is_dataclass(nodetype):
         return
@@ -272,23 +289,28 @@ def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], drop
             where,
             expected="each field of the constructor in data_fields or meta_fields",
             got=f"no {missing}",
-            mend="add them, or name them in drop_fields where their defaults will do",
+            fix="add them to one of the lists, or to drop_fields if their defaults are right",
         )
     if unknown := sorted(set(listed) - init):
         raise ArgumentError(
-            where, expected="fields of the constructor only", got=unknown, mend="remove them from the lists"
+            where,
+            expected="fields of the constructor only",
+            got=unknown,
+            fix=f"remove {', '.join(map(repr, unknown))} from the lists",
         )
 
 
 def _check_type(where: str, nodetype: Any) -> None:
     if not isinstance(nodetype, type):
-        raise ArgumentTypeError(f"{where}, nodetype", expected="a class", got=nodetype, mend="pass the class itself")
+        raise ArgumentTypeError(
+            f"{where}, nodetype", expected="a class", got=nodetype, fix="pass the class itself, not one of its values"
+        )
     if pytree.registry.is_node(nodetype):
         raise ArgumentError(
             f"{where}, nodetype",
             expected="a class that is not a node yet",
             got=nodetype,
-            mend="register each class once, where it is defined",
+            fix=f"register {nodetype.__name__} once, where it is defined",
         )
 
 
@@ -296,11 +318,14 @@ def _check_methods(where: str, cls: type, *names: str) -> None:
     for name in names:
         if not hasattr(cls, name):
             raise ArgumentTypeError(
-                f"{where}, {cls.__name__}", expected=f"a method {name}", got="none", mend=f"define {name}"
+                f"{where}, {cls.__name__}",
+                expected=f"a method {name}",
+                got="none",
+                fix=f"define {name} in {cls.__name__}, or register the class with register_pytree_node",
             )
 
 
-# The dictionaries of the standard library: in their own order, or sorted where they have none.
+# Dictionaries of the standard library. An OrderedDict keeps its order, a defaultdict is sorted by keys like a dict.
 register_pytree_with_keys(
     OrderedDict,
     lambda node: (tuple(zip(map(DictKey, node), node.values())), tuple(node)),
@@ -309,12 +334,12 @@ register_pytree_with_keys(
 )
 register_pytree_with_keys(
     defaultdict,
-    lambda node: (tuple([(DictKey(key), node[key]) for key in sorted(node)]), _sorted(node)[1]),
+    lambda node: (tuple([(DictKey(key), node[key]) for key in sorted(node)]), _flatten_sorted(node)[1]),
     lambda data, children: defaultdict(data[0], zip(data[1], children)),
-    lambda node: _sorted(node),
+    lambda node: _flatten_sorted(node),
 )
 
 
-def _sorted(node: defaultdict) -> tuple[Any, Any]:
+def _flatten_sorted(node: defaultdict[Any, Any]) -> tuple[Any, Any]:
     keys = tuple(sorted(node))
     return tuple([node[key] for key in keys]), (node.default_factory, keys)

@@ -1,7 +1,6 @@
-"""LU decomposition with row exchanges, and the general linear system solved with it.
+"""LU decomposition with partial pivoting: `lu`, and the solution of linear systems with it.
 
-Builds on `matrices` and `triangular`; called by `phalanx.numpy.linalg`, `phalanx.scipy.linalg` and by the derivative of
-`eig`.
+Builds on `triangular_solve`; called by `phalanx.numpy.linalg`, `phalanx.scipy.linalg` and by the derivative of `eig`.
 """
 
 from __future__ import annotations
@@ -10,63 +9,68 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import DTypeError, ShapeError
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import DTypeError, ShapeError
 from phalanx.core.primitive import ZERO, Primitive
 from phalanx.core.tangent import Zero
 from phalanx.engine.mlir import hlo
-from phalanx.lax.arithmetic import add
-from phalanx.lax.broadcast import broadcast_in_dim, dim_names, reduce_sum_p
-from phalanx.lax.comparison import eq
-from phalanx.lax.creation import broadcasted_iota
-from phalanx.lax.dynamic_slice import dynamic_slice_p, dynamic_update_slice_p
-from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed
-from phalanx.lax.linalg.matrices import (
+from phalanx.lax.elementwise.arithmetic import add
+from phalanx.lax.elementwise.comparison import eq
+from phalanx.lax.elementwise.select import select
+from phalanx.lax.indexing.dynamic_slice import dynamic_slice_p, dynamic_update_slice_p
+from phalanx.lax.indexing.static_slice import pad, slice_in_dim
+from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
+from phalanx.lax.linalg.matrix_stacks import (
     INT32,
     batch_in_front,
     check_matrices,
     eye_like,
     eye_mask,
-    masked,
+    mask_matrices,
     matmul,
-    stack_roles,
+    stack_sharding_rule,
     take_rows,
     tril,
     triu,
 )
-from phalanx.lax.linalg.triangular import triangular_solve
-from phalanx.lax.select import select
-from phalanx.lax.slicing import pad, slice_in_dim
+from phalanx.lax.linalg.triangular_solve import triangular_solve
+from phalanx.lax.reductions.reduce_sum import reduce_sum_p
+from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.symbolic import min_dim
+from phalanx.typing import Array, ArrayLike
 
 
 class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
-    """The permutation that a sequence of row exchanges makes: int32[*b, k] -> int32[*b, n]."""
+    """Compose a sequence of row exchanges to a permutation: int32[*b, k] -> int32[*b, n]."""
 
-    def result(self, pivots, *, permutation_size):
+    def abstract_eval(self, pivots, *, permutation_size):
         if pivots.dtype != INT32 or not pivots.ndim or pivots.shape[-1] > permutation_size:
             raise DTypeError(
                 "lax.linalg.lu_pivots_to_permutation",
                 expected=f"int32[*b, k] with k <= {permutation_size}",
                 got=pivots.str_short(),
-                mend="give the pivots that lax.linalg.lu returns",
+                fix="pass the pivots that lax.linalg.lu returns",
             )
         return pivots.with_shape((*pivots.shape[:-1], permutation_size))
 
-    def roles(self, pivots, *, permutation_size):
+    def sharding_rule(self, pivots, *, permutation_size):
         batch = dim_names(pivots.ndim - 1)
-        return type(stack_roles([pivots], 0, [1]))([[*batch, "k"]], [[*batch, "n"]], whole={"k", "n"})
+        return type(stack_sharding_rule([pivots], 0, [1]))([[*batch, "k"]], [[*batch, "n"]], whole={"k", "n"})
 
     def lower(self, ctx, pivots, *, permutation_size):
         (pivots_aval,) = ctx.avals_in
         out = ctx.aval_out
         last = out.ndim - 1
         if ctx.platform == "cuda":
-            return kernel(ctx, "permutation of pivots", [pivots], [pivots_aval], [out], last)[0]
+            return call_kernel(ctx, "permutation of pivots", [pivots], [pivots_aval], [out], last)[0]
         scalar, count = ShapedArray((), INT32), pivots_aval.shape[-1]
         avals = [scalar, out, pivots_aval]
 
-        def exchange(i: Any, order: Any, pivots: Any) -> list:
+        def exchange(i: Array, order: Array, pivots: Array) -> list:
+            # Exchange the entries i and pivots[i] of the permutation. The pivot differs from example to example, so
+            # that its entry is selected by a mask rather than a slice.
             starts = [np.int32(0)] * last
             one = (*out.shape[:-1], 1)
             here = dynamic_slice_p(order, *starts, i, sizes=one, wrap=(False,) * out.ndim)
@@ -98,29 +102,28 @@ lu_pivots_to_permutation_p = LuPivotsToPermutation()
 
 
 class Lu(Primitive, name="lu", multiple=True):
-    """The factors of x[permutation] = L U packed in one matrix, the row exchanges, and the permutation they make.
+    """The factors of x[permutation] = L U packed in one matrix, the row exchanges, and the permutation.
 
-    Derivative: S. F. Walter and L. Lehmann (2010), arXiv:1001.1654, for square matrices; rectangular ones are completed
-    by identities.
+    Derivative: S. F. Walter and L. Lehmann (2010), arXiv:1001.1654, for square matrices; rectangular factors are padded
+    with identities.
     """
 
-    def result(self, x):
+    def abstract_eval(self, x):
         check_matrices("lax.linalg.lu", x)
         *batch, m, n = x.shape
         return [x.update(weak_type=False), ShapedArray((*batch, min_dim(m, n)), INT32), ShapedArray((*batch, m), INT32)]
 
-    def roles(self, x):
-        return stack_roles([x], x.ndim - 2, [x.ndim, x.ndim - 1, x.ndim - 1])
+    def sharding_rule(self, x):
+        return stack_sharding_rule([x], x.ndim - 2, [x.ndim, x.ndim - 1, x.ndim - 1])
 
     def lower(self, ctx, x):
         (aval,) = ctx.avals_in
         num_batch = aval.ndim - 2
         _, pivots_aval, _ = ctx.avals_out
         info = info_aval(aval, num_batch)
-        factors, pivots, report = kernel(ctx, "getrf", [x], [aval], [aval, pivots_aval, info], num_batch)
-        # A positive report says that U is singular, which is no failure.
-        none = ctx.constant(0, info)
-        failed = hlo.minimum(report, none)
+        factors, pivots, report = call_kernel(ctx, "getrf", [x], [aval], [aval, pivots_aval, info], num_batch)
+        # A positive status means that U is singular, which is not an error.
+        failed = hlo.minimum(report, ctx.constant(0, info))
         (factors,) = nan_where_failed(ctx, failed, [factors], [aval], num_batch)
         pivots = hlo.subtract(pivots, ctx.constant(1, pivots_aval))
         m = aval.shape[-2]
@@ -131,17 +134,20 @@ class Lu(Primitive, name="lu", multiple=True):
         (x,), (x_dot,) = primals, tangents
         factors, pivots, order = self(x)
         *_, m, n = np.shape(x)
+        # A rectangular factor is padded to a square, so that it can be inverted by `triangular_solve`.
         k = min(m, n)
         low, up = factors, factors
         if m > n:
-            low = _completed(factors, m)
+            low = _pad_with_identity(factors, m)
         elif n > m:
             low = slice_in_dim(factors, 0, k, axis=np.ndim(x) - 1)
-            up = _completed(factors, n)
+            up = _pad_with_identity(factors, n)
         else:
             up = factors
         if m > n:
             up = slice_in_dim(factors, 0, k, axis=np.ndim(x) - 2)
+        # From P X = L U: L^-1 P X_dot U^-1 = L^-1 L_dot + U_dot U^-1, the sum of a strictly lower and an upper
+        # triangular matrix, which the triangles of `inner` separate.
         inner = triangular_solve(low, take_rows(x_dot, order), left_side=True, lower=True, unit_diagonal=True)
         inner = triangular_solve(up, inner)
         lower_dot = matmul(add(tril(low, -1), eye_like(low, m)), tril(inner, -1))
@@ -154,13 +160,13 @@ class Lu(Primitive, name="lu", multiple=True):
 lu_p = Lu()
 
 
-def _completed(x: Any, size: int) -> Any:
-    """A rectangular factor made square of `size` by zeros, and ones where it has no diagonal."""
+def _pad_with_identity(x: Array, size: int) -> Any:
+    """Pad a rectangular factor to a square of `size`, with an identity in the new rows and columns."""
     *batch, m, n = np.shape(x)
     config = [(0, 0, 0)] * len(batch) + [(0, size - m, 0), (0, size - n, 0)]
     grown = pad(x, x.dtype.type(0), config)
     ones = pad(
-        masked(
+        mask_matrices(
             broadcast_in_dim(x.dtype.type(1), (*batch, size - min(m, n), size - min(m, n)), ()),
             eye_mask((size - min(m, n), size - min(m, n))),
         ),
@@ -170,19 +176,19 @@ def _completed(x: Any, size: int) -> Any:
     return add(grown, ones)
 
 
-def lu(x: Any) -> tuple:
+def lu(x: ArrayLike) -> tuple:
     """LU decomposition with partial pivoting: x[permutation] = L U.
 
     Args:
       x: num[*b, m, n].
 
     Returns:
-      L (below the diagonal; its own diagonal is ones) and U in one matrix num[*b, m, n]; the row exchanged with each
+      L below the diagonal, without its diagonal of ones, and U in one matrix num[*b, m, n]; the row exchanged with each
       row, int32[*b, min(m, n)]; and the permutation of the rows, int32[*b, m].
 
     Raises:
-      ShapeError: `x` is no matrix.
-      DTypeError: its dtype is not one that LAPACK has.
+      ShapeError: `x` is not a matrix.
+      DTypeError: its dtype is not float32, float64, complex64 or complex128.
 
     Examples:
       >>> import numpy as np
@@ -194,8 +200,8 @@ def lu(x: Any) -> tuple:
     return tuple(lu_p(x))
 
 
-def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
-    """The permutation that row exchanges make.
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Any:
+    """Compose row exchanges to a permutation.
 
     Args:
       pivots: int32[*b, k]; row i was exchanged with row pivots[i], one after the other.
@@ -205,7 +211,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
       The order of the rows afterwards, int32[*b, n].
 
     Raises:
-      DTypeError: the pivots are not such an array.
+      DTypeError: `pivots` has another type.
 
     Examples:
       >>> import numpy as np
@@ -216,15 +222,16 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     return lu_pivots_to_permutation_p(pivots, permutation_size=int(permutation_size))
 
 
-def solve(a: Any, b: Any) -> Any:
+def solve(a: ArrayLike, b: ArrayLike) -> Any:
     """Solve a x = b for stacks of general matrices: num[*b, n, n], num[*b, n, m] -> num[*b, n, m]."""
-    if aval_of(a).shape[:-1] != aval_of(b).shape[:-1]:
+    if get_aval(a).shape[:-1] != get_aval(b).shape[:-1]:
         raise ShapeError(
             "solve operands",
             expected="equal leading dimensions and rows",
-            got=f"{aval_of(a).str_short()} and {aval_of(b).str_short()}",
-            mend="broadcast them",
+            got=f"{get_aval(a).str_short()} and {get_aval(b).str_short()}",
+            fix="broadcast the leading dimensions of one operand to those of the other",
         )
+    # P A = L U: permute the right-hand sides, then solve with L and with U.
     factors, _, order = lu(a)
     x = triangular_solve(factors, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
     return triangular_solve(factors, x, left_side=True)

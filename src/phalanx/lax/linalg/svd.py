@@ -1,6 +1,6 @@
 """Singular value decomposition: `svd`.
 
-Builds on `matrices`; called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg`.
+Called by `phalanx.numpy.linalg` and `phalanx.scipy.linalg`.
 """
 
 from __future__ import annotations
@@ -11,35 +11,38 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, aval_of
-from phalanx.core.errors import ArgumentError, RuleError
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import ArgumentError, RuleError
 from phalanx.core.primitive import Primitive
-from phalanx.lax.arithmetic import add, div, mul, sub
-from phalanx.lax.convert import convert_element_type
+from phalanx.engine.mlir import ir
+from phalanx.lax.elementwise.arithmetic import add, div, mul, sub
+from phalanx.lax.elementwise.complex import conj, real
+from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.eigh import inverse_gaps
-from phalanx.lax.linalg.kernels import info_aval, kernel, nan_where_failed, unavailable
-from phalanx.lax.linalg.matrices import (
+from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
+from phalanx.lax.linalg.matrix_stacks import (
     adjoint,
     batch_in_front,
     check_matrices,
     diagonal,
     eye_mask,
     is_complex,
-    masked,
+    mask_matrices,
     matmul,
     real_of,
     scale_columns,
     scale_rows,
-    stack_roles,
+    stack_sharding_rule,
     unit_vectors,
 )
-from phalanx.lax.parts import conj, real
-from phalanx.lax.slicing import slice_in_dim
+from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic, min_dim
+from phalanx.typing import ArrayLike
 
 
 class SvdAlgorithm(enum.Enum):
-    """How `svd` computes: the CPU has divide and conquer (by default) and `QR`, CUDA devices all but the former.
+    """The algorithm of `svd`: divide and conquer (the default) or `QR` on the CPU; all others on CUDA devices.
 
     Examples:
       >>> from phalanx import lax, numpy as jnp
@@ -55,19 +58,19 @@ class SvdAlgorithm(enum.Enum):
 
 
 _ROUTINES = {SvdAlgorithm.DEFAULT: "gesdd", SvdAlgorithm.DIVIDE_AND_CONQUER: "gesdd", SvdAlgorithm.QR: "gesvd"}
-# Up to how many rows and columns Jacobi's method is the faster one on CUDA devices, and from how many on its kernel can
-# make thin factors.
+# On CUDA devices, Jacobi's method is faster up to this number of rows and columns, and its kernel computes thin factors
+# only above this number.
 _JACOBI_UP_TO, _THIN_ABOVE = 1024, 32
 
 
 class Svd(Primitive, name="svd", multiple=True):
-    """Descending singular values, then U and V^H as asked for: x = U diag(s) V^H.
+    """Descending singular values, then U and V^H if requested: x = U diag(s) V^H.
 
     Derivative: M. B. Giles (2008), section 3.2; J. Townsend, Differentiating the singular value decomposition (2016)
     for rectangular matrices; complex phases as Z.-Q. Wan and S.-X. Zhang (2019), arXiv:1909.02659.
     """
 
-    def result(self, x, *, full_matrices, compute_uv, algorithm):
+    def abstract_eval(self, x, *, full_matrices, compute_uv, algorithm):
         check_matrices("lax.linalg.svd", x)
         *batch, m, n = x.shape
         k = min_dim(m, n)
@@ -77,8 +80,8 @@ class Svd(Primitive, name="svd", multiple=True):
         inner = (m, n) if full_matrices else (k, k)
         return [s, ShapedArray((*batch, m, inner[0]), x.dtype), ShapedArray((*batch, inner[1], n), x.dtype)]
 
-    def roles(self, x, *, full_matrices, compute_uv, algorithm):
-        return stack_roles([x], x.ndim - 2, [x.ndim - 1, *[x.ndim] * (2 * compute_uv)])
+    def sharding_rule(self, x, *, full_matrices, compute_uv, algorithm):
+        return stack_sharding_rule([x], x.ndim - 2, [x.ndim - 1, *[x.ndim] * (2 * compute_uv)])
 
     def lower(self, ctx, x, *, full_matrices, compute_uv, algorithm):
         (aval,) = ctx.avals_in
@@ -96,9 +99,9 @@ class Svd(Primitive, name="svd", multiple=True):
             u, vh = ShapedArray((*batch, m, k), aval.dtype), ShapedArray((*batch, k, n), aval.dtype)
         mode = ("A" if full_matrices else "S") if compute_uv else "N"
         if algorithm not in _ROUTINES:
-            raise unavailable("lax.linalg.svd", algorithm, ctx.platform)
+            raise unavailable_error("lax.linalg.svd", algorithm, ctx.platform)
         info = info_aval(aval, num_batch)
-        _, *out, report = kernel(
+        _, *out, report = call_kernel(
             ctx, _ROUTINES[algorithm], [x], [aval], [aval, s, u, vh, info], num_batch, cpu={"mode": mode}
         )
         return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
@@ -110,10 +113,13 @@ class Svd(Primitive, name="svd", multiple=True):
             raise RuleError(
                 "derivative of lax.linalg.svd",
                 expected="full_matrices=False, compute_uv=False, or square matrices",
-                got=f"full_matrices=True for {aval_of(x).str_short()}",
-                mend="the vectors that complete the basis are not determined by x; use full_matrices=False",
+                got=f"full_matrices=True for {get_aval(x).str_short()}",
+                fix="pass full_matrices=False; the vectors that complete the basis are not determined by x",
             )
         s, u, vh = self(x, full_matrices=False, compute_uv=True, algorithm=algorithm)
+        # With P = U^H X_dot V, S_dot is the real diagonal of P. The rotations U^H U_dot and V^H V_dot are anti-
+        # Hermitian, and solve the off-diagonal equations of P with the differences of the squared singular values as
+        # denominators.
         inner = matmul(adjoint(u), matmul(x_dot, adjoint(vh)))
         s_dot = diagonal(real(inner) if is_complex(x.dtype) else inner)
         if not compute_uv:
@@ -123,13 +129,15 @@ class Svd(Primitive, name="svd", multiple=True):
         u_turn = mul(gaps, add(mixed, scale_rows(adjoint(inner), s)))
         v_turn = mul(gaps, add(scale_rows(inner, s), mixed_adjoint))
         if is_complex(x.dtype):
-            diag = masked(inner, eye_mask(np.shape(inner)))
+            diag = mask_matrices(inner, eye_mask(np.shape(inner)))
+            # The imaginary diagonal of P rotates the phases of U and V together; the gauge assigns all of it to U.
             phase = scale_columns(sub(diag, conj(diag)), div(s.dtype.type(0.5), s))
             u_turn = add(u_turn, phase)
         v = adjoint(vh)
         u_dot, v_dot = matmul(u, u_turn), matmul(v, v_turn)
         inverse = div(s.dtype.type(1), s)
-        if is_symbolic(m - n) or m > n:  # u spans only part of its space: add what x_dot has outside
+        # For m > n, the component of U_dot outside the span of U is (I - U U^H) X_dot V S^-1.
+        if is_symbolic(m - n) or m > n:  # u spans only part of its space: add the component of x_dot outside
             moved = matmul(x_dot, v)
             u_dot = add(u_dot, scale_columns(sub(moved, matmul(u, inner)), inverse))
         if is_symbolic(m - n) or n > m:
@@ -143,44 +151,47 @@ class Svd(Primitive, name="svd", multiple=True):
 svd_p = Svd()
 
 
-def _lower_for_cuda(ctx: Any, x: Any, full_matrices: bool, compute_uv: bool, algorithm: SvdAlgorithm) -> list:
-    """The decomposition by one of cuSOLVER's methods, of which two give V, not its adjoint."""
+def _lower_for_cuda(
+    ctx: LoweringContext, x: ir.Value, full_matrices: bool, compute_uv: bool, algorithm: SvdAlgorithm
+) -> list:
+    """Lower `svd` to one of cuSOLVER's methods; `gesvdj` and `gesvdp` return V rather than its adjoint."""
     (aval,) = ctx.avals_in
     *batch, m, n = aval.shape
     if is_symbolic(m) or is_symbolic(n):
         raise RuleError(
             "lowering of lax.linalg.svd for cuda",
-            expected="matrices of a known size, by which cuSOLVER's method is chosen",
+            expected="matrices of a static size, by which the cuSOLVER routine is chosen",
             got=aval.str_short(),
-            mend="export it for each size, or keep only the batch symbolic",
+            fix="export the program for each size, or make only the batch dimensions symbolic",
         )
     if algorithm is SvdAlgorithm.DEFAULT:
         algorithm = SvdAlgorithm.JACOBI if max(m, n) <= _JACOBI_UP_TO else SvdAlgorithm.QR
     if algorithm is SvdAlgorithm.DIVIDE_AND_CONQUER:
-        raise unavailable("lax.linalg.svd", algorithm, "cuda")
+        raise unavailable_error("lax.linalg.svd", algorithm, "cuda")
     num_batch, k, info = len(batch), min(m, n), info_aval(aval, len(batch))
     s = ctx.avals_out[0]
-    asked = {"compute_uv": compute_uv, "full_matrices": full_matrices}
+    attributes = {"compute_uv": compute_uv, "full_matrices": full_matrices}
     if algorithm is SvdAlgorithm.QR:
-        asked["transposed"] = m < n  # the kernel wants no fewer rows than columns
+        attributes["transposed"] = m < n  # the kernel requires at least as many rows as columns
+        # A wide matrix is passed as its transpose, by its layout; the roles of U and V are exchanged.
         sizes = ((), ()) if not compute_uv else ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
         factors = [aval.with_shape((*batch, *size) if size else ()) for size in sizes]
         results = [aval, s, *(factors[::-1] if m < n else factors), info]
-        _, *out, report = kernel(ctx, "gesvd", [x], [aval], results, num_batch, cuda=asked, row_major=m < n)
+        _, *out, report = call_kernel(ctx, "gesvd", [x], [aval], results, num_batch, cuda=attributes, row_major=m < n)
         out = [out[0], *(out[:0:-1] if m < n else out[1:])]
         return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
     if algorithm is SvdAlgorithm.JACOBI:
-        asked["full_matrices"] = full_matrices = full_matrices or k <= _THIN_ABOVE
+        attributes["full_matrices"] = full_matrices = full_matrices or k <= _THIN_ABOVE
     u, v = (aval.with_shape((*batch, d, d if full_matrices else k)) for d in (m, n))
     routine = "gesvdj" if algorithm is SvdAlgorithm.JACOBI else "gesvdp"
-    _, *out, report = kernel(ctx, routine, [x], [aval], [aval, s, u, v, info], num_batch, cuda=asked)
+    _, *out, report = call_kernel(ctx, routine, [x], [aval], [aval, s, u, v, info], num_batch, cuda=attributes)
     if compute_uv:
-        out[1:] = ctx.inline(lambda *factors: _trimmed(factors, ctx.avals_out[1:]), *out[1:], avals=[u, v])
+        out[1:] = ctx.inline(lambda *factors: _trim(factors, ctx.avals_out[1:]), *out[1:], avals=[u, v])
     return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
 
 
-def _trimmed(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:
-    """U and V^H in the sizes that were asked for, of U and V."""
+def _trim(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:
+    """Trim U and V to the requested sizes, and return U and V^H."""
     u, vh = factors[0], adjoint(factors[1])
     if np.shape(u) != wanted[0].shape:
         u = slice_in_dim(u, 0, wanted[0].shape[-1], axis=np.ndim(u) - 1)
@@ -190,7 +201,7 @@ def _trimmed(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:
 
 
 def svd(
-    x: Any,
+    x: ArrayLike,
     *,
     full_matrices: bool = True,
     compute_uv: bool = True,
@@ -201,20 +212,20 @@ def svd(
 
     Args:
       x: num[*b, m, n].
-      full_matrices: make U and V square; otherwise they have min(m, n) columns, and only that form has a derivative if
-        m != n.
+      full_matrices: whether U and V are square. Otherwise they have min(m, n) columns; only this form is differentiable
+        for m != n.
       compute_uv: whether to return U and V^H.
-      subset_by_index: a range of singular values, in descending order, to return alone.
-      algorithm: the algorithm, where there are several.
+      subset_by_index: the range of singular values to return, by index in descending order.
+      algorithm: the algorithm; the default of the platform if None.
 
     Returns:
-      U, s and V^H; or s alone without `compute_uv`. The derivative is that of simple singular values.
+      U, s and V^H; or s alone without `compute_uv`. The derivative assumes distinct singular values.
 
     Raises:
-      ShapeError: `x` is no matrix.
-      DTypeError: its dtype is not one that LAPACK has.
+      ShapeError: `x` is not a matrix.
+      DTypeError: its dtype is not float32, float64, complex64 or complex128.
       ArgumentError: the range is out of bounds.
-      RuleError: the platform lacks the algorithm.
+      RuleError: the platform does not have the algorithm.
 
     Examples:
       >>> import numpy as np
@@ -226,18 +237,19 @@ def svd(
     subset = None
     if subset_by_index is not None:
         start, stop = subset_by_index
-        k = min(aval_of(x).shape[-2:])
+        k = min(get_aval(x).shape[-2:])
         if not 0 <= start < stop <= k or (full_matrices and compute_uv and (start, stop) != (0, k)):
             raise ArgumentError(
                 "lax.linalg.svd subset_by_index",
                 expected=f"0 <= start < stop <= {k}, and full_matrices=False",
                 got=subset_by_index,
-                mend="count singular values from 0",
+                fix=f"pass a range of indices from 0 to {k}, and full_matrices=False",
             )
         subset = None if (start, stop) == (0, k) else (int(start), int(stop))
     out = svd_p(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), algorithm=algorithm)
+    # The routines compute all singular values; the range is sliced from the result.
     if subset is not None:
-        ndim = aval_of(x).ndim
+        ndim = get_aval(x).ndim
         dims = (ndim - 2, ndim - 1, ndim - 2)
         out = [slice_in_dim(y, *subset, axis=d) for y, d in zip(out, dims, strict=False)]
     if not compute_uv:

@@ -1,7 +1,4 @@
-"""Pooling: the maximum, minimum or mean of windows, channels last.
-
-Builds on `lax.reduce_window`.
-"""
+"""Pooling: the maximum, minimum or mean of windows, with channels last."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx import lax
-from phalanx import numpy as jnp
+from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.errors import ArgumentError
-from phalanx.nnx.layers.convolution import canonical_padding
-from phalanx.runtime.dispatch import eager_program
+from phalanx.core.error_classes import ArgumentError
+from phalanx.nnx.layers.conv_layers import canonical_padding
+from phalanx.nnx.layers.parameter_init import PaddingLike
+from phalanx.runtime.eager_jit import eager_jit
 
 
 def pool(
@@ -23,23 +20,23 @@ def pool(
     reduce_fn: Callable,
     window_shape: Sequence[int],
     strides: Sequence[int] | None,
-    padding: Any,
+    padding: PaddingLike,
 ) -> Any:
-    """Reduce windows of num[*batch, *spatial, channels].
+    """Reduce each window of num[*batch, *spatial, channels].
 
     Args:
       inputs: the array; the batch may have any number of dimensions, or none.
-      init: what padding consists of, and reductions begin with.
-      reduce_fn: joins two elements, such as `lax.add`.
-      window_shape: the window, a number for each spatial dimension.
-      strides: the distance of windows, 1 by default.
+      init: the value of the padding and the initial value of the reductions.
+      reduce_fn: combines two elements, such as `lax.add`.
+      window_shape: the size of the window in each spatial dimension.
+      strides: the distance between windows, 1 by default.
       padding: `"SAME"`, `"VALID"`, or a pair for each spatial dimension.
 
     Returns:
-      The array of the reductions.
+      The reduced array.
 
     Raises:
-      ArgumentError: there are not as many strides or pairs as spatial dimensions.
+      ArgumentError: `strides` or `padding` does not have an entry for each spatial dimension.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -50,8 +47,12 @@ def pool(
     ndim = len(window_shape)
     strides = strides or (1,) * ndim
     if len(strides) != ndim:
-        raise ArgumentError("nnx.pool, argument strides", expected=f"{ndim} numbers, as many as the window has",
-                            got=tuple(strides), mend="give one for each spatial dimension")  # fmt: skip
+        raise ArgumentError(
+            "nnx.pool, argument strides",
+            expected=f"{ndim} numbers, as many as the window has",
+            got=tuple(strides),
+            fix="give one for each spatial dimension",
+        )
     inputs = jnp.asarray(inputs)
     lead = inputs.ndim - ndim - 1
     padding = canonical_padding("nnx.pool, argument padding", padding, ndim)
@@ -61,19 +62,19 @@ def pool(
     return lax.reduce_window(inputs, init, reduce_fn, (*ones, *window_shape, 1), (*ones, *strides, 1), padding)
 
 
-@eager_program(static_argnames=("window_shape", "strides", "padding", "count_include_pad"))
+@eager_jit(static_argnames=("window_shape", "strides", "padding", "count_include_pad"))
 def avg_pool(
     inputs: Any,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Any = "VALID",
+    padding: PaddingLike = "VALID",
     count_include_pad: bool = True,
 ) -> Any:
-    """The mean of windows.
+    """Compute the mean of each window.
 
     Args:
       inputs, window_shape, strides, padding: as in `pool`.
-      count_include_pad: whether padding counts.
+      count_include_pad: whether the mean includes padding.
 
     Returns:
       The array of the means.
@@ -89,14 +90,15 @@ def avg_pool(
     if count_include_pad:
         return total / math.prod(window_shape)
     spatial = inputs.shape[inputs.ndim - len(window_shape) - 1 : -1]
+    # Windows at the border contain fewer elements: their number is a sum over ones with the same padding.
     return total / pool(jnp.ones((*spatial, 1), total.dtype), 0.0, lax.add, window_shape, strides, padding)
 
 
-@eager_program(static_argnames=("window_shape", "strides", "padding"))
+@eager_jit(static_argnames=("window_shape", "strides", "padding"))
 def max_pool(
-    inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID"
+    inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: PaddingLike = "VALID"
 ) -> Any:
-    """The maximum of windows.
+    """Compute the maximum of each window.
 
     Args:
       inputs, window_shape, strides, padding: as in `pool`.
@@ -113,11 +115,11 @@ def max_pool(
     return pool(inputs, dtypes.lowest(jnp.asarray(inputs).dtype), lax.max, window_shape, strides, padding)
 
 
-@eager_program(static_argnames=("window_shape", "strides", "padding"))
+@eager_jit(static_argnames=("window_shape", "strides", "padding"))
 def min_pool(
-    inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID"
+    inputs: Any, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: PaddingLike = "VALID"
 ) -> Any:
-    """The minimum of windows.
+    """Compute the minimum of each window.
 
     Args:
       inputs, window_shape, strides, padding: as in `pool`.

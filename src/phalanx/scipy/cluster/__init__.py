@@ -1,3 +1,5 @@
-"""Clusters, with the names of `scipy.cluster`."""
+"""Clustering with the names of `scipy.cluster`."""
 
-from phalanx.scipy.cluster import vq as vq
+from phalanx.engine.public_namespace import publish as _publish
+
+__getattr__, __dir__ = _publish(globals(), modules="vq")

@@ -1,31 +1,28 @@
-"""Vector quantisation, with the names of `scipy.cluster.vq`."""
+"""Vector quantization with the names of `scipy.cluster.vq`."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from phalanx import lax
-from phalanx.core.errors import ShapeError
-from phalanx.engine.frames import guard as _guard
-from phalanx.numpy.operands import operand, promote_inexact
-from phalanx.numpy.reductions import argmin, min
-from phalanx.numpy.reductions import sum as _sum
-from phalanx.runtime.dispatch import eager_program
+from phalanx import lax, numpy as jnp
+from phalanx.core.error_classes import ShapeError
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.scipy.argument_checks import to_inexact_operands
+from phalanx.typing import ArrayLike
 
 
-def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple:
-    """For each observation the nearest code, and how far it is.
+def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple:
+    """Assign each observation to the nearest code of a code book.
 
     Args:
       obs: observations, num[m, dims], or num[m] in one dimension.
       code_book: codes, num[k, dims], or num[k].
-      check_finite: a permission that changes nothing.
+      check_finite: accepted for compatibility with SciPy, and ignored.
 
     Returns:
-      (which code, int[m]; the distances, float[m]).
+      (the index of the nearest code, int[m]; its distance, float[m]).
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the number of dimensions or columns differs.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -33,20 +30,25 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple:
       >>> vq(jnp.array([1.0, 9.0]), jnp.array([0.0, 10.0]))[0].tolist()
       [0, 1]
     """
-    del check_finite
     return tuple(_vq(obs, code_book))
 
 
-@eager_program
-def _vq(obs: Any, code_book: Any) -> tuple:
-    x, codes = promote_inexact("cluster.vq", operand(obs, "cluster.vq"), operand(code_book, "cluster.vq"))
+@eager_jit
+def _vq(obs: ArrayLike, code_book: ArrayLike) -> tuple:
+    x, codes = to_inexact_operands("cluster.vq", obs, code_book)
     if x.ndim != codes.ndim or x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[1] != codes.shape[1]):
-        raise ShapeError("cluster.vq", expected="two vectors, or matrices with as many columns",
-                         got=f"{x.shape} and {codes.shape}", mend="let rows be observations and codes")  # fmt: skip
+        raise ShapeError(
+            "cluster.vq",
+            expected="two vectors, or matrices with as many columns",
+            got=f"{x.shape} and {codes.shape}",
+            fix="pass obs of shape [m, n] and code_book of shape [k, n], or two vectors",
+        )
     if x.ndim == 1:
         x, codes = lax.expand_dims(x, (1,)), lax.expand_dims(codes, (1,))
-    squares = _sum(lax.square(lax.expand_dims(x, (1,)) - lax.expand_dims(codes, (0,))), axis=-1)
-    return argmin(squares, axis=1), lax.sqrt(min(squares, axis=1))
+    # All pairs at once: [m, 1, n] - [1, k, n].
+    squares = jnp.sum(lax.square(lax.expand_dims(x, (1,)) - lax.expand_dims(codes, (0,))), axis=-1)
+    # The square root is monotonic, so only the smallest square needs one.
+    return jnp.argmin(squares, axis=1), lax.sqrt(jnp.min(squares, axis=1))
 
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

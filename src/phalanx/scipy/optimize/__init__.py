@@ -1,7 +1,6 @@
-"""Minimisation with the names of `scipy.optimize`."""
+"""Minimization with the names of `scipy.optimize`."""
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.scipy.optimize.minimization import OptimizeResults as OptimizeResults
-from phalanx.scipy.optimize.minimization import minimize as minimize
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.scipy.optimize.bfgs import OptimizeResults as OptimizeResults, minimize as minimize
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,15 +1,13 @@
-"""Signals with the names of `scipy.signal`: `convolution.py`, and `spectra.py` over `windows.py`."""
+"""Signal processing with the names of `scipy.signal`."""
 
-from phalanx.engine.frames import guard as _guard
-from phalanx.scipy.signal.convolution import convolve as convolve
-from phalanx.scipy.signal.convolution import convolve2d as convolve2d
-from phalanx.scipy.signal.convolution import correlate as correlate
-from phalanx.scipy.signal.convolution import correlate2d as correlate2d
-from phalanx.scipy.signal.convolution import fftconvolve as fftconvolve
-from phalanx.scipy.signal.spectra import csd as csd
-from phalanx.scipy.signal.spectra import detrend as detrend
-from phalanx.scipy.signal.spectra import istft as istft
-from phalanx.scipy.signal.spectra import stft as stft
-from phalanx.scipy.signal.spectra import welch as welch
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.scipy.signal.signal_convolution import (
+    convolve as convolve,
+    convolve2d as convolve2d,
+    correlate as correlate,
+    correlate2d as correlate2d,
+    fftconvolve as fftconvolve,
+)
+from phalanx.scipy.signal.spectra import csd as csd, detrend as detrend, istft as istft, stft as stft, welch as welch
 
-_guard(globals())
+__getattr__, __dir__ = _publish(globals())

@@ -1,43 +1,31 @@
-"""Spectra over short segments of signals: Welch's estimates, the short-time Fourier transform and its inverse; trends.
+"""Spectral estimation over short segments: Welch's method and the short-time Fourier transform; removal of trends.
 
-Builds on `numpy.fft` and `windows`; `signal` shows them.
+Builds on `numpy.fft` and `spectral_windows`.
 
 Source: Welch (1967), doi:10.1109/TAU.1967.1161901; Griffin & Lim (1984), doi:10.1109/TASSP.1984.1164317.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx import lax
+from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes, promotion
-from phalanx.core.errors import ArgumentError, ShapeError
-from phalanx.numpy.creation import array
+from phalanx.core.error_classes import ArgumentError, ShapeError
 from phalanx.numpy.fft import fft, ifft, irfft, rfft
-from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import (
-    as_array,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axis,
-    cast,
-    operand,
-    promote_inexact,
-)
-from phalanx.numpy.padding import pad
-from phalanx.numpy.reductions import mean as _mean
-from phalanx.numpy.reductions import sum as _sum
-from phalanx.numpy.shapes import moveaxis
-from phalanx.numpy.statistics import median as _median
-from phalanx.runtime.dispatch import eager_program
-from phalanx.scipy.signal.convolution import refused
-from phalanx.scipy.signal.windows import window_of
+from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
+from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape, canonical_axis
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.scipy.argument_checks import check_choice, to_inexact_array
+from phalanx.scipy.signal.spectral_windows import make_window
+from phalanx.typing import Array, ArrayLike
 
 
 class _Segments(NamedTuple):
-    """How a signal is taken apart."""
+    """The length, overlap and transform length of the segments of a signal."""
 
     length: int
     overlap: int
@@ -48,34 +36,53 @@ class _Segments(NamedTuple):
         return self.length - self.overlap
 
 
-def _segments(name: str, window: Any, nperseg: Any, noverlap: Any, nfft: Any, longest: int, default: int) -> _Segments:
+def _segments(
+    name: str,
+    window: str | tuple[Any, ...] | ArrayLike,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    longest: int,
+    default: int,
+) -> _Segments:
     given = None if isinstance(window, str | tuple) else np.shape(window)[0]
     length = given if nperseg is None and given is not None else int(default if nperseg is None else nperseg)
     if given is None and length > longest:
         length = longest
     overlap = length // 2 if noverlap is None else int(noverlap)
     size = length if nfft is None else int(nfft)
-    for argument, holds, told, got in (
+    for argument, holds, expected, got in (
         ("nperseg", 0 < length <= longest, f"a length from 1 to {longest}", length),
         ("noverlap", overlap < length, f"fewer than the {length} of a segment", overlap),
         ("nfft", size >= length, f"{length} or more, as a segment has", size),
     ):
         if not holds:
-            raise ArgumentError(f"signal.{name}, argument {argument}", expected=told, got=got, mend="leave it out")
+            raise ArgumentError(
+                f"signal.{name}, argument {argument}",
+                expected=expected,
+                got=got,
+                fix=f"omit {argument} to use its default",
+            )
     return _Segments(length, overlap, size)
 
 
-def _trend_taken(x: Any, kind: Any) -> Any:
+def _remove_trend(x: Array, kind: str | None) -> Any:
     if not kind:
         return x
-    return kind(x) if callable(kind) else _detrended(x, kind, (0,))
+    return kind(x) if callable(kind) else _detrend_last(x, kind, (0,))
 
 
-def _spectra(x: Any, window: Any, cut: _Segments, trend: Any, onesided: bool) -> Any:
-    """The transforms of the segments of the last dimension: [..., segments, frequencies]."""
+def _spectra(
+    x: Array,
+    window: str | tuple[Any, ...] | ArrayLike,
+    cut: _Segments,
+    trend: str | Callable[[Array], Array] | bool,
+    onesided: bool,
+) -> Any:
+    """The Fourier transforms of the segments of the last dimension: [..., segments, frequencies]."""
     count = (x.shape[-1] - cut.overlap) // cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
-    parts = _trend_taken(x[..., places], trend) * window
+    parts = _remove_trend(x[..., places], trend) * window
     return rfft(parts, cut.nfft) if onesided else fft(parts, cut.nfft)
 
 
@@ -83,37 +90,46 @@ def _onesided(asked: bool, *xs: Any) -> bool:
     return asked and not any(x.dtype.kind == "c" for x in xs)
 
 
-def _frequencies(cut: _Segments, fs: Any, onesided: bool) -> Any:
+def _frequencies(cut: _Segments, fs: float | Array, onesided: bool) -> Any:
     k = np.arange(cut.nfft // 2 + 1) if onesided else np.fft.fftfreq(cut.nfft, 1 / cut.nfft)
-    return array((k / cut.nfft).astype(dtypes.canonicalize_dtype(np.float64))) * fs
+    return jnp.array((k / cut.nfft).astype(dtypes.canonicalize_dtype(np.float64))) * fs
 
 
 def csd(
-    x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-    nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
-    axis: int = -1, average: str = "mean",
-) -> tuple:  # fmt: skip
-    """The cross power spectral density of two signals, by the method of Welch.
+    x: ArrayLike,
+    y: ArrayLike | None,
+    fs: float | Array = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | Callable[[Array], Array] | bool = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
+    """The cross power spectral density of two signals by Welch's method.
 
     Args:
-      x, y: the signals, whose other dimensions broadcast; the shorter is filled with zeros. None for `y` is `x` itself.
+      x, y: the signals; the shorter one is padded with zeros, and other dimensions broadcast. `y=None` denotes `x`.
       fs: the sampling frequency.
       window: `"hann"`, `"hamming"`, `"blackman"`, `"bartlett"`, `"boxcar"`, `("kaiser", beta)`, or a vector.
-      nperseg: the length of a segment, 256 or that of the window by default.
-      noverlap: by how much segments overlap, half of them by default.
-      nfft: the length of the transforms, filled with zeros.
-      detrend: what is taken from each segment: `"constant"`, `"linear"`, False, or a function.
-      return_onesided: give frequencies from 0 only, for real signals.
+      nperseg: the length of a segment; by default 256, or the length of the window.
+      noverlap: the overlap of segments, half of their length by default.
+      nfft: the length of the transforms, with zero padding; by default `nperseg`.
+      detrend: the trend to remove from each segment: `"constant"`, `"linear"`, a function, or False for none.
+      return_onesided: whether to return only nonnegative frequencies, for real signals.
       scaling: `"density"` (per unit of frequency) or `"spectrum"`.
-      axis: along which the signals run.
+      axis: the axis of the signals.
       average: `"mean"` or `"median"` of the segments.
 
     Returns:
       (the frequencies, the density with frequencies along the axis).
 
     Raises:
-      ArgumentError: an argument is none of those named, or lengths do not fit.
-      AxisError: there is no such axis.
+      ArgumentError: an option is unknown, or the lengths do not fit each other.
+      AxisError: the axis is out of bounds.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -122,67 +138,81 @@ def csd(
       >>> signal.csd(x, x, nperseg=4, window="boxcar", detrend=False)[1].real.tolist()
       [0.0, 0.0, 4.0]
     """
-    for argument, known, got in (
-        ("scaling", ("density", "spectrum"), scaling),
-        ("average", ("mean", "median"), average),
-    ):
-        if got not in known:
-            raise refused("csd", argument, known, got)
+    check_choice("signal.csd", "scaling", scaling, ("density", "spectrum"))
+    check_choice("signal.csd", "average", average, ("mean", "median"))
     options = nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
-    if isinstance(window, str | tuple):
-        return tuple(_csd(x, y, fs, None, window, *options))
-    return tuple(_csd(x, y, fs, window, None, *options))
+    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
+    return _csd(x, y, fs, array, named, *options)
 
 
-@eager_program(
-    static_argnames=(
-        "named", "nperseg", "noverlap", "nfft", "detrend", "return_onesided", "scaling", "axis", "average",
-    )
-)  # fmt: skip
+@eager_jit(
+    static_argnames=("named", "nperseg", "noverlap", "nfft", "detrend", "return_onesided", "scaling", "axis", "average")
+)
 def _csd(
-    x: Any, y: Any, fs: Any, window: Any, named: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any,
-    return_onesided: bool, scaling: str, axis: int, average: str,
-) -> tuple:  # fmt: skip
+    x: ArrayLike,
+    y: ArrayLike | None,
+    fs: float | Array,
+    window: str | tuple[Any, ...] | ArrayLike,
+    named: Any,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend: str | Callable[[Array], Array] | bool,
+    return_onesided: bool,
+    scaling: str,
+    axis: int,
+    average: str,
+) -> tuple:
     same = y is None or y is x
-    given = [as_array(operand(v, "signal.csd")) for v in ((x,) if same else (x, y))]
+    given = [as_array(to_operand(v, "signal.csd")) for v in ((x,) if same else (x, y))]
     given = [as_array(v) for v in promote_inexact("signal.csd", *given)]
     axes = [canonical_axis(axis, v.ndim, "signal.csd") for v in given]
-    given = [moveaxis(v, i, -1) for v, i in zip(given, axes)]
+    given = [jnp.moveaxis(v, i, -1) for v, i in zip(given, axes)]
     longest = max(v.shape[-1] for v in given)
     window = named if window is None else window
     cut = _segments("csd", window, nperseg, noverlap, nfft, longest, 256)
-    values = window_of(window, cut.length, "csd")
+    values = make_window(window, cut.length, "csd")
     real = np.dtype(given[0].dtype.name.replace("complex128", "float64").replace("complex64", "float32"))
-    values = cast(as_array(operand(values, "signal.csd")), real)
-    given = [pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
+    values = cast(as_array(to_operand(values, "signal.csd")), real)
+    given = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
     onesided = _onesided(return_onesided, *given)
     first, *others = (_spectra(v, values, cut, detrend, onesided) for v in given)
+    # The periodogram of each segment is too noisy; the average over segments below reduces its variance.
     product = lax.conj(first) * (others[0] if others else first)
-    weight = 1 / (fs * _sum(values * values)) if scaling == "density" else 1 / lax.square(_sum(values))
+    weight = 1 / (fs * jnp.sum(values * values)) if scaling == "density" else 1 / lax.square(jnp.sum(values))
     product = product * weight
-    if onesided:  # what stands at negative frequencies too
+    if onesided:  # add the power at negative frequencies
         twice = np.full(product.shape[-1], 2.0)
         twice[0] = 1
+        # The frequency 0, and the Nyquist frequency of an even length, have no negative counterpart.
         twice[-1] = 1 if cut.nfft % 2 == 0 else 2
         product = product * twice.astype(real)
-    product = _middle(product) if average == "median" else _mean(product, axis=-2)
+    product = _unbiased_median(product) if average == "median" else jnp.mean(product, axis=-2)
     rank = broadcast_shapes(*(v.shape[:-1] for v in given))
-    return _frequencies(cut, fs, onesided), moveaxis(product, -1, axes[0] if len(rank) + 1 == given[0].ndim else -1)
+    return _frequencies(cut, fs, onesided), jnp.moveaxis(product, -1, axes[0] if len(rank) + 1 == given[0].ndim else -1)
 
 
-def _middle(x: Any) -> Any:
-    """The median over segments, divided by what it is of an exponential distribution of mean 1."""
+def _unbiased_median(x: Array) -> Any:
+    """The median over segments, divided by the median of an exponential distribution of mean 1, which is its bias."""
     odd = 2 * np.arange(1.0, (x.shape[-2] - 1) // 2 + 1)
     bias = 1 + np.sum(1 / (odd + 1) - 1 / odd)
-    return lax.complex(_median(lax.real(x), axis=-2), _median(lax.imag(x), axis=-2)) / bias
+    return lax.complex(jnp.median(lax.real(x), axis=-2), jnp.median(lax.imag(x), axis=-2)) / bias
 
 
 def welch(
-    x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-    nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
-    axis: int = -1, average: str = "mean",
-) -> tuple:  # fmt: skip
-    """The power spectral density of a signal, by the method of Welch.
+    x: ArrayLike,
+    fs: float | Array = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | Callable[[Array], Array] | bool = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
+    """The power spectral density of a signal by Welch's method.
 
     Args:
       x, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average: as in `csd`.
@@ -191,8 +221,8 @@ def welch(
       (the frequencies, the density, which is real).
 
     Raises:
-      ArgumentError: an argument is none of those named, or lengths do not fit.
-      AxisError: there is no such axis.
+      ArgumentError: an option is unknown, or the lengths do not fit each other.
+      AxisError: the axis is out of bounds.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -207,32 +237,45 @@ def welch(
     return frequencies, density.real
 
 
-_EXTENSIONS = {"even": ("reflect", {}), "odd": ("reflect", {"reflect_type": "odd"}), "constant": ("edge", {}),
-               "zeros": ("constant", {}), None: None}  # fmt: skip
+_EXTENSIONS = {
+    "even": ("reflect", {}),
+    "odd": ("reflect", {"reflect_type": "odd"}),
+    "constant": ("edge", {}),
+    "zeros": ("constant", {}),
+    None: None,
+}
 
 
 def stft(
-    x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int = 256, noverlap: int | None = None,
-    nfft: int | None = None, detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros",
-    padded: bool = True, axis: int = -1,
-) -> tuple:  # fmt: skip
+    x: ArrayLike,
+    fs: float | Array = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | Callable[[Array], Array] | bool = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+) -> tuple:
     """The short-time Fourier transform.
 
     Args:
       x: the signal.
       fs, window, nperseg, noverlap, nfft, return_onesided, axis: as in `csd`.
-      detrend: what is taken from each segment: False for nothing, `"constant"`, `"linear"` or a function.
-      boundary: how the signal goes on at both ends for half a segment: `"zeros"`, `"even"`, `"odd"`, `"constant"`, or
-        None where it does not.
-      padded: fill with zeros to a whole number of segments.
+      detrend: the trend to remove from each segment: `"constant"`, `"linear"`, a function, or False for none.
+      boundary: the extension of the signal by half a segment at both ends: `"zeros"`, `"even"`, `"odd"`, `"constant"`,
+        or None for no extension.
+      padded: whether to pad with zeros to a whole number of segments.
 
     Returns:
-      (the frequencies, the times of the middles of segments, the transform with frequencies along the axis and times
+      (the frequencies, the center times of the segments, the transform with frequencies along the axis and times
       last).
 
     Raises:
-      ArgumentError: an argument is none of those named, or lengths do not fit.
-      AxisError: there is no such axis.
+      ArgumentError: an option is unknown, or the lengths do not fit each other.
+      AxisError: the axis is out of bounds.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -240,65 +283,80 @@ def stft(
       >>> signal.stft(jnp.ones(8), nperseg=4)[2].shape
       (3, 5)
     """
-    if boundary not in _EXTENSIONS:
-        raise refused("stft", "boundary", tuple(_EXTENSIONS), boundary)
+    check_choice("signal.stft", "boundary", boundary, tuple(_EXTENSIONS))
     options = nperseg, noverlap, nfft, detrend, return_onesided, boundary, padded, axis
-    if isinstance(window, str | tuple):
-        return tuple(_stft(x, fs, None, window, *options))
-    return tuple(_stft(x, fs, window, None, *options))
+    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
+    return _stft(x, fs, array, named, *options)
 
 
-@eager_program(
+@eager_jit(
     static_argnames=("named", "nperseg", "noverlap", "nfft", "detrend", "return_onesided", "boundary", "padded", "axis")
 )
 def _stft(
-    x: Any, fs: Any, window: Any, named: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any,
-    return_onesided: bool, boundary: Any, padded: bool, axis: int,
-) -> tuple:  # fmt: skip
-    (x,) = promote_inexact("signal.stft", as_array(operand(x, "signal.stft")))
+    x: ArrayLike,
+    fs: float | Array,
+    window: str | tuple[Any, ...] | ArrayLike,
+    named: Any,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend: str | Callable[[Array], Array] | bool,
+    return_onesided: bool,
+    boundary: str | None,
+    padded: bool,
+    axis: int,
+) -> tuple:
+    x = to_inexact_array("signal.stft", x)
     axis = canonical_axis(axis, x.ndim, "signal.stft")
-    x = moveaxis(x, axis, -1)
+    x = jnp.moveaxis(x, axis, -1)
     window = named if window is None else window
     cut = _segments("stft", window, nperseg, noverlap, nfft, x.shape[-1], 256)
-    values = cast(as_array(operand(window_of(window, cut.length, "stft"), "signal.stft")), _real_of(x))
+    values = cast(as_array(to_operand(make_window(window, cut.length, "stft"), "signal.stft")), _real_of(x))
     edge = [(0, 0)] * (x.ndim - 1)
     if boundary is not None:
         mode, more = _EXTENSIONS[boundary]
-        x = pad(x, [*edge, (cut.length // 2, cut.length // 2)], mode, **more)
+        x = jnp.pad(x, [*edge, (cut.length // 2, cut.length // 2)], mode, **more)
     if padded:
-        x = pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
+        x = jnp.pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
     onesided = _onesided(return_onesided, x)
-    z = _spectra(x, values, cut, detrend, onesided) / _sum(values)
+    z = _spectra(x, values, cut, detrend, onesided) / jnp.sum(values)
     times = np.arange(z.shape[-2]) * cut.step + cut.length / 2 - (cut.length / 2 if boundary is not None else 0)
-    times = array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs
-    return _frequencies(cut, fs, onesided), times, moveaxis(moveaxis(z, -2, -1), -2, axis)
+    times = jnp.array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs
+    return _frequencies(cut, fs, onesided), times, jnp.moveaxis(jnp.moveaxis(z, -2, -1), -2, axis)
 
 
-def _real_of(x: Any) -> Any:
+def _real_of(x: Array) -> Any:
     return np.dtype(f"float{4 * x.dtype.itemsize}") if x.dtype.kind == "c" else x.dtype
 
 
 def istft(
-    Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-    nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
+    Zxx: ArrayLike,
+    fs: float | Array = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
     freq_axis: int = -2,
-) -> tuple:  # fmt: skip
-    """The signal of a short-time Fourier transform.
+) -> tuple:
+    """The inverse of the short-time Fourier transform.
 
     Args:
-      Zxx: what `stft` gives.
-      fs, window, noverlap: as they were given to `stft`.
-      nperseg, nfft: likewise; by default those that the number of frequencies tells.
-      input_onesided: whether `Zxx` has frequencies from 0 only.
-      boundary: whether the signal was continued at its ends.
-      time_axis, freq_axis: along which times and frequencies run.
+      Zxx: the result of `stft`.
+      fs, window, noverlap: the arguments of `stft`.
+      nperseg, nfft: the arguments of `stft`; by default derived from the number of frequencies.
+      input_onesided: whether `Zxx` has only nonnegative frequencies.
+      boundary: whether the signal was extended at its ends.
+      time_axis, freq_axis: the axes of times and frequencies.
 
     Returns:
       (the times, the signal).
 
     Raises:
-      ArgumentError: lengths do not fit, or there is no such window.
-      AxisError: there is no such axis.
+      ArgumentError: lengths do not fit, or the window is unknown.
+      AxisError: the axis is out of bounds.
       ShapeError: the rank is below 2.
 
     Examples:
@@ -308,71 +366,95 @@ def istft(
       [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
     if np.ndim(Zxx) < 2:
-        raise ShapeError("signal.istft", expected="frequencies and times", got=np.shape(Zxx), mend="add a dimension")
+        raise ShapeError(
+            "signal.istft",
+            expected="frequencies and times",
+            got=np.shape(Zxx),
+            fix="pass the result of signal.stft, frequencies by times",
+        )
     options = nperseg, noverlap, nfft, input_onesided, bool(boundary), time_axis, freq_axis
-    if isinstance(window, str | tuple):
-        return tuple(_istft(Zxx, fs, None, window, *options))
-    return tuple(_istft(Zxx, fs, window, None, *options))
+    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
+    return _istft(Zxx, fs, array, named, *options)
 
 
-@eager_program(
+@eager_jit(
     static_argnames=("named", "nperseg", "noverlap", "nfft", "input_onesided", "boundary", "time_axis", "freq_axis")
 )
 def _istft(
-    z: Any, fs: Any, window: Any, named: Any, nperseg: Any, noverlap: Any, nfft: Any, input_onesided: bool,
-    boundary: bool, time_axis: int, freq_axis: int,
-) -> tuple:  # fmt: skip
-    z = as_array(operand(z, "signal.istft"))
+    z: ArrayLike,
+    fs: float | Array,
+    window: str | tuple[Any, ...] | ArrayLike,
+    named: Any,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    input_onesided: bool,
+    boundary: bool,
+    time_axis: int,
+    freq_axis: int,
+) -> tuple:
+    z = as_array(to_operand(z, "signal.istft"))
     z = cast(z, promotion.result_type(z, np.complex64))
     time, freq = (canonical_axis(i, z.ndim, "signal.istft") for i in (time_axis, freq_axis))
     if time == freq:
-        raise ArgumentError("signal.istft, argument time_axis", expected="another axis than freq_axis", got=time_axis,
-                            mend="name both")  # fmt: skip
-    z = moveaxis(z, (freq, time), (-2, -1))
+        raise ArgumentError(
+            "signal.istft, argument time_axis",
+            expected="another axis than freq_axis",
+            got=time_axis,
+            fix="pass different axes, such as time_axis=-1 and freq_axis=-2",
+        )
+    z = jnp.moveaxis(z, (freq, time), (-2, -1))
     count = z.shape[-1]
-    told = 2 * (z.shape[-2] - 1) if input_onesided else z.shape[-2]
-    length = told if nperseg is None else int(nperseg)
-    size = (told + 1 if input_onesided and length == told + 1 else told) if nfft is None else int(nfft)
+    inferred = 2 * (z.shape[-2] - 1) if input_onesided else z.shape[-2]
+    length = inferred if nperseg is None else int(nperseg)
+    size = (inferred + 1 if input_onesided and length == inferred + 1 else inferred) if nfft is None else int(nfft)
     window = named if window is None else window
     cut = _segments("istft", window, length, noverlap, size, length, length)
-    values = cast(as_array(operand(window_of(window, cut.length, "istft"), "signal.istft")), _real_of(z))
+    values = cast(as_array(to_operand(make_window(window, cut.length, "istft"), "signal.istft")), _real_of(z))
     parts = irfft(z, cut.nfft, axis=-2) if input_onesided else ifft(z, cut.nfft, axis=-2)
-    parts = moveaxis(parts, -1, -2)[..., : cut.length] * (values * _sum(values))
+    parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length] * (values * jnp.sum(values))
     total = cut.length + (count - 1) * cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
+    # Overlap-add of the windowed segments, normalized by the overlap-added squares of the window.
     x = lax.full((*parts.shape[:-2], total), 0, parts.dtype).at[..., places].add(parts)
     norm = lax.full((total,), 0, values.dtype).at[places].add(broadcast_to_shape(values * values, places.shape))
     if boundary:
         half = cut.length // 2
         x, norm = x[..., half : total - half], norm[half : total - half]
-    x = x / where(norm > 1e-10, norm, 1)
-    times = array(np.arange(x.shape[-1]).astype(dtypes.canonicalize_dtype(np.float64))) / fs
+    x = x / jnp.where(norm > 1e-10, norm, 1)
+    times = jnp.array(np.arange(x.shape[-1]).astype(dtypes.canonicalize_dtype(np.float64))) / fs
     place = min(time, freq) if z.ndim > 2 else 0
-    return times, moveaxis(x, -1, place) if x.ndim > 1 and place != x.ndim - 1 else x
+    return times, jnp.moveaxis(x, -1, place) if x.ndim > 1 and place != x.ndim - 1 else x
 
 
-@eager_program(static_argnames=("axis", "type", "bp"))
-def _detrend(data: Any, axis: int, type: str, bp: tuple) -> Any:
-    (x,) = promote_inexact("signal.detrend", as_array(operand(data, "signal.detrend")))
+@eager_jit(static_argnames=("axis", "type", "bp"))
+def _detrend(data: ArrayLike, axis: int, type: str, bp: tuple) -> Any:
+    x = to_inexact_array("signal.detrend", data)
     axis = canonical_axis(axis, x.ndim, "signal.detrend")
     n = x.shape[axis]
     if any(not 0 <= b <= n for b in bp):
-        raise ArgumentError("signal.detrend, argument bp", expected=f"places from 0 to {n}", got=bp, mend="check them")
-    return moveaxis(_detrended(moveaxis(x, axis, -1), type, bp), -1, axis)
+        raise ArgumentError(
+            "signal.detrend, argument bp",
+            expected=f"indices from 0 to {n}",
+            got=bp,
+            fix=f"pass breakpoints between 0 and {n}",
+        )
+    return jnp.moveaxis(_detrend_last(jnp.moveaxis(x, axis, -1), type, bp), -1, axis)
 
 
-def _detrended(x: Any, type: str, bp: tuple) -> Any:
-    """Without the mean of the last dimension, or the straight line through each of its stretches."""
+def _detrend_last(x: Array, type: str, bp: tuple) -> Any:
+    """Subtract the mean of the last dimension, or the least-squares line between consecutive breakpoints."""
     if type == "constant":
-        return x - _mean(x, axis=-1, keepdims=True)
+        return x - jnp.mean(x, axis=-1, keepdims=True)
     n = x.shape[-1]
     ends = sorted({0, *bp, n})
     parts = []
     for start, stop in zip(ends[:-1], ends[1:]):
         size = stop - start
         ramp = np.arange(1, size + 1) / size
+        # An orthonormal basis of the lines over a segment; subtracting the projection on it removes the trend.
         basis = np.linalg.qr(np.stack([ramp, np.ones(size)], 1))[0] if size > 1 else np.ones((1, 1))
-        basis = array(basis.astype(_real_of(x)))
+        basis = jnp.array(basis.astype(_real_of(x)))
         part = x[..., start:stop]
         share = lax.dot_general(part, cast(basis, x.dtype), (((x.ndim - 1,), (0,)), ((), ())), precision="highest")
         line = lax.dot_general(share, cast(basis, x.dtype), (((x.ndim - 1,), (1,)), ((), ())), precision="highest")
@@ -380,22 +462,24 @@ def _detrended(x: Any, type: str, bp: tuple) -> Any:
     return lax.concatenate(parts, x.ndim - 1) if parts else x
 
 
-def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Any:
-    """A signal without its trend.
+def detrend(
+    data: ArrayLike, axis: int = -1, type: str = "linear", bp: int | Sequence[int] = 0, overwrite_data: None = None
+) -> Array:
+    """Remove the trend of a signal.
 
     Args:
       data: the signal.
-      axis: along which it runs.
-      type: `"linear"`: without the straight line that fits best; `"constant"`: without the mean.
-      bp: for `"linear"`, the places where a new line begins.
+      axis: the axis of the signal.
+      type: `"linear"` to subtract the least-squares line, or `"constant"` to subtract the mean.
+      bp: the breakpoints for `"linear"`, indices at which a new line begins.
       overwrite_data: must be None.
 
     Returns:
       An array of the shape of `data`, in floating point.
 
     Raises:
-      ArgumentError: there is no such type, or a place is outside; or `overwrite_data` is given.
-      AxisError: there is no such axis.
+      ArgumentError: `type` is unknown, or a breakpoint is out of bounds; or `overwrite_data` is given.
+      AxisError: the axis is out of bounds.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -403,8 +487,6 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
       >>> abs(signal.detrend(jnp.array([1.0, 2.0, 3.0])).round(4)).tolist()
       [0.0, 0.0, 0.0]
     """
-    if overwrite_data is not None:
-        raise refused("detrend", "overwrite_data", (None,), overwrite_data)
-    if type not in ("linear", "constant"):
-        raise refused("detrend", "type", ("linear", "constant"), type)
+    check_choice("signal.detrend", "overwrite_data", overwrite_data, (None,))
+    check_choice("signal.detrend", "type", type, ("linear", "constant"))
     return _detrend(data, axis, type, tuple(int(b) for b in np.atleast_1d(bp)))

@@ -1,3 +1,5 @@
-"""Linear systems given by what multiplies, with the names of `scipy.sparse`."""
+"""Matrix-free linear algebra with the names of `scipy.sparse`."""
 
-from phalanx.scipy.sparse import linalg as linalg
+from phalanx.engine.public_namespace import publish as _publish
+
+__getattr__, __dir__ = _publish(globals(), modules="linalg")

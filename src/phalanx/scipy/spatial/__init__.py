@@ -1,3 +1,5 @@
-"""Rotations in space, with the names of `scipy.spatial`."""
+"""Rotations in three dimensions, with the names of `scipy.spatial`."""
 
-from phalanx.scipy.spatial import transform as transform
+from phalanx.engine.public_namespace import publish as _publish
+
+__getattr__, __dir__ = _publish(globals(), modules="transform")

@@ -1,34 +1,23 @@
 """Distributions and statistics with the names of `scipy.stats`.
 
-A distribution is a module of functions of arrays: `norm.logpdf(x, loc, scale)`. They are rows of the tables in
-`continuous.py` and `discrete.py`, made by `families.py`; those of vectors are files of their own. `density.py` has the
-estimate from samples, `samples.py` the statistics of samples.
+A distribution is a module of functions of arrays, such as `norm.logpdf(x, loc, scale)`. The univariate ones are made
+from the rows of the tables in `continuous_distributions` and `discrete_distributions`; multivariate ones have a file
+each.
 """
 
-from typing import Any
+from phalanx.engine.public_namespace import publish as _publish
+from phalanx.scipy.stats.distribution_modules import DISTRIBUTIONS as _DISTRIBUTIONS
+from phalanx.scipy.stats.kernel_density import gaussian_kde as gaussian_kde
+from phalanx.scipy.stats.summary_statistics import mode as mode, rankdata as rankdata, sem as sem
 
-from phalanx.scipy.stats import dirichlet as dirichlet
-from phalanx.scipy.stats import multinomial as multinomial
-from phalanx.scipy.stats import multivariate_normal as multivariate_normal
-from phalanx.scipy.stats.continuous import CONTINUOUS as _CONTINUOUS
-from phalanx.scipy.stats.density import gaussian_kde as gaussian_kde
-from phalanx.scipy.stats.discrete import DISCRETE as _DISCRETE
-from phalanx.scipy.stats.discrete import entropy as _entropy
-from phalanx.scipy.stats.families import family_module as _family_module
-from phalanx.scipy.stats.samples import mode as mode
-from phalanx.scipy.stats.samples import rankdata as rankdata
-from phalanx.scipy.stats.samples import sem as sem
+globals().update(_DISTRIBUTIONS)
+_MULTIVARIATE = "dirichlet multinomial multivariate_normal"
+__getattr__, __dir__ = _publish(globals(), modules=" ".join((_MULTIVARIATE, *_DISTRIBUTIONS)))
 
-_FAMILIES: dict[str, Any] = {
-    row.name: _family_module(__name__, row, example, **values) for row, example, values in _CONTINUOUS + _DISCRETE
-}
-_FAMILIES["poisson"].entropy = _entropy
-globals().update(_FAMILIES)
-
-# Where doctest looks for the examples of functions that are made.
+# The functions of a distribution are made at run time; doctest finds their examples in this mapping.
 __test__ = {
-    f"{family}.{name}": function
-    for family, module in _FAMILIES.items()
+    f"{distribution}.{name}": function
+    for distribution, module in _DISTRIBUTIONS.items()
     for name, function in vars(module).items()
     if not name.startswith("_")
 }

@@ -1,36 +1,32 @@
-"""The Dirichlet distribution over shares that sum to 1. Builds on `scipy.special`."""
+"""The Dirichlet distribution over vectors of probabilities. Builds on `scipy.special`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from phalanx import lax
+from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.errors import ShapeError
-from phalanx.numpy.bodies import choose
-from phalanx.numpy.joining import concatenate
-from phalanx.numpy.operands import operand, promote_inexact
-from phalanx.numpy.reductions import sum
-from phalanx.numpy.shapes import reshape
-from phalanx.runtime.dispatch import eager_program
+from phalanx.core.error_classes import ShapeError
+from phalanx.numpy.operands.operand_conversion import promote_inexact, to_operand
+from phalanx.numpy.ufuncs.ufunc_implementations import select_where
+from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.special import gammaln, xlogy
+from phalanx.typing import Array, ArrayLike
 
 
-@eager_program
-def logpdf(x: Any, alpha: Any) -> Any:
-    """The logarithm of the density of the Dirichlet distribution.
+@eager_jit
+def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
+    """The log density of the Dirichlet distribution.
 
     Args:
-      x: the shares, num[k, *batch], or without the last one num[k - 1, *batch].
-      alpha: the concentrations, num[k].
+      x: vectors of probabilities, num[k, *batch], or without the last probability num[k - 1, *batch].
+      alpha: the concentration parameters, num[k].
 
     Returns:
-      num[*batch]; -inf where the shares are negative or do not sum to 1.
+      num[*batch]; -inf if probabilities are negative or do not sum to 1.
 
     Raises:
-      ShapeError: `alpha` is no vector, or `x` does not fit it.
+      ShapeError: `alpha` is not a vector, or the first dimension of `x` does not match it.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -38,24 +34,29 @@ def logpdf(x: Any, alpha: Any) -> Any:
       >>> round(dirichlet.logpdf(jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0])).item(), 4)
       0.4292
     """
-    x, alpha = promote_inexact("stats.dirichlet", operand(x, "stats.dirichlet"), operand(alpha, "stats.dirichlet"))
+    x, alpha = promote_inexact(
+        "stats.dirichlet", to_operand(x, "stats.dirichlet"), to_operand(alpha, "stats.dirichlet")
+    )
     k = alpha.shape[0] if alpha.ndim == 1 else -1
     if x.ndim == 0 or x.shape[0] not in (k, k - 1):
         raise ShapeError(
-            "stats.dirichlet", expected="concentrations [k] and shares of [k, ...] or [k - 1, ...]",
-            got=f"{alpha.shape} and {x.shape}", mend="let the first dimension of x count the shares",
-        )  # fmt: skip
+            "stats.dirichlet",
+            expected="concentrations [k] and shares of [k, ...] or [k - 1, ...]",
+            got=f"{alpha.shape} and {x.shape}",
+            fix="pass x with the probabilities along its first dimension",
+        )
     if x.shape[0] == k - 1:
-        x = concatenate([x, 1 - sum(x, axis=0, keepdims=True)], 0)
+        x = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)], 0)
+    # Probabilities computed in floating point sum to 1 only up to rounding, which grows with k.
     tolerance = max(10 * float(dtypes.finfo(x.dtype).eps) * k, 1e-6)
-    inside = (lax.abs(sum(x, axis=0) - 1) < tolerance) & lax.reduce_and(x >= 0, (0,))
-    column = reshape(alpha, (k,) + (1,) * (x.ndim - 1))
-    safe = choose(lax.broadcast_in_dim(inside, x.shape, tuple(range(1, x.ndim))), x, 1.0)
-    value = sum(xlogy(column - 1, safe), axis=0) - (sum(gammaln(alpha)) - gammaln(sum(alpha)))
-    return choose(inside, value, -np.inf)
+    inside = (lax.abs(jnp.sum(x, axis=0) - 1) < tolerance) & lax.reduce_and(x >= 0, (0,))
+    column = jnp.reshape(alpha, (k,) + (1,) * (x.ndim - 1))
+    safe = select_where(lax.broadcast_in_dim(inside, x.shape, tuple(range(1, x.ndim))), x, 1.0)
+    value = jnp.sum(xlogy(column - 1, safe), axis=0) - (jnp.sum(gammaln(alpha)) - gammaln(jnp.sum(alpha)))
+    return select_where(inside, value, -np.inf)
 
 
-def pdf(x: Any, alpha: Any) -> Any:
+def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     """The density of the Dirichlet distribution.
 
     Args:

@@ -1,22 +1,20 @@
-"""The multinomial distribution of counts. Builds on `scipy.special`."""
+"""The multinomial distribution. Builds on `scipy.special`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from phalanx import lax
-from phalanx.numpy.bodies import choose
-from phalanx.numpy.operands import operand, promote_inexact
-from phalanx.numpy.reductions import all, sum
-from phalanx.runtime.dispatch import eager_program
+from phalanx import lax, numpy as jnp
+from phalanx.numpy.ufuncs.ufunc_implementations import select_where
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.scipy.argument_checks import to_inexact_operands
 from phalanx.scipy.special import gammaln, xlogy
+from phalanx.typing import Array, ArrayLike
 
 
-@eager_program
-def logpmf(x: Any, n: Any, p: Any) -> Any:
-    """The logarithm of the probability of the multinomial distribution.
+@eager_jit
+def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
+    """The log probability of the multinomial distribution.
 
     Args:
       x: the counts, num[*batch, k].
@@ -24,7 +22,7 @@ def logpmf(x: Any, n: Any, p: Any) -> Any:
       p: the probabilities, num[*batch, k].
 
     Returns:
-      num[*batch]; -inf where the counts are no whole numbers from 0 that sum to `n`.
+      num[*batch]; -inf if the counts are not nonnegative integers that sum to `n`.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -32,13 +30,15 @@ def logpmf(x: Any, n: Any, p: Any) -> Any:
       >>> round(multinomial.logpmf(jnp.array([1, 2]), 3, jnp.array([0.5, 0.5])).item(), 4)
       -0.9808
     """
-    x, n, p = promote_inexact("stats.multinomial", *(operand(v, "stats.multinomial") for v in (x, n, p)))
-    inside = all((x >= 0) & (x == lax.floor(x)), axis=-1) & (sum(x, axis=-1) == n)
-    value = gammaln(n + 1) + sum(xlogy(x, p) - gammaln(x + 1), axis=-1)
-    return choose(lax.broadcast_in_dim(inside, np.shape(value), ()) if not inside.ndim else inside, value, -np.inf)
+    x, n, p = to_inexact_operands("stats.multinomial", x, n, p)
+    inside = jnp.all((x >= 0) & (x == lax.floor(x)), axis=-1) & (jnp.sum(x, axis=-1) == n)
+    value = gammaln(n + 1) + jnp.sum(xlogy(x, p) - gammaln(x + 1), axis=-1)
+    return select_where(
+        lax.broadcast_in_dim(inside, np.shape(value), ()) if not inside.ndim else inside, value, -np.inf
+    )
 
 
-def pmf(x: Any, n: Any, p: Any) -> Any:
+def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """The probability of the multinomial distribution.
 
     Args:

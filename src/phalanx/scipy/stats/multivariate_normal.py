@@ -1,4 +1,4 @@
-"""The normal distribution of vectors. Builds on `numpy.linalg`."""
+"""The multivariate normal distribution. Builds on `numpy.linalg`."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax
+from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes
-from phalanx.core.errors import ShapeError
-from phalanx.numpy import ufuncs
-from phalanx.numpy.bodies import choose
-from phalanx.numpy.contraction import matmul
+from phalanx.core.error_classes import ShapeError
 from phalanx.numpy.linalg import cholesky, eigh
-from phalanx.numpy.mapping import where
-from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, operand, promote_inexact
-from phalanx.numpy.reductions import all, max, sum
-from phalanx.runtime.dispatch import eager_program
+from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
+from phalanx.numpy.ufuncs import ufunc_table
+from phalanx.numpy.ufuncs.ufunc_implementations import select_where
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.scipy.argument_checks import to_inexact_operands
+from phalanx.typing import Array, ArrayLike
 
 _LOG_2PI = math.log(2 * math.pi)
 
 
-@eager_program(static_argnames=("allow_singular",))
-def logpdf(x: Any, mean: Any, cov: Any, allow_singular: bool | None = None) -> Any:
-    """The logarithm of the density of the normal distribution of vectors.
+@eager_jit(static_argnames=("allow_singular",))
+def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: bool | None = None) -> Array:
+    """The log density of the multivariate normal distribution.
 
     Args:
-      x: the points, num[*batch, n]; with a scalar `mean`, numbers.
+      x: the points, num[*batch, n], or num[*batch] for a scalar `mean`.
       mean: num[*batch, n], or a scalar.
       cov: the covariances, num[*batch, n, n], or a variance.
-      allow_singular: take covariances that are not positive definite; the density is then that on the subspace where
-        there is one. NaN comes of such covariances otherwise.
+      allow_singular: whether to support singular covariances, for which the density is that on their range. Otherwise
+        the result for a covariance that is not positive definite is NaN.
 
     Returns:
       num[*batch].
 
     Raises:
-      ShapeError: `cov` is neither a scalar nor as large as `mean`.
+      ShapeError: `cov` is neither a scalar nor [..., n, n].
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -46,42 +45,48 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: bool | None = None) -> A
       -1.8379
     """
     name = "stats.multivariate_normal"
-    x, mean, cov = promote_inexact(name, *(operand(v, name) for v in (x, mean, cov)))
+    x, mean, cov = to_inexact_operands(name, x, mean, cov)
     if not mean.ndim:
-        return -0.5 * (lax.square(ufuncs.subtract(x, mean)) / cov + _LOG_2PI + lax.log(cov))
+        return -0.5 * (lax.square(ufunc_table.subtract(x, mean)) / cov + _LOG_2PI + lax.log(cov))
     n = mean.shape[-1]
-    y = ufuncs.subtract(x, mean)
+    y = ufunc_table.subtract(x, mean)
     if not cov.ndim:
-        return -0.5 * (sum(y * y, axis=-1) / cov + n * (_LOG_2PI + lax.log(cov)))
+        return -0.5 * (jnp.sum(y * y, axis=-1) / cov + n * (_LOG_2PI + lax.log(cov)))
     if cov.ndim < 2 or cov.shape[-2:] != (n, n):
-        raise ShapeError(name, expected=f"covariances of shape [..., {n}, {n}]", got=cov.shape, mend="give a matrix")
+        raise ShapeError(
+            name,
+            expected=f"covariances of shape [..., {n}, {n}]",
+            got=cov.shape,
+            fix=f"pass cov of shape [{n}, {n}], or a scalar variance",
+        )
     if allow_singular:
-        return _on_subspace(y, cov)
+        return _singular_logpdf(y, cov)
     factor = cholesky(cov)
-    lead = broadcast_shapes(y.shape[:-1], cov.shape[:-2])
-    y, wide = broadcast_to_shape(y, (*lead, n)), broadcast_to_shape(factor, (*lead, n, n))
-    whitened = lax.linalg.triangular_solve(wide, lax.expand_dims(y, (y.ndim,)), left_side=True, lower=True)
-    logs = sum(lax.log(ufuncs.real(factor.diagonal(0, -2, -1))), axis=-1)
-    return -0.5 * (sum(lax.square(whitened), axis=(-2, -1)) + n * _LOG_2PI) - logs
+    batch_shape = broadcast_shapes(y.shape[:-1], cov.shape[:-2])
+    y, factors = broadcast_to_shape(y, (*batch_shape, n)), broadcast_to_shape(factor, (*batch_shape, n, n))
+    # (x - mean)^T cov^-1 (x - mean) is the squared norm of L^-1 (x - mean), without an explicit inverse.
+    whitened = lax.linalg.triangular_solve(factors, lax.expand_dims(y, (y.ndim,)), left_side=True, lower=True)
+    log_diagonal = jnp.sum(lax.log(ufunc_table.real(factor.diagonal(0, -2, -1))), axis=-1)
+    return -0.5 * (jnp.sum(lax.square(whitened), axis=(-2, -1)) + n * _LOG_2PI) - log_diagonal
 
 
-def _on_subspace(y: Any, cov: Any) -> Any:
-    """By eigenvalues; -inf beside the subspace that the covariance spans."""
+def _singular_logpdf(y: Array, cov: Array) -> Any:
+    """The density on the range of the covariance, from its eigenvalues; -inf for points outside of the range."""
     values, vectors = eigh(cov)
     eps = float(dtypes.finfo(y.dtype).eps) * (1e3 if y.dtype.itemsize == 4 else 1e6)
-    bound = eps * max(lax.abs(values), axis=-1, keepdims=True)
-    kept = values > bound
-    z = matmul(lax.expand_dims(y, (y.ndim - 1,)), vectors)
-    z = lax.squeeze(z, (z.ndim - 2,))
-    inside = all((lax.abs(z) <= ufuncs.sqrt(bound)) | kept, axis=-1)
-    safe = choose(kept, values, 1.0)
-    total = sum(where(kept, z * z / safe, 0), axis=-1)
-    rest = sum(choose(kept, lax.log(safe) + _LOG_2PI, 0.0), axis=-1)
-    return where(inside, -0.5 * (total + rest), -np.inf)
+    smallest = eps * jnp.max(lax.abs(values), axis=-1, keepdims=True)
+    in_range = values > smallest
+    coordinates = jnp.matmul(lax.expand_dims(y, (y.ndim - 1,)), vectors)
+    coordinates = lax.squeeze(coordinates, (coordinates.ndim - 2,))
+    inside = jnp.all((lax.abs(coordinates) <= ufunc_table.sqrt(smallest)) | in_range, axis=-1)
+    safe_values = select_where(in_range, values, 1.0)
+    squared_norm = jnp.sum(jnp.where(in_range, coordinates * coordinates / safe_values, 0), axis=-1)
+    log_determinant = jnp.sum(select_where(in_range, lax.log(safe_values) + _LOG_2PI, 0.0), axis=-1)
+    return jnp.where(inside, -0.5 * (squared_norm + log_determinant), -np.inf)
 
 
-def pdf(x: Any, mean: Any, cov: Any) -> Any:
-    """The density of the normal distribution of vectors.
+def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
+    """The density of the multivariate normal distribution.
 
     Args:
       x, mean, cov: as in `logpdf`.

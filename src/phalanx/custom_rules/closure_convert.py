@@ -1,0 +1,104 @@
+"""`closure_convert` and `custom_gradient`: custom derivatives of functions that close over traced values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import get_aval
+from phalanx.core.jaxpr import run_jaxpr
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core.trace import Tracer, trace_to_jaxpr
+from phalanx.custom_rules.custom_derivatives import custom_vjp
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import PyTree
+
+
+def custom_gradient(fun: Callable) -> Callable:
+    """Define a custom reverse-mode derivative by a function that returns its value and its VJP function.
+
+    Args:
+      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` returns the cotangents of the arguments.
+
+    Returns:
+      A function that returns the result; its derivative in reverse mode is `vjp`.
+
+    Examples:
+      >>> import phalanx
+      >>> f = phalanx.custom_gradient(lambda x: (x * x, lambda y_bar: 10 * y_bar))
+      >>> float(phalanx.grad(f)(3.0))
+      10.0
+    """
+
+    @api_boundary
+    @functools.wraps(fun)
+    def with_gradient(*args: Any, **kwargs: Any) -> PyTree:
+        # The VJP function closes over traced values. It is staged in the forward pass, and its constants are the
+        # residuals; `bwd` runs the jaxpr that `fwd` has left in `staged`.
+        staged: list = []
+
+        def primal(*xs: Any) -> PyTree:
+            return fun(*xs, **kwargs)[0]
+
+        def fwd(*xs: Any) -> tuple:
+            out, rule = fun(*xs, **kwargs)
+            leaves, tree = tree_flatten(out)
+            jaxpr = trace_to_jaxpr(
+                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
+                [get_aval(x).to_tangent() for x in leaves],
+                "custom_gradient",
+            )
+            staged[:] = [jaxpr.replace(consts=())]
+            return out, jaxpr.consts
+
+        def bwd(consts: list, ct: PyTree) -> PyTree:
+            flat = run_jaxpr(staged[0].replace(consts=consts), *tree_flatten(ct)[0])
+            return tree_unflatten(tree_flatten(tuple(args))[1], flat)
+
+        function = custom_vjp(primal)
+        function.defvjp(fwd, bwd)
+        return function(*args)
+
+    return with_gradient
+
+
+def _as_tuple(x: PyTree, count: int) -> tuple:
+    return tuple(x) if isinstance(x, tuple | list) and len(x) == count else (x,)
+
+
+def closure_convert(fun: Callable, *example_args: PyTree) -> tuple[Callable, list]:
+    """Convert the traced values that a function closes over into further arguments.
+
+    Args:
+      fun: a function that may close over values of an enclosing transformation.
+      example_args: arguments of the types that it will be called with.
+
+    Returns:
+      `(converted, consts)`, such that `converted(*args, *consts)` equals `fun(*args)`.
+
+    Examples:
+      >>> import phalanx
+      >>> f, consts = phalanx.closure_convert(lambda x: 2.0 * x, 1.0)
+      >>> float(f(3.0, *consts))
+      6.0
+    """
+    leaves, tree = tree_flatten(example_args)
+    function = FlatFunction(fun, tree)
+    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], function_name(fun))
+    # Only differentiable traced values become arguments; all other constants stay in the closure.
+    hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, np.inexact) for c in jaxpr.consts]
+    consts = select_flagged(jaxpr.consts, hoistable)
+
+    def converted(*args: Any) -> PyTree:
+        count = len(args) - len(consts)
+        values = merge_lists(hoistable, args[count:], select_unflagged(jaxpr.consts, hoistable))
+        flat_args, _ = tree_flatten(args[:count])
+        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=values), *flat_args))
+
+    return converted, consts

@@ -1,0 +1,290 @@
+"""The primitives `custom_jvp_call`, `custom_vjp_call` and `custom_linear`.
+
+The parameters of a call are flat functions: the user's function and its rules. Eager evaluation runs the function, and
+differentiation runs the rule. Staging replaces the function by its jaxpr; batching maps both the function and the
+rules. Differentiating a `custom_vjp_call` records one `custom_linear` equation in the linear jaxpr, whose transpose
+is the user's `bwd`. `custom_derivatives` binds these primitives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from phalanx.core import dtypes
+from phalanx.core.aval import get_aval
+from phalanx.core.error_classes import TraceError
+from phalanx.core.jaxpr import Jaxpr, named_axes, run_jaxpr
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core.primitive import Primitive, Undefined
+from phalanx.core.source_info import format_source
+from phalanx.core.tangent import Zero, is_linear, vector_space
+from phalanx.core.trace import StagingTrace, Tracer, trace_to_jaxpr
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr, front_dims, vmap_flat
+from phalanx.transforms.call_primitives import CallPrimitive
+from phalanx.transforms.flat_function import function_name
+
+# The parameter `fun`: a flat function, or its jaxpr once the call is staged. `Any`, since mypy cannot narrow by `type`.
+FlatOrJaxpr: TypeAlias = Any
+
+
+class _CustomCall(CallPrimitive):
+    """Base class of custom derivative calls: `fun` is a flat function, or its jaxpr once the call is staged."""
+
+    program = "fun"
+
+    def run(self, *args: Any, fun: FlatOrJaxpr, **rules: Any) -> list:
+        return run_jaxpr(fun, *args) if type(fun) is Jaxpr else list(fun(*args))
+
+    def named_axes(self, *args: Any, fun: FlatOrJaxpr, **rules: Any) -> frozenset:
+        return named_axes(fun if type(fun) is Jaxpr else self._trace(args, fun))
+
+    def _trace(self, args: Sequence[Any], fun: Callable[..., list]) -> Jaxpr:
+        return trace_to_jaxpr(fun, [get_aval(x) for x in args], getattr(fun, "__name__", self.name))
+
+    def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
+        """Record the call with the function's jaxpr; its constants become leading operands."""
+        fun = params["fun"]
+        if type(fun) is not Jaxpr:
+            jaxpr = self._trace(args, fun)
+            args = [*jaxpr.consts, *args]
+            params = params | {"fun": jaxpr.hoist(), "num_consts": len(jaxpr.consts)}
+        return trace.record(self, args, params)
+
+
+class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
+    """A call of a function with a custom forward-mode derivative: (*constants, *inputs) -> results of `fun`."""
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], *, fun: FlatOrJaxpr, rule: Callable, num_consts: int
+    ) -> tuple:
+        _check_closed_over("custom_jvp", tangents[:num_consts])
+        return rule(primals[num_consts:], tangents[num_consts:])
+
+    def batch_axis(
+        self,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        fun: FlatOrJaxpr,
+        rule: Callable,
+        num_consts: int,
+    ) -> tuple:
+        moved, mapped, batched = _batch_call(axis, args, dims, fun)
+        ins = front_dims(mapped[num_consts:])
+
+        def batched_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
+            count = len(primals)
+
+            def one(*xs: Any) -> list:
+                out, out_dot = rule(list(xs[:count]), list(xs[count:]))
+                return [*out, *out_dot]
+
+            pairs = _vmap(one, [*primals, *tangents], [*ins, *ins], axis, "custom_jvp")
+            results = len(pairs) // 2
+            ys = list(itertools.starmap(axis.to_front, pairs[:results]))
+            dots = zip(ys, pairs[results:], strict=True)
+            return ys, [Zero.like(y) if type(t) is Zero else axis.to_front(t, d) for y, (t, d) in dots]
+
+        out = self(*moved, fun=batched, rule=batched_rule, num_consts=num_consts)
+        return out, [0] * len(out)
+
+
+def _check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
+    """Refuse tangents of values that the function closes over: the user's rule has no tangent for them."""
+    if any(type(t) is not Zero for t in tangents):
+        raise TraceError(
+            f"differentiation of a {kind} function",
+            expected="a function that does not close over differentiated values",
+            got="one that closes over a differentiated value, which its rule does not receive",
+            fix="pass the value as an argument, or convert it to one with closure_convert",
+        )
+
+
+def _batch_call(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], fun: FlatOrJaxpr) -> tuple:
+    """Arguments with mapped dimensions in front, which of them are mapped, and the batched function."""
+    moved, mapped = axis.to_fronts(args, dims), [d is not None for d in dims]
+    if type(fun) is not Jaxpr and all(not isinstance(x, Tracer) or x.concrete is not None for x in moved):
+        # All arguments are concrete, and the function may branch on them, so it is not staged.
+        return moved, mapped, batch_function(fun, mapped, axis)
+    if type(fun) is not Jaxpr:
+        avals = [get_aval(x) if d is None else get_aval(x).without_dim(d) for x, d in zip(args, dims, strict=True)]
+        fun = trace_to_jaxpr(fun, avals, function_name(fun))
+    return moved, mapped, batch_jaxpr(fun, axis, mapped, True)[0]
+
+
+def _vmap(fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: AxisData, name: str) -> list[tuple[Any, Any]]:
+    """Map a flat function with symbolic zeros among its arguments and results: pairs of a result and its dimension."""
+    # Symbolic zeros cannot be batched: they are taken out of the arguments, and given to the function per example.
+    has = [type(x) is not Zero for x in args]
+    zeros = [
+        Zero(x.aval if d is None else x.aval.without_dim(d))
+        for x, d in zip(select_unflagged(args, has), select_unflagged(dims, has), strict=True)
+    ]
+    found: list = []
+
+    def dense(*xs: Any) -> list:
+        found[:] = fun(*merge_lists(has, xs, zeros))
+        return [x for x in found if type(x) is not Zero]
+
+    pairs = zip(*vmap_flat(dense, select_flagged(args, has), select_flagged(dims, has), axis, name), strict=True)
+    return merge_lists([type(x) is not Zero for x in found], pairs, [(x, None) for x in found if type(x) is Zero])
+
+
+custom_jvp_call_p = CustomJVPCall()
+
+
+class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
+    """A call of a function with a custom reverse-mode derivative: (*constants, *inputs) -> results of `fun`."""
+
+    def jvp(
+        self,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        fun: FlatOrJaxpr,
+        fwd: Callable,
+        bwd: Callable,
+        num_consts: int,
+    ) -> tuple:
+        _check_closed_over("custom_vjp", tangents[:num_consts])
+        primals, tangents = primals[num_consts:], tangents[num_consts:]
+        perturbed = tuple(type(t) is not Zero for t in tangents)
+        out, residuals = fwd(primals, perturbed)
+        out_avals = tuple(get_aval(x).to_tangent() for x in out)
+        # Integer results have no derivative, so no linear equation is recorded.
+        if all(a.dtype == dtypes.float0 for a in out_avals):
+            return out, [Zero(a) for a in out_avals]
+        given = select_flagged(tangents, perturbed)
+        out_dot = custom_linear_p(
+            *residuals, *given, bwd=bwd, num_residuals=len(residuals), perturbed=perturbed, out_avals=out_avals
+        )
+        return out, [Zero(a) if a.dtype == dtypes.float0 else t for t, a in zip(out_dot, out_avals, strict=True)]
+
+    def batch_axis(
+        self,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        fun: FlatOrJaxpr,
+        fwd: Callable,
+        bwd: Callable,
+        num_consts: int,
+    ) -> tuple:
+        moved, mapped, batched = _batch_call(axis, args, dims, fun)
+        ins = mapped[num_consts:]
+        # Known only when `fwd` runs under differentiation, which happens before `bwd` is called.
+        residual_dims: list[int | None] = []
+
+        def batched_fwd(primals: Sequence[Any], perturbed: tuple) -> tuple:
+            counts: list[int] = []
+
+            def one(*xs: Any) -> list:
+                out, residuals = fwd(xs, perturbed)
+                counts.append(len(out))
+                return [*out, *residuals]
+
+            flat, found = vmap_flat(one, primals, front_dims(ins), axis, "custom_vjp")
+            n = counts[0]
+            residual_dims[:] = front_dims([d is not None for d in found[n:]])
+            return list(map(axis.to_front, flat[:n], found[:n])), axis.to_fronts(flat[n:], found[n:])
+
+        def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
+
+        out = self(*moved, fun=batched, fwd=batched_fwd, bwd=batched_bwd, num_consts=num_consts)
+        return out, [0] * len(out)
+
+
+def _batch_bwd(
+    bwd: Callable,
+    axis: AxisData,
+    residuals: Sequence[Any],
+    cts: Sequence[Any],
+    perturbed: tuple,
+    residual_dims: Sequence[int | None],
+    in_mapped: Sequence[bool],
+) -> list:
+    """Map a `bwd` rule; the cotangents of unmapped inputs are summed over the examples."""
+    count = len(residuals)
+    pairs = _vmap(
+        lambda *xs: bwd(list(xs[:count]), list(xs[count:]), perturbed),
+        [*residuals, *cts],
+        [*residual_dims, *[0] * len(cts)],
+        axis,
+        "custom_vjp",
+    )
+    x_bars = [x if type(x) is Zero else axis.to_front(x, d) for x, d in pairs]
+    return [x if m or type(x) is Zero else vector_space.sum(x, 0) for x, m in zip(x_bars, in_mapped, strict=True)]
+
+
+custom_vjp_call_p = CustomVJPCall()
+
+
+class CustomLinear(Primitive, name="custom_linear", multiple=True):
+    """The linear part of a `custom_vjp_call`: (*residuals, *tangents) -> tangents. Only its transpose is defined."""
+
+    call_like = True
+    typed_sharding_rule = True
+    sharding_rule = Undefined("the forward derivative of a custom_vjp function is not defined")
+    batch = None
+
+    def abstract_eval(self, *avals: Any, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple) -> list:
+        return list(out_avals)
+
+    def run(self, *args: Any, **params: Any) -> list:
+        raise no_forward_mode_error()
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple:
+        raise no_forward_mode_error()
+
+    def lower(self, ctx: LoweringContext, *operands: Any, **params: Any) -> list:
+        raise no_forward_mode_error(f", at {format_source(ctx.eqn.source)}")
+
+    def transpose(
+        self, cts: Sequence[Any], *operands: Any, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple
+    ) -> tuple:
+        residuals, given = operands[:num_residuals], operands[num_residuals:]
+        x_bars = select_flagged(bwd(list(residuals), list(cts), perturbed), perturbed)
+        return (*[None] * num_residuals, *[x if is_linear(t) else None for x, t in zip(x_bars, given, strict=True)])
+
+    def batch_axis(
+        self,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        bwd: Callable,
+        num_residuals: int,
+        perturbed: tuple,
+        out_avals: tuple,
+    ) -> tuple:
+        n = num_residuals
+        moved = [*axis.to_fronts(args[:n], dims[:n]), *map(axis.to_front, args[n:], dims[n:])]
+        residual_dims = front_dims([d is not None for d in dims[:n]])
+        ins = [True] * len(perturbed)
+
+        def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
+
+        # Tangents are mapped without exception, so every cotangent that `bwd` returns is mapped, too.
+        wide = tuple(a.with_shape((axis.size, *a.shape)) for a in out_avals)
+        out = self(*moved, bwd=batched_bwd, num_residuals=num_residuals, perturbed=perturbed, out_avals=wide)
+        return out, [0] * len(out)
+
+
+def no_forward_mode_error(place: str = "") -> TraceError:
+    """The error for forward mode through a `custom_vjp` function; `place` is appended to the operation."""
+    return TraceError(
+        f"forward-mode differentiation (jvp){place}",
+        expected="functions with a forward-mode derivative",
+        got="a custom_vjp function, which defines reverse mode only",
+        fix="define the function with custom_jvp, or differentiate in reverse mode (grad, vjp, jacrev)",
+    )
+
+
+custom_linear_p = CustomLinear()

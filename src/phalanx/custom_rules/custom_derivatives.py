@@ -1,0 +1,460 @@
+"""`custom_jvp` and `custom_vjp`: functions with user-defined derivative rules.
+
+The arguments of a call are flattened and bound to the primitives of `custom_derivative_calls`; the pytrees that the
+user's rules return are checked and flattened in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapeError,
+    TraceError,
+    TreeError,
+    check_function,
+    parse_positions,
+)
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core.source_info import format_code_position
+from phalanx.core.tangent import Zero, instantiate, vector_space
+from phalanx.core.trace import Tracer
+from phalanx.custom_rules.custom_derivative_calls import custom_jvp_call_p, custom_vjp_call_p
+from phalanx.custom_rules.rule_arguments import bind_positional, check_pair
+from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.transforms.flat_function import function_name, positional_parameters
+from phalanx.transforms.structure_checks import PathLabel, check_same_structure
+from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import ArrayLike, PyTree
+
+
+class SymbolicZero(Zero):
+    """A tangent known to be zero, passed to rules that were defined with `symbolic_zeros=True`.
+
+    Args:
+      aval: the type of the tangent.
+
+    Examples:
+      >>> type(zero_from_primal(1.0, symbolic_zeros=True)).__name__
+      'SymbolicZero'
+    """
+
+    __slots__ = ()
+
+
+def zero_from_primal(x: ArrayLike, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a primal value.
+
+    Args:
+      x: the value.
+      symbolic_zeros: whether to return a `SymbolicZero` instead of an array of zeros.
+
+    Returns:
+      The zero tangent.
+
+    Examples:
+      >>> float(zero_from_primal(2.0))
+      0.0
+    """
+    zero = Zero.like(x)
+    return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
+
+
+class _Call:
+    """One call of a custom function, as a flat function of the leaves of its differentiable arguments.
+
+    Args:
+      function: the custom function.
+      args: its arguments, all positional.
+    """
+
+    residual_tree: Any = None  # the structure of the residuals, once `fwd` has run
+
+    def __init__(self, function: _CustomFunction, args: tuple):
+        # Positions may be negative, counted from the last argument.
+        places = {n % len(args) for n in function.nondiff_argnums if n < len(args)}
+        for i in sorted(places):
+            if not function.holds_traced and _is_traced(args[i]) and not callable(args[i]):
+                name = f"{type(function).__name__} of {format_code_position(function.fun)}"
+                raise ArgumentTypeError(
+                    f"{name}, argument {_parameter(function.fun, i)}",
+                    expected="a value that is not traced, since the argument is in nondiff_argnums",
+                    got=repr(args[i]),
+                    fix="pass it as a differentiable argument and return a zero derivative for it",
+                )
+        self.fun, self.__name__ = function.fun, function_name(function.fun)
+        self.is_static = [i in places for i in range(len(args))]
+        self._static = select_flagged(args, self.is_static)
+        self.leaves, self.tree = tree_flatten(select_unflagged(args, self.is_static))
+        self.out_tree: Any = None
+        self.num_diff = len(self.leaves)
+        if function.holds_traced and _is_traced(self._static):
+            # Traced leaves become operands, so that vmap and staging apply to them; their derivative is zero.
+            self._static, self._static_tree = tree_flatten(self._static)
+            self._is_traced = [isinstance(x, Tracer) for x in self._static]
+            self.leaves += map(_without_derivative, select_flagged(self._static, self._is_traced))
+
+    def nondiff_args(self, leaves: Sequence[Any] = ()) -> list:
+        """The arguments in `nondiff_argnums`; the traced ones among them are read from `leaves`."""
+        traced = leaves[self.num_diff :]
+        if not traced:
+            return self._static
+        return tree_unflatten(
+            self._static_tree, merge_lists(self._is_traced, traced, select_unflagged(self._static, self._is_traced))
+        )
+
+    def apply(self, fun: Any, leaves: Sequence[Any]) -> Any:
+        """Call a function of all arguments with the given leaves."""
+        diff = tree_unflatten(self.tree, leaves[: self.num_diff])
+        return fun(*merge_lists(self.is_static, self.nondiff_args(leaves), diff))
+
+    def __call__(self, *leaves: Any) -> list:
+        out, self.out_tree = tree_flatten(self.apply(self.fun, leaves))
+        return out
+
+
+def _parameter(fun: Callable, i: int) -> str:
+    """The name of the parameter at position `i`; its number if the signature has no name for it."""
+    names = positional_parameters(fun)
+    return names[i] if i < len(names) else str(i)
+
+
+def _is_traced(tree: PyTree) -> bool:
+    return any(isinstance(x, Tracer) for x in tree_leaves(tree))
+
+
+def _without_derivative(x: ArrayLike) -> Any:
+    """`x`, whose derivatives of every order are zero."""
+    rule = lambda xs, _: ([_without_derivative(*xs)], [Zero(get_aval(x).to_tangent())])
+    return custom_jvp_call_p(x, fun=lambda x: [x], rule=rule, num_consts=0)[0]
+
+
+@api_boundary_class
+class _CustomFunction:
+    """Base class of `custom_jvp` and `custom_vjp`."""
+
+    rules: ClassVar[tuple[str, ...]]  # the attributes that hold the rules
+    setters: ClassVar[str]  # the methods that define the rules, for errors
+    holds_traced: ClassVar[bool] = False  # whether an argument in nondiff_argnums may be traced
+
+    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
+        check_function(f"{type(self).__name__}, argument fun", fun)
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        nondiff = parse_positions(f"{type(self).__name__}, argument nondiff_argnums", nondiff_argnums)
+        if nondiff_argnames:
+            names = list(inspect.signature(fun).parameters)
+            nondiff = tuple(sorted({*nondiff, *(names.index(n) for n in nondiff_argnames)}))
+        self.nondiff_argnums = nondiff
+        self.symbolic_zeros = False
+        self.__dict__.update(dict.fromkeys(self.rules))
+
+    def _bind(self, call: _Call) -> list:
+        """Bind the primitive on the leaves of a call."""
+        raise NotImplementedError  # defined by each subclass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = bind_positional(self.fun, args, kwargs, "make the parameters of a function with custom rules positional")
+        if any(getattr(self, rule) is None for rule in self.rules):
+            raise TraceError(
+                f"call of {format_code_position(self.fun)}",
+                expected=f"a {type(self).__name__} function with a derivative rule",
+                got="one without a rule",
+                fix=f"define the rule with {self.setters}",
+            )
+        # Eagerly no transformation needs the rules.
+        if state.trace is None:
+            return self.fun(*args)
+        call = _Call(self, args)
+        out = self._bind(call)
+        return tree_unflatten(call.out_tree, out)
+
+    def _expose(self, t: ArrayLike | Zero) -> Any:
+        """A tangent or cotangent in the form that the user's rules expect."""
+        return SymbolicZero(t.aval) if self.symbolic_zeros and type(t) is Zero else instantiate(t)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+@api_boundary_class
+class custom_jvp(_CustomFunction):
+    """A function with a custom forward-mode derivative.
+
+    Args:
+      fun: the function.
+      nondiff_argnums, nondiff_argnames: arguments without a derivative, which are passed first to the rule. They may be
+        of any type, and may be traced arrays.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> @phalanx.custom_jvp
+      ... def f(x):
+      ...     return x * x
+      >>> @f.defjvp
+      ... def f_jvp(primals, tangents):
+      ...     (x,), (x_dot,) = primals, tangents
+      ...     return f(x), 10 * x_dot
+      >>> float(phalanx.grad(f)(3.0))
+      10.0
+    """
+
+    rules, setters, holds_traced = ("jvp",), "defjvp or defjvps", True
+    jvp: Callable | None
+
+    def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
+        """Set the derivative rule.
+
+        Args:
+          jvp: `jvp(*nondiff, primals, tangents) -> (result, tangent)`.
+          symbolic_zeros: whether tangents known to be zero are passed as `SymbolicZero`.
+
+        Returns:
+          The rule, so that this method can be used as a decorator.
+        """
+        self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable | None) -> None:
+        """Set one derivative rule for each argument.
+
+        Args:
+          *jvps: for each argument a function `jvp(tangent, result, *primals) -> tangent`, or None if the derivative is
+            zero.
+        """
+        if self.nondiff_argnums:
+            raise ArgumentError(
+                "defjvps",
+                expected="a function without nondiff_argnums",
+                got=f"nondiff_argnums={self.nondiff_argnums}",
+                fix="define one rule for all arguments with defjvp",
+            )
+
+        def jvp(primals: tuple, tangents: tuple) -> tuple:
+            y = self(*primals)
+            terms = [rule(t, y, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule is not None]
+            if not terms:
+                return y, tree_map(lambda v: instantiate(Zero.like(v)), y)
+            return y, tree_map(lambda *ts: functools.reduce(lambda a, b: a + b, ts), *terms)
+
+        self.defjvp(jvp)
+
+    def _bind(self, call: _Call) -> list:
+        rule = functools.partial(self._apply_rule, call)
+        return custom_jvp_call_p(*call.leaves, fun=call, rule=rule, num_consts=0)
+
+    def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
+        diff, moved = primals[: call.num_diff], tangents[: call.num_diff]
+        exposed = tree_unflatten(call.tree, [self._expose(t) for t in moved])
+        where = f"jvp rule {format_code_position(self.jvp)} of {function_name(self.fun)}"
+        result = self.jvp(*call.nondiff_args(primals), tuple(tree_unflatten(call.tree, diff)), tuple(exposed))
+        y, y_dot = check_pair(where, result, "(result, tangent)")
+        out, call.out_tree = tree_flatten(y)
+        fix = "return one tangent for each leaf of the result"
+        label, source = (lambda path: f"{where}, tangent{path}"), (lambda path: f"the result{path}")
+        out_dot = _derivative_leaves(label, y_dot, y, source, fix)
+        paths = lambda i: leaf_path(y, i)
+        return out, [
+            _check_tangent(lambda i=i: label(paths(i)), lambda i=i: source(paths(i)), x, t)
+            for i, (x, t) in enumerate(zip(out, out_dot, strict=True))
+        ]
+
+
+def _derivative_leaves(where: PathLabel, given: PyTree, like: PyTree, source: PathLabel, fix: str) -> list:
+    """The derivative that a rule returned for each leaf of `like`, where None for a subtree means zeros.
+
+    Args:
+      where: names a place in `given`, for errors.
+      given: the tangents or cotangents.
+      like: the primal values, or their types.
+      source: names a place in `like`.
+      fix: the remedy for a wrong structure.
+
+    Raises:
+      TreeError: `given` does not have the structure of `like`.
+    """
+    leaves, tree = tree_flatten(given, is_leaf=lambda x: x is None or type(x) is SymbolicZero)
+    # None for a subtree of `like` stands for zeros of all its leaves, so `given` may be a prefix of `like` there only.
+    places: list | None
+    try:
+        places = [tree_flatten(place) for place in tree.flatten_up_to(like)]
+    except (ValueError, TypeError):
+        places = None
+    if places is None or any(x is not None and not treedef_is_leaf(of) for x, (_, of) in zip(leaves, places)):
+        check_same_structure(where, tree_flatten(like)[1], tree, source, fix)
+    return [x for x, (under, _) in zip(leaves, places or []) for _ in under]
+
+
+def _check_tangent(where: Callable[[], str], source: Callable[[], str], primal: ArrayLike, t: Any) -> Any:
+    """The tangent that a rule returned for one leaf of the result, converted from a weak type."""
+    want = get_aval(primal).to_tangent()
+    if t is None or type(t) is SymbolicZero:
+        return Zero(want)
+    got = get_aval(t)
+    if want.dtype == dtypes.float0:
+        return Zero(want)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        if got.weak_type and got.shape == want.shape:
+            return vector_space.convert(t, want.dtype)
+        raise ArgumentTypeError(
+            where(),
+            expected=f"type {want.str_short()}, as {source()} has",
+            got=got.str_short(),
+            fix="convert the tangent to the shape and dtype of its result",
+        )
+    return t
+
+
+@api_boundary_class
+class custom_vjp(_CustomFunction):
+    """A function with a custom reverse-mode derivative.
+
+    Args:
+      fun: the function.
+      nondiff_argnums, nondiff_argnames: arguments without a derivative, which are passed first to `bwd`. They must
+        not be traced.
+
+    Examples:
+      >>> import phalanx
+      >>> @phalanx.custom_vjp
+      ... def f(x):
+      ...     return x * x
+      >>> f.defvjp(lambda x: (f(x), x), lambda x, y_bar: (10 * y_bar,))
+      >>> float(phalanx.grad(f)(3.0))
+      10.0
+    """
+
+    rules, setters = ("fwd", "bwd"), "defvjp"
+    fwd: Callable | None
+    bwd: Callable | None
+
+    def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+        """Set the derivative rules.
+
+        Args:
+          fwd: `fwd(*args) -> (result, residuals)`.
+          bwd: `bwd(*nondiff, residuals, cotangent) -> cotangents`, a tuple with a cotangent for each differentiable
+            argument.
+          symbolic_zeros: whether `fwd` receives each primal as a `CustomVJPPrimal`, and `bwd` cotangents known to be
+            zero as `SymbolicZero`.
+          optimize_remat: accepted for compatibility; not read, since dead code of `fwd` is always removed.
+        """
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def _bind(self, call: _Call) -> list:
+        def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
+            if self.symbolic_zeros:
+                xs = [CustomVJPPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
+            where = f"fwd rule {format_code_position(self.fwd)} of {function_name(self.fun)}"
+            out, residuals = check_pair(where, call.apply(self.fwd, xs), "(result, residuals)")
+            out, call.out_tree = tree_flatten(out)
+            residuals, call.residual_tree = tree_flatten(residuals)
+            return out, residuals
+
+        bwd = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, [get_aval(x) for x in call.leaves]))
+        return custom_vjp_call_p(*call.leaves, fun=call, fwd=fwd, bwd=bwd, num_consts=0)
+
+    def _apply_bwd(
+        self, call: _Call, arguments: Sequence[Any], residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple
+    ) -> list:
+        """The flat cotangents of the arguments; `arguments` holds the type of each leaf in its place."""
+        exposed = tree_unflatten(call.out_tree, [self._expose(c) for c in cts])
+        result = self.bwd(*call.nondiff_args(), tree_unflatten(call.residual_tree, residuals), exposed)
+        where = f"bwd rule {format_code_position(self.bwd)} of {function_name(self.fun)}"
+        if isinstance(result, list):
+            result = tuple(result)
+        if not isinstance(result, tuple) or len(result) != len(arguments):
+            raise TreeError(
+                where,
+                expected=f"a tuple of {len(arguments)} cotangents, one for each differentiable argument",
+                got=f"{type(result).__name__} of {len(result)}" if isinstance(result, tuple) else repr(result),
+                fix="return a tuple with a cotangent (or None) for each argument",
+            )
+
+        def argument(i: int, path: str) -> str:
+            names = [name for n, name in enumerate(positional_parameters(self.fun)) if n not in self.nondiff_argnums]
+            return f"argument {names[i] if i < len(names) else i}{path}"
+
+        out: list[Any] = []
+        fix = "return a cotangent for each leaf of the argument"
+        for i, (x_bar, primal) in enumerate(zip(result, arguments, strict=True)):
+            source = lambda path, i=i: argument(i, path)
+            label = lambda path, source=source: f"{where}, the cotangent of {source(path)}"
+            flat = _derivative_leaves(label, x_bar, primal, source, fix)
+            paths = lambda n, primal=primal: leaf_path(primal, n)
+            out += [
+                _check_cotangent(lambda n=n, label=label, paths=paths: label(paths(n)), a, c)
+                for n, (a, c) in enumerate(zip(tree_leaves(primal), flat, strict=True))
+            ]
+        return out
+
+
+def _check_cotangent(where: Callable[[], str], aval: ShapedArray, c: Any) -> Any:
+    """The cotangent that a rule returned for one leaf of an argument, converted to the argument's dtype."""
+    want = aval.to_tangent()
+    if c is None or type(c) is SymbolicZero or want.dtype == dtypes.float0:
+        return Zero(want)
+    got = get_aval(c)
+    if got.shape != want.shape:
+        raise ShapeError(
+            where(),
+            expected=f"type {want.str_short()}, as the argument has",
+            got=got.str_short(),
+            fix=f"return a cotangent of shape {list(want.shape)}",
+        )
+    return c if got.dtype == want.dtype else vector_space.convert(c, want.dtype)
+
+
+class CustomVJPPrimal:
+    """A primal that `fwd` receives with `symbolic_zeros=True`, marked by whether it is differentiated.
+
+    Args:
+      value: the primal.
+      perturbed: whether it is differentiated.
+
+    Examples:
+      >>> CustomVJPPrimal(2.0, perturbed=True).value
+      2.0
+    """
+
+    __slots__ = ("perturbed", "value")
+
+    def __init__(self, value: Any, perturbed: bool):
+        self.value, self.perturbed = value, perturbed
+
+
+def custom_vjp_primal_tree_values(tree: PyTree) -> Any:
+    """The values of the primals that `fwd` receives with `symbolic_zeros=True`.
+
+    Args:
+      tree: a pytree of `CustomVJPPrimal`s.
+
+    Returns:
+      The pytree of their values.
+
+    Raises:
+      ArgumentTypeError: a leaf is not a `CustomVJPPrimal`.
+
+    Examples:
+      >>> custom_vjp_primal_tree_values({"w": CustomVJPPrimal(2.0, perturbed=True)})
+      {'w': 2.0}
+    """
+    for leaf in tree_flatten(tree)[0]:
+        if not isinstance(leaf, CustomVJPPrimal):
+            raise ArgumentTypeError(
+                "custom_vjp_primal_tree_values",
+                expected="arguments of a fwd rule that was defined with symbolic_zeros=True",
+                got=repr(leaf),
+                fix="pass symbolic_zeros=True to defvjp, or use the arguments directly",
+            )
+    return tree_map(lambda leaf: leaf.value, tree)

@@ -1,0 +1,89 @@
+"""Callbacks of XLA's partitioner for custom calls.
+
+`register` registers a Python function for all custom calls with one target name. XLA calls it during compilation to
+learn how each call is partitioned. An exception in it makes the compilation fail with an error of XLA; `compiler` then
+calls `raise_failure` to raise the original exception. Called by `runtime.custom_partitioning_calls`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from jaxlib import _hlo, _jax
+
+from phalanx.engine import client
+
+HloSharding: TypeAlias = _hlo.HloSharding
+OpSharding: TypeAlias = _hlo.OpSharding
+OpShardingType: TypeAlias = _hlo.OpSharding_Type
+"""Kinds of an `OpSharding`: `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ..."""
+
+
+class PartitionedCall(NamedTuple):
+    """The answer how one call is partitioned.
+
+    Args:
+      module: the text of the module that each device runs on its shards; its public function is `main`.
+      operands: the shardings that the operands must have.
+      results: the shardings of the results.
+    """
+
+    module: str
+    operands: Sequence[HloSharding]
+    results: Sequence[HloSharding]
+
+
+def register(
+    target: str, platform: str, split: Callable[[str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
+) -> None:
+    """Register the partitioning of the custom calls with one target name, for one platform.
+
+    Args:
+      target: the target name.
+      platform: "cpu" or "cuda".
+      split: takes the configuration of a call and the shardings of its operands and results, and returns how it is
+        partitioned. It runs on a thread of XLA.
+    """
+
+    def partition(_: Any, operands: Any, result_shape: Any, results: Any, config: bytes) -> tuple:
+        count = len(result_shape.tuple_shapes()) if result_shape.is_tuple() else 1
+        # XLA passes one sharding for a single result, and a tuple of shardings for several.
+        asked = results.tuple_elements() if results.to_proto().type == OpShardingType.TUPLE else [results] * count
+        try:
+            answer = split(config.decode(), list(operands), asked)
+        except Exception as error:
+            # XLA reports a failed callback as text only, so the exception is kept under a mark that the text contains.
+            mark = f"answer {next(_numbers)} to the partitioner failed"
+            _failures[mark] = error
+            raise RuntimeError(mark) from error
+        given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
+        return answer.module.encode(), list(answer.operands), given
+
+    def unused(*_: Any) -> Any:
+        raise NotImplementedError("Shardy propagates shardings by the rule in the call's attributes")
+
+    # A plugin has its own registry of partitioners, which is reached through its C API.
+    options = {} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
+    _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
+
+
+# Exceptions of callbacks, by a mark that is part of XLA's error message. Several threads may compile at once.
+_failures: dict[str, Exception] = {}
+_numbers = itertools.count()
+
+
+def raise_failure(report: Exception) -> None:
+    """Raise the exception of a callback that made a compilation fail, if XLA's error message contains its mark."""
+    text = str(report)
+    mark = next((mark for mark in list(_failures) if mark in text), None)
+    if mark is not None:
+        raise _failures.pop(mark) from None
+
+
+def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:
+    proto = OpSharding()
+    proto.type = OpShardingType.TUPLE
+    proto.tuple_shardings = [s.to_proto() for s in shardings]
+    return HloSharding.from_proto(proto)

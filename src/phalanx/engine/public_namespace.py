@@ -1,0 +1,129 @@
+"""Public namespaces: the modules whose names users import, such as `phalanx.numpy`.
+
+The last statement of such a module is `__getattr__, __dir__ = publish(globals())`. From then on `dir()` shows the
+public names only, public functions are API boundaries (see `traceback_filtering`), and `__module__` of what the
+package defines is the namespace that users import it from, so that tracebacks, pickles and `help` name that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+from phalanx.engine.traceback_filtering import guard_namespace
+
+_STANDARD_LIBRARY = sys.stdlib_module_names - {"builtins"}
+
+# The module that defines an object whose `__module__` is its namespace.
+_defining_modules: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def defining_module(thing: Any) -> str | None:
+    """Find the module in which an object is defined, whatever its `__module__` names.
+
+    Args:
+      thing: a function or a class.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> jnp.sum.__module__
+      'phalanx.numpy'
+      >>> defining_module(jnp.sum).startswith("phalanx.numpy.")
+      True
+    """
+    try:
+        found = _defining_modules.get(thing)
+    except TypeError:  # a property, which takes no weak references
+        found = None
+    return found or getattr(thing, "__module__", None)
+
+
+def publish(
+    namespace: dict[str, Any],
+    *,
+    modules: str = "",
+    also: str = "",
+    lazy: Mapping[str, str] | None = None,
+    guarded: Iterable[str] | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make a module a public namespace.
+
+    In a package all names without an underscore are public, submodules only where `modules` names them. In a module
+    that defines functions itself, the functions and classes that it defines are public, imported names are not.
+
+    Args:
+      namespace: the globals of the module, complete.
+      modules: the submodules that are public, separated by spaces; they are imported on first use.
+      also: further public names, separated by spaces: names that a module with definitions imports from others.
+      lazy: names that are imported on first use: from the defining module, relative to the package or
+        starting with `phalanx.`, to the names in it, separated by spaces. An entry `alias=name` gives a name of that
+        module another one.
+      guarded: the functions to make API boundaries of; all by default.
+
+    Returns:
+      The `__getattr__` and `__dir__` of the module (PEP 562).
+    """
+    own = namespace["__name__"]
+    submodules = modules.split()
+    sources = {
+        alias: (module if module.startswith("phalanx.") else f"{own}.{module}", origin or alias)
+        for module, names in (lazy or {}).items()
+        for alias, _, origin in (entry.partition("=") for entry in names.split())
+    }
+    guard_namespace(namespace, guarded and [name for name in guarded if name in namespace])
+    public = sorted({*filter(lambda n: _is_public(namespace, n), namespace), *also.split(), *submodules, *sources})
+    namespace["__all__"] = public
+    for name in public:
+        if name in namespace:
+            _adopt(namespace, name)
+
+    def __getattr__(name: str) -> Any:
+        if name in sources:
+            module, origin = sources[name]
+            namespace[name] = getattr(importlib.import_module(module), origin)  # The next look-up does not come here.
+            guard_namespace(namespace, (name,) if guarded is None or name in guarded else ())
+            _adopt(namespace, name)
+            return namespace[name]
+        if name in submodules:
+            return importlib.import_module(f"{own}.{name}")  # which binds it in the namespace
+        raise AttributeError(f"module {own!r} has no attribute {name!r}")
+
+    return __getattr__, lambda: list(public)
+
+
+def publish_names(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    """Publish single names of a namespace that looks them up itself.
+
+    Args:
+      namespace: the globals of the module.
+      names: the names, which are bound in it.
+    """
+    guard_namespace(namespace, names)
+    for name in names:
+        _adopt(namespace, name)
+
+
+def _is_public(namespace: dict[str, Any], name: str) -> bool:
+    thing = namespace[name]
+    defined = getattr(thing, "__module__", None) or ""
+    if name.startswith("_") or name == "TYPE_CHECKING" or isinstance(thing, ModuleType):
+        return False
+    if "__path__" in namespace:
+        return defined.partition(".")[0] not in _STANDARD_LIBRARY
+    return defined == namespace["__name__"]
+
+
+def _adopt(namespace: dict[str, Any], name: str) -> None:
+    """Set `__module__` of a public object to the outermost namespace that gives it this name."""
+    thing, own = namespace[name], namespace["__name__"]
+    if not isinstance(thing, (FunctionType, type)) or thing.__name__ != name:
+        return
+    defined = thing.__module__
+    home = "phalanx" if sys.modules["phalanx"].__dict__["_NAMES"].get(name) in (own, defined) else own
+    if defined != home and (defined == own or defined.startswith(f"{own}.")):
+        _defining_modules.setdefault(thing, defined)
+        thing.__module__ = home

@@ -1,0 +1,94 @@
+"""Transfer guards: allow, log or refuse transfers between host and devices that no function requested explicitly.
+
+Builds on jaxlib's guards, which its transfers check in C++, so that an unset guard takes no time. The options in
+`runtime.engine_options` set them; functions that transfer data on request run inside `with explicit_transfer():`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from jaxlib import _jax
+
+from phalanx.engine.error_record import PhalanxError
+
+_lib = _jax.guard_lib
+
+LEVELS: Final = {
+    "allow": _lib.TransferGuardLevel.ALLOW,
+    "log": _lib.TransferGuardLevel.LOG,
+    "disallow": _lib.TransferGuardLevel.DISALLOW,
+    "log_explicit": _lib.TransferGuardLevel.LOG_EXPLICIT,
+    "disallow_explicit": _lib.TransferGuardLevel.DISALLOW_EXPLICIT,
+}
+DIRECTIONS: Final = ("host_to_device", "device_to_device", "device_to_host")
+
+
+class TransferError(PhalanxError, RuntimeError):
+    """A transfer between the host and devices, or between devices, was refused by a guard.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> import numpy as np, phalanx, phalanx.numpy as jnp
+      >>> try:
+      ...     with phalanx.transfer_guard("disallow"):
+      ...         jnp.sin(np.ones(2))
+      ... except phalanx.errors.TransferError as error:
+      ...     print(type(error).__name__)
+      TransferError
+    """
+
+
+def guard_here(direction: str, level: str | None) -> None:
+    """Set the guard of this thread.
+
+    Args:
+      direction: one of `DIRECTIONS`.
+      level: one of `LEVELS`; None inherits the guard of all threads.
+    """
+    setattr(_lib.thread_local_state(), direction, None if level is None else LEVELS[level])
+
+
+def guard_everywhere(direction: str, level: str | None) -> None:
+    """Set the guard of threads without a guard.
+
+    Args:
+      direction: one of `DIRECTIONS`.
+      level: one of `LEVELS`; None means "allow".
+    """
+    setattr(_lib.global_state(), direction, None if level is None else LEVELS[level])
+
+
+class explicit_transfer:
+    """A context manager inside which transfers count as requested by the user."""
+
+    __slots__ = ("_outer", "_state")
+
+    def __enter__(self) -> None:
+        self._state = state = _lib.thread_local_state()
+        self._outer = state.explicit_device_put, state.explicit_device_get
+        state.explicit_device_put = state.explicit_device_get = True
+
+    def __exit__(self, *exc: object) -> None:
+        self._state.explicit_device_put, self._state.explicit_device_get = self._outer
+
+
+_REFUSED = re.compile(r"Disallowed (\S+-to-\S+) transfer: (.*)", re.DOTALL)
+
+
+def to_transfer_error(error: Exception) -> Exception:
+    """Convert jaxlib's error about a guard to a `TransferError`; any other error is returned unchanged."""
+    found = _REFUSED.search(str(error))
+    if found is None:
+        return error
+    direction, what = found.groups()
+    asked: Any = "device_get" if direction == "device-to-host" else "device_put"
+    return TransferError(
+        f"{direction} transfer",
+        expected="no such transfer, since a guard forbids it",
+        got=what.strip(),
+        fix=f'transfer the data with {asked} if the guard is "disallow", or allow it with transfer_guard("allow")',
+    )

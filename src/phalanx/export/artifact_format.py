@@ -1,0 +1,75 @@
+"""The byte layout of artifacts: magic number, version, lengths, and a SHA-256 digest around the sections.
+
+An artifact is a fixed-size prefix, a header in JSON, the StableHLO program, the artifact of the derivative (may be
+empty), and a digest of everything before it. docs/export-format.md describes every byte. `artifact_writer` and
+`artifact_reader` handle the contents of the header.
+"""
+
+from __future__ import annotations
+
+import hashlib  # noqa: TID253  # every artifact has a digest
+import json
+import struct
+from typing import Any, Final
+
+from phalanx.engine.stablehlo import ArtifactError
+from phalanx.export.malformed_artifact import malformed_error
+
+MAGIC: Final = b"\x93PHALANX"
+# A file of a later version is refused, since its fields may have another meaning.
+VERSION: Final = 1
+MAX_HEADER: Final = 1 << 26
+_PREFIX = struct.Struct("<8sIIQQ")  # magic, version, lengths of the header, the program, the derivative
+_DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+def join_artifact(header: dict[str, Any], program: bytes, derivative: bytes | bytearray) -> bytearray:
+    """Pack the sections of an artifact and seal them with a digest."""
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    prefix = _PREFIX.pack(MAGIC, VERSION, len(text), len(program), len(derivative))
+    out = bytearray().join((prefix, text, program, derivative))
+    # The digest covers nested derivatives too, so one comparison detects damage anywhere in the file.
+    out += hashlib.sha256(out).digest()
+    return out
+
+
+def split_artifact(data: memoryview) -> tuple[dict[str, Any], memoryview, memoryview]:
+    """Check an artifact's prefix, lengths and digest, and return its header, program and derivative.
+
+    Raises:
+      ArtifactError: the bytes are not a complete, unaltered artifact of a known version.
+    """
+    if len(data) < _PREFIX.size or bytes(data[:8]) != MAGIC:
+        raise _corrupt_error("bytes that start as an exported program", f"{len(data)} bytes that do not")
+    _, version, *lengths = _PREFIX.unpack_from(data)
+    if not 1 <= version <= VERSION:
+        raise ArtifactError(
+            "deserialize",
+            expected=f"an artifact of format version 1 to {VERSION}",
+            got=f"version {version}",
+            fix=f"read it with a release of phalanx that supports format version {version}",
+        )
+    total = _PREFIX.size + sum(lengths) + _DIGEST_SIZE
+    # Before anything is allocated: a forged length cannot make the reader reserve more than the size of the file.
+    if total != len(data) or lengths[0] > MAX_HEADER:
+        raise _corrupt_error(f"{total} bytes, as the prefix declares", f"{len(data)}")
+    if hashlib.sha256(data[:-_DIGEST_SIZE]).digest() != bytes(data[-_DIGEST_SIZE:]):
+        raise _corrupt_error("bytes that match their SHA-256 digest", "bytes that were altered")
+    start, sections = _PREFIX.size, []
+    for length in lengths:
+        sections.append(data[start : start + length])
+        start += length
+    try:
+        header = json.loads(bytes(sections[0]))
+    # Deeply nested JSON exhausts the stack of the decoder, which raises RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise malformed_error("a header in JSON", f"{type(error).__name__}: {error}") from None
+    if not isinstance(header, dict):
+        raise malformed_error("a header that is a JSON object", header)
+    return header, sections[1], sections[2]
+
+
+def _corrupt_error(expected: str, got: str) -> ArtifactError:
+    return ArtifactError(
+        "deserialize", expected=expected, got=got, fix="copy the file again, or export the function again"
+    )

@@ -1,0 +1,207 @@
+"""Calls of exported programs: the function behind `Exported.call`, and the primitive `call_exported` with its rules.
+
+A call is one equation of the calling program. Its lowering rule links the functions of the artifact into the calling
+module (`module_linking`). Reverse-mode derivatives use the derivative in the artifact. Builds on `exported_program`;
+`exported` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import effects
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.effects import Effect, Effects
+from phalanx.core.error_classes import ArgumentTypeError, RuleError, ShardingError
+from phalanx.core.primitive import Primitive, ShardingRule, Undefined
+from phalanx.custom_rules import SymbolicZero, custom_vjp
+from phalanx.engine.mlir import func, ir
+from phalanx.export.call_checks import infer_result_avals, not_an_array_error, structure_error
+from phalanx.export.cotangent_avals import cotangent_aval, is_differentiable
+from phalanx.export.exported_program import ExportedProgram
+from phalanx.export.module_linking import convert_values, link_artifact
+from phalanx.export.safety_checks import DisabledSafetyCheck, PlatformError
+from phalanx.export.type_serialization import StoredSharding, with_devices
+from phalanx.lax import full, reshard_p
+from phalanx.lax.control_flow.scan import map as map_sequentially
+from phalanx.lax.sharding.out_sharding import drop_type_sharding
+from phalanx.lax.sharding_constraint import constrain
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import Array, PyTree
+
+
+def make_call(exported: ExportedProgram) -> Callable[[tuple[Any, ...], dict[str, Any]], PyTree]:
+    """The function of `(args, kwargs)` behind `exported.call`, whose derivative is the one in the artifact."""
+
+    def primal(*leaves: Array) -> list[Array]:
+        return list(call_exported_p(*leaves, exported=exported))
+
+    def forward(*primals: Any) -> tuple[Any, list[Array]]:
+        leaves = [p.value for p in primals]
+        return function(*leaves), leaves  # `function` and not `primal`, so that it can be differentiated again
+
+    def backward(leaves: Sequence[Array], cotangents: Sequence[Array | SymbolicZero]) -> tuple[Array | None, ...]:
+        dense = (
+            # The exported derivative takes an array for every cotangent, also zeros for results that were not used.
+            full(c.aval.shape, 0, cotangent_aval(a).dtype) if isinstance(c, SymbolicZero) else c
+            for a, c in zip(exported.out_avals, cotangents, strict=True)
+        )
+        grads = exported.vjp().call(*leaves, *dense)
+        return tuple(g if is_differentiable(a) else None for a, g in zip(exported.in_avals, grads, strict=True))
+
+    function = custom_vjp(primal)
+    function.defvjp(forward, backward, symbolic_zeros=True)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> PyTree:
+        leaves, tree = tree_flatten((args, kwargs))
+        if tree != exported.in_tree:
+            raise structure_error(exported, args, kwargs)
+        try:
+            mesh = next((s.mesh for x in leaves if (s := get_aval(x).sharding) is not None), None)
+        except ArgumentTypeError:
+            raise not_an_array_error(exported, leaves) from None
+        if mesh is None:
+            return tree_unflatten(exported.out_tree, function(*leaves))
+        # Artifacts record shardings over Explicit mesh axes per argument, and not in types. Types therefore lose them
+        # before the call, and the types of the results regain those of the artifact.
+        results = function(*map(drop_type_sharding, leaves))
+        return tree_unflatten(exported.out_tree, _reshard_results(exported, results, mesh))
+
+    return call
+
+
+def _reshard_results(exported: ExportedProgram, results: Sequence[Array], mesh: Mesh) -> list[Array]:
+    """Give results the exported sharding in their types, where it names Explicit axes of an equal mesh."""
+    out = []
+    for y, stored in zip(results, exported.out_shardings, strict=True):
+        if isinstance(stored, NamedSharding) and stored.mesh.shape == mesh.shape:
+            if set(stored.spec.axes) <= set(mesh.explicit_axes):
+                y = reshard_p(y, sharding=NamedSharding(mesh, stored.spec))
+        out.append(y)
+    return out
+
+
+_effects: dict[tuple[str, bool], Effect] = {
+    (e.name, e.ordered): e
+    for e in (effects.io_effect, effects.ordered_io_effect, effects.debug_effect, effects.ordered_debug_effect)
+}
+
+
+class CallExported(Primitive, name="call_exported", multiple=True):
+    """A call of an exported program: (*arrays) -> its results."""
+
+    takes_keys = True
+
+    def abstract_eval(self, *avals: ShapedArray, exported: ExportedProgram) -> list[ShapedArray]:
+        return infer_result_avals(exported, avals)
+
+    def effects(self, *avals: ShapedArray, exported: ExportedProgram) -> Effects:
+        keys = [*((n, True) for n in exported.ordered_effects), *((n, False) for n in exported.unordered_effects)]
+        return frozenset(_effects.setdefault(key, Effect(key[0], ordered=key[1])) for key in keys)
+
+    def sharding_rule(self, *avals: ShapedArray, exported: ExportedProgram) -> ShardingRule:
+        # An artifact does not record how the program maps dimensions, so each dimension is a factor that is replicated.
+        operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
+        outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(exported.out_avals)]
+        return ShardingRule(operands, outs, whole=[name for names in (*operands, *outs) for name in names])
+
+    def lower(self, ctx: LoweringContext, *operands: Any, exported: ExportedProgram) -> list[Any]:
+        platform = _platform_index(exported, ctx.platform)
+        num_devices = ctx.module.num_partitions
+        if exported.nr_devices not in (1, num_devices):
+            raise ShardingError(
+                f"call of exported {exported.fun_name}",
+                expected=f"arguments over {exported.nr_devices} devices, as it was exported for",
+                got=f"a program for {num_devices}",
+                fix="place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices",
+            )
+        avals, outs = ctx.avals_in, ctx.avals_out
+        # Shapes are specialized at the call. Inside another symbolic export they stay symbolic, until that one is
+        # called.
+        kept = [avals[i] for i in exported.module_kept_var_idx]
+        is_refined = exported.uses_shape_variables and not any(a.is_symbolic for a in kept)
+        name, function_type = ctx.module.add_function(
+            # The functions are linked once for each program and argument types, however often it is called.
+            ("exported", exported, tuple(kept)),
+            exported.fun_name,
+            lambda name: link_artifact(ctx, exported, name, kept if is_refined else None, platform),
+        )
+        ins = _constrain_all(ctx, operands, avals, exported.in_shardings, exported.nr_devices)
+        ins = [ins[i] for i in exported.module_kept_var_idx]
+        if len(exported.platforms) > 1 and not is_refined:
+            # A refined program has the platform index as a constant, which removes the branches of other platforms.
+            ins = [ctx.constant(np.int32(platform)), *ins]
+        # A static type of the caller converts to a dynamic type of the program, and back for the results.
+        ins = convert_values(ins, function_type.inputs)
+        results = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), ins).results
+        results = convert_values(results, [ctx.type(a) for a in outs])
+        return _constrain_all(ctx, results, outs, exported.out_shardings, exported.nr_devices)
+
+    jvp = Undefined("an artifact holds its reverse-mode derivative only; use grad or vjp, which call it")
+
+    def batch_axis(
+        self, axis: Any, args: Any, dims: Any, *, exported: ExportedProgram
+    ) -> tuple[list[Array], list[int]]:
+        if exported.ordered_effects:
+            raise RuleError(
+                f"vmap of exported {exported.fun_name}",
+                expected="a program without ordered effects",
+                got=", ".join(exported.ordered_effects),
+                fix="call it inside phalanx.lax.map instead of vmap",
+            )
+        mapped = [d is not None for d in dims]
+        moved = [axis.to_front(x, d) if m else x for x, d, m in zip(args, dims, mapped, strict=True)]
+
+        def call_one(xs: Sequence[Array]) -> list[Array]:
+            slices = iter(xs)
+            return list(
+                self(*(next(slices) if m else x for x, m in zip(moved, mapped, strict=True)), exported=exported)
+            )
+
+        # The program has no batching rule, so the elements are computed one after the other.
+        out = map_sequentially(call_one, [x for x, m in zip(moved, mapped, strict=True) if m])
+        return out, [0] * len(exported.out_avals)
+
+    batch = None
+
+
+call_exported_p = CallExported()
+
+
+def _platform_index(exported: ExportedProgram, platform: str) -> int:
+    if platform in exported.platforms:
+        return exported.platforms.index(platform)
+    if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
+        return 0
+    raise PlatformError(
+        f"call of exported {exported.fun_name}",
+        expected=f"one of the platforms that it was exported for: {', '.join(exported.platforms)}",
+        got=platform,
+        fix=f"place the arguments on one of these, or export it with platforms=[{platform!r}, ...]",
+    )
+
+
+def _constrain_all(
+    ctx: LoweringContext,
+    values: Sequence[Any],
+    avals: Sequence[ShapedArray],
+    shardings: Sequence[StoredSharding],
+    num_devices: int,
+) -> list[Any]:
+    """Constrain IR values to the shardings of the export, over the devices of the calling program."""
+    if num_devices == 1:
+        return list(values)
+    out = []
+    for x, aval, stored in zip(values, avals, shardings, strict=True):
+        sharding: Sharding | None = None
+        if isinstance(stored, NamedSharding):
+            sharding = with_devices(stored, Mesh(ctx.module.device_assignment, ("devices",)))
+        elif stored is not None:
+            sharding = GSPMDSharding(ctx.module.device_assignment, stored)
+        out.append(constrain(ctx, x, aval, sharding))
+    return out

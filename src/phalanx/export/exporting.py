@@ -1,0 +1,249 @@
+"""`export`: trace a jitted function and lower it to an `Exported`.
+
+Builds on the stages of `spmd` for tracing, on `portable_lowering` for the program, and on `exported` for the result.
+The derivative is exported the same way, at its first use.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from phalanx.core import effects
+from phalanx.core.aval import ShapeDtypeStruct
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TraceError
+from phalanx.core.jaxpr import Jaxpr, run_jaxpr
+from phalanx.engine import client
+from phalanx.export.cotangent_avals import cotangent_aval, is_differentiable
+from phalanx.export.exported import Exported, maximum_supported_calling_convention_version
+from phalanx.export.portable_lowering import lower_portable
+from phalanx.export.safety_checks import DisabledSafetyCheck
+from phalanx.export.type_serialization import without_devices
+from phalanx.lax import full
+from phalanx.runtime.abstract_devices import on_abstract_devices, on_devices
+from phalanx.runtime.array import ArrayType
+from phalanx.sharding import Sharding
+from phalanx.spmd import jit
+from phalanx.spmd.sharding_resolution import resolve_shardings
+from phalanx.spmd.stages import Traced
+from phalanx.symbolic import is_symbolic
+from phalanx.transforms import vjp
+from phalanx.typing import Array
+
+PLATFORMS: Final = ("cpu", "cuda", "rocm", "tpu")
+
+
+def export(
+    fun_jit: Callable[..., Any],
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+) -> Callable[..., Exported]:
+    """Export a jitted function, so that another process can call it.
+
+    Args:
+      fun_jit: a function made by `jit`.
+      platforms: the platforms to lower for, from "cpu", "cuda", "rocm" and "tpu"; by default the platform of this
+        process.
+      disabled_checks: safety checks to skip.
+
+    Returns:
+      A function of the same arguments as `fun_jit` that returns the `Exported`. The arguments are arrays, or
+      `ShapeDtypeStruct`s whose dimensions may be symbolic (see `symbolic_args_specs`).
+
+    Raises:
+      ArgumentTypeError: `fun_jit` was not made by `jit`.
+      ArgumentError: a platform does not exist, or is given twice.
+      CustomCallError: raised by the returned function if the program calls kernels with no stability guarantee.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx import export
+      >>> exported = export.export(phalanx.jit(jnp.sin))(phalanx.ShapeDtypeStruct((4,), "float32"))
+      >>> again = export.deserialize(exported.serialize())
+      >>> again.in_avals, float(again.call(jnp.zeros(4))[0])
+      ((ShapedArray(float32[4]),), 0.0)
+    """
+    stages = getattr(fun_jit, "_jit", None)
+    if stages is None:
+        raise ArgumentTypeError(
+            "export, argument fun_jit",
+            expected="a function made by jit",
+            got=f"{fun_jit!r} of type {type(fun_jit).__name__}",
+            fix="export(phalanx.jit(f))(...)",
+        )
+    # Checked here and not in the returned function, so that the error is at the line with the mistake.
+    platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
+
+    def exporter(*args: Any, **kwargs: Any) -> Exported:
+        traced = stages.trace(*args, **kwargs)
+        if traced.is_open:
+            raise TraceError(
+                f"export of {traced.fun_name}",
+                expected="a function that closes over no traced value",
+                got="one that closes over a value of an enclosing transformation",
+                fix="pass that value as an argument",
+            )
+        return _export(traced, platforms, disabled)
+
+    return exporter
+
+
+def default_export_platform() -> str:
+    """The platform that `export` lowers for by default: the platform of the default devices.
+
+    Returns:
+      "cpu" or "cuda".
+
+    Examples:
+      >>> default_export_platform() in ("cpu", "cuda")
+      True
+    """
+    return client.platform_name(client.default_backend())
+
+
+def _check_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
+    where = "export, argument platforms"
+    if platforms is None:
+        return (default_export_platform(),)
+    if isinstance(platforms, str):
+        raise ArgumentTypeError(
+            where, expected="a list of names", got=f"the name {platforms!r}", fix=f"pass platforms=[{platforms!r}]"
+        )
+    names = tuple(map(client.platform_name, platforms))
+    if not names:
+        raise ArgumentError(
+            where, expected="at least one platform", got="none", fix="omit it to export for the default platform"
+        )
+    if len(set(names)) < len(names) or not set(names) <= set(PLATFORMS):
+        raise ArgumentError(
+            where,
+            expected=f"some of {', '.join(PLATFORMS)}, each once",
+            got=repr(tuple(platforms)),
+            fix="remove names that are unknown or repeated; 'gpu' denotes 'cuda'",
+        )
+    return names
+
+
+def _check_disabled(checks: Sequence[DisabledSafetyCheck]) -> tuple[DisabledSafetyCheck, ...]:
+    if isinstance(checks, list | tuple) and all(isinstance(check, DisabledSafetyCheck) for check in checks):
+        return tuple(checks)
+    raise ArgumentTypeError(
+        "export, argument disabled_checks",
+        expected="a list of checks",
+        got=checks,
+        fix="pass disabled_checks=[DisabledSafetyCheck.custom_call(name)], or [DisabledSafetyCheck.platform()]",
+    )
+
+
+def _export(
+    traced: Traced,
+    platforms: tuple[str, ...],
+    disabled: tuple[DisabledSafetyCheck, ...],
+    parameters: Sequence[str] = (),
+) -> Exported:
+    """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
+    name, program, options, call = traced.fun_name, traced.program, traced.options, traced._call
+    # An export must not depend on attached devices, so shardings move to abstract ones first.
+    types = [ArrayType(t.aval, on_abstract_devices(t.sharding), t.committed) for t in traced.argument_types()]
+    declared, out_declared = (list(map(on_abstract_devices, s)) for s in (options.in_shardings, options.out_shardings))
+    devices, in_shardings, _ = resolve_shardings(
+        program,
+        types,
+        declared,
+        out_declared,
+        lambda i: f"export of {name}, argument {call.path(i)}",
+        lambda i: f"export of {name}, result{traced.result_path(i)}",
+    )
+    portable = lower_portable(
+        program,
+        platforms,
+        name=name,
+        devices=devices,
+        in_shardings=in_shardings,
+        out_shardings=out_declared,
+        keep_unused=options.keep_unused,
+        disabled=disabled,
+        names=call.path,
+    )
+    # A result over Explicit mesh axes has a sharding in its type, which belongs to the export like a declared one.
+    out_shardings = [
+        on_devices(a.sharding, devices) if s is None else s
+        for s, a in zip(out_declared, program.out_avals, strict=True)
+    ]
+    in_avals, out_avals = (tuple(a.drop_sharding() for a in avals) for avals in (program.in_avals, program.out_avals))
+    in_stored, out_stored = (
+        tuple(without_devices(s, len(devices), a) for s, a in zip(shardings, avals, strict=True))
+        for shardings, avals in ((in_shardings, in_avals), (out_shardings, out_avals))
+    )
+    # Names of whole parameters for messages about the structure; `paths` names flat leaves, as a derivative's
+    # parameters.
+    signature_names = [call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0]))]
+    paths = parameters or [call.path(i) for i in range(len(in_avals))]
+    cotangents = [f"cotangent of result{traced.result_path(i)}" for i in range(len(out_avals))]
+    return Exported(
+        fun_name=name,
+        in_tree=traced.in_tree,
+        in_avals=in_avals,
+        out_tree=traced.out_tree,
+        out_avals=out_avals,
+        in_shardings=in_stored,
+        out_shardings=out_stored,
+        nr_devices=len(devices),
+        platforms=platforms,
+        ordered_effects=tuple(e.name for e in effects.ordered(program.effects)),
+        unordered_effects=tuple(sorted(e.name for e in program.effects if not e.ordered)),
+        disabled_safety_checks=disabled,
+        mlir_module_serialized=portable.artifact,
+        calling_convention_version=maximum_supported_calling_convention_version,
+        module_kept_var_idx=portable.kept,
+        parameters=tuple(parameters or signature_names),
+        constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
+        # The derivative is traced and lowered at its first use; most exports are never differentiated.
+        _get_vjp=functools.cache(
+            lambda: _export_vjp(name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *cotangents])
+        ),
+    )
+
+
+def _export_vjp(
+    name: str,
+    program: Jaxpr,
+    in_shardings: Sequence[Sharding | None],
+    out_shardings: Sequence[Sharding | None],
+    platforms: tuple[str, ...],
+    disabled: tuple[DisabledSafetyCheck, ...],
+    parameters: Sequence[str],
+) -> Exported:
+    """Export the pullback of `program` as a function of its flat arguments followed by the flat cotangents.
+
+    Only inputs and outputs with a derivative go through `vjp`; the others are closed over, and their cotangents are
+    arrays of False (`cotangent_aval`).
+    """
+    num_args = len(program.invars)
+    diff_args = [i for i, a in enumerate(program.in_avals) if is_differentiable(a)]
+    diff_results = [i for i, a in enumerate(program.out_avals) if is_differentiable(a)]
+
+    def backward(*args: Array) -> tuple[Array, ...]:
+        def forward(*primals: Array) -> tuple[Array, ...]:
+            inputs = list(args[:num_args])
+            for i, x in zip(diff_args, primals, strict=True):
+                inputs[i] = x
+            out = run_jaxpr(program, *inputs)
+            return tuple(out[i] for i in diff_results)
+
+        pullback = vjp(forward, *(args[i] for i in diff_args))[1]
+        x_bars = iter(pullback(tuple(args[num_args + i] for i in diff_results)))
+        return tuple(next(x_bars) if is_differentiable(a) else full(a.shape, False, np.bool_) for a in program.in_avals)
+
+    backward.__name__ = f"{name}_vjp"
+    avals = [*program.in_avals, *map(cotangent_aval, program.out_avals)]
+    shapes = [
+        ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
+        for a, s in zip(avals, [*in_shardings, *out_shardings], strict=True)
+    ]
+    traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
+    return _export(traced, platforms, disabled, parameters)

@@ -1,0 +1,97 @@
+"""The API for authors of jaxpr interpreters: equations, variables, and primitives by name.
+
+Re-exports definitions of `phalanx.core` under the names of `jax.extend.core`. A loop over `jaxpr.eqns` that calls
+`eqn.primitive.bind(*values, **eqn.params)` evaluates any jaxpr, under any transformation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import phalanx.lax  # noqa: F401  # defines the primitives that `primitives` lists
+from phalanx.core.effects import Effect as Effect, Effects as Effects, no_effects as no_effects
+from phalanx.core.jaxpr import (
+    ClosedJaxpr as ClosedJaxpr,
+    DropVar as DropVar,
+    Eqn as JaxprEqn,
+    Jaxpr as Jaxpr,
+    Literal as Literal,
+    Var as Var,
+    inner_jaxprs,
+    jaxpr_as_fun as jaxpr_as_fun,
+)
+from phalanx.core.jaxpr_checker import check_jaxpr as check_jaxpr
+from phalanx.core.primitive import Primitive as Primitive, registry
+
+
+class _Primitives:
+    """Looks up primitives by name, including those of modules that are imported later."""
+
+    def __getattr__(self, name: str) -> Primitive:
+        found = registry.get(name.removesuffix("_p"))
+        if found is None or not name.endswith("_p"):
+            raise AttributeError(f"there is no primitive {name!r}; dir(primitives) lists all of them")
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted(f"{name}_p" for name in registry)
+
+
+primitives = _Primitives()
+
+
+def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    """Iterate over the jaxprs among the parameters of an equation, such as the branches of a `cond`.
+
+    Args:
+      params: the parameters, `eqn.params`.
+
+    Yields:
+      Each jaxpr.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(1.0)
+      >>> [len(inner.eqns) for inner in jaxprs_in_params(program.eqns[0].params)]
+      [1]
+    """
+    yield from inner_jaxprs(params)
+
+
+def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """Iterate over the jaxprs in the parameters of all equations of a jaxpr.
+
+    Args:
+      jaxpr: the outer jaxpr.
+
+    Yields:
+      Each inner jaxpr.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(1.0)
+      >>> [len(inner.eqns) for inner in subjaxprs(program)]
+      [1]
+    """
+    for eqn in jaxpr.eqns:
+        yield from inner_jaxprs(eqn.params)
+
+
+__all__ = [
+    "ClosedJaxpr",
+    "DropVar",
+    "Effect",
+    "Effects",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Primitive",
+    "Var",
+    "check_jaxpr",
+    "jaxpr_as_fun",
+    "jaxprs_in_params",
+    "no_effects",
+    "primitives",
+    "subjaxprs",
+]

@@ -1,0 +1,1 @@
+"""Contractions: `dot_general` with its precision settings, and its ragged and scaled forms."""

@@ -1,0 +1,1 @@
+"""Loops, conditionals, scans, and solvers with implicit derivatives."""

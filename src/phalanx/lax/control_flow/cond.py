@@ -1,0 +1,496 @@
+"""`cond` and `switch`: conditional calls, with the primitive and all its rules.
+
+All branches take the same operands and return the same types. Operands are therefore the constants of all branches,
+each of which ignores the others' constants; and where linearization gives one branch residuals, the other branches
+return zeros in their place. With a mapped index all branches run, and the results are selected elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from phalanx.core import effects as fx, promotion
+from phalanx.core.aval import ShapedArray, get_aval, get_aval_of_argument
+from phalanx.core.effects import Effects, no_effects
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, cached_on_jaxpr, dce_jaxpr, run_jaxpr
+from phalanx.core.list_partition import select_flagged
+from phalanx.core.primitive import Primitive, ShardingRule, union_varying
+from phalanx.core.sharding_rules import join_sharding_rules, program_sharding_rule
+from phalanx.core.source_info import format_code_position
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents, vector_space
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core.varying_manual_axes import is_varying, retype_jaxpr, vary_outputs
+from phalanx.engine.mlir import hlo
+from phalanx.lax.collectives.named_axes import check_no_divergence
+from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
+from phalanx.lax.control_flow.python_control_flow import runs_in_python
+from phalanx.lax.elementwise.comparison import clamp, eq
+from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise.elementwise_builders import dtype_kind
+from phalanx.lax.elementwise.select import select_n
+from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_context import ORDER_TOKEN
+from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
+from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
+from phalanx.transforms.partial_eval import Policy, everything_saveable, partial_eval_inner_jaxpr
+from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.transforms.structure_checks import check_same_types
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import ArrayLike, PyTree
+
+
+class Cond(Primitive, name="cond", multiple=True):
+    """A conditional call: (index, *operands) -> results of `branches[index]`."""
+
+    call_like = True
+    typed_sharding_rule = True
+    batch = None
+
+    def sharding_rule(self, index: ShapedArray, *avals: Any, branches: tuple) -> ShardingRule:
+        count = len(avals) + 1
+        reads, gives = range(1, count), range(count, count + len(branches[0].outvars))
+        parts = [(program_sharding_rule(b), reads, gives) for b in branches]
+        return join_sharding_rules([index, *avals], branches[0].out_avals, parts)
+
+    def abstract_eval(self, index: ShapedArray, *avals: Any, branches: tuple) -> list:
+        return branches[0].out_avals
+
+    def update_varying(self, avals: Sequence[Any], params: dict) -> dict:
+        branches = params["branches"]
+        index, operands = avals[0], avals[1:]
+        if not is_varying(avals, *(b.out_avals for b in branches)):
+            return params
+        check_no_divergence("cond or switch, the choice", index.varying, branches)
+        # Devices may take different branches, so every value inside varies over the axes of the index; otherwise a
+        # transposed branch would wait in a collective for devices that do not run it.
+        operands = [a.with_varying(a.varying | index.varying) for a in operands]
+        branches = [retype_jaxpr(b, operands) for b in branches]
+        outs = [
+            column[0].with_varying(union_varying((index, *column))) for column in zip(*(b.out_avals for b in branches))
+        ]
+        return params | {"branches": tuple(vary_outputs(b, outs) for b in branches)}
+
+    def effects(self, *avals: Any, branches: tuple) -> Effects:
+        return no_effects.union(*(b.effects for b in branches))
+
+    def lower(self, ctx: LoweringContext, index: ArrayLike, *operands: Any, branches: tuple) -> list:
+        ordered = fx.ordered(no_effects.union(*(b.effects for b in branches)))
+        types = [*(ctx.type(ORDER_TOKEN) for _ in ordered), *(ctx.type(v.aval) for v in branches[0].outvars)]
+        before = {e: ctx.token(e) for e in ordered}
+        op = hlo.CaseOp(types, index, num_branches=len(branches))
+        for i, branch in enumerate(branches):
+            # Each branch starts from the tokens before the call; the call returns the tokens of the branch that ran.
+            ctx.tokens.update(before)
+
+            def body(branch: Jaxpr = branch) -> list:
+                out = ctx.emit(branch, operands)
+                return [*(ctx.tokens[e] for e in ordered), *out]
+
+            ctx.region([], op, body, i)
+        ctx.tokens.update(zip(ordered, op.results))
+        return list(op.results)[len(ordered) :]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple) -> tuple:
+        index, *operands = primals
+        nonzero, given = split_tangents(tangents[1:])
+        # All branches return a tangent for every result that has one in some branch.
+        want = _any_branch([jvp_jaxpr(b, nonzero)[1] for b in branches])
+        derived = [jvp_jaxpr(b, nonzero, want)[0] for b in branches]
+        out = _bind(self, index, derived, [*operands, *given])
+        count = len(branches[0].outvars)
+        return out[:count], join_tangents(branches[0].out_avals, want, out[count:])
+
+    def linearize(self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict) -> tuple:
+        branches = params["branches"]
+        index, *operands = primals
+        nonzero, given = split_tangents(tangents[1:])
+        want = _any_branch([linearize_jaxpr(b, nonzero).nonzero for b in branches])
+        linearized = [linearize_jaxpr(b, nonzero, want) for b in branches]
+        count = len(branches[0].outvars)
+        # A residual that equals an operand is read from there. The computed residuals of all branches are concatenated.
+        computed = [[v.aval for v in lin.primal.outvars[count:]] for lin in linearized]
+        primal = [_return_all_residuals(lin.primal, count, i, computed) for i, lin in enumerate(linearized)]
+        out = _bind(self, index, primal, operands)
+        residuals = out[count:]
+        avals = leaf_avals(operands)
+        linear = [
+            _read_all_residuals(lin.linear, lin.forwarded, avals, i, computed) for i, lin in enumerate(linearized)
+        ]
+        out_dot = _bind(self, index, linear, [*operands, *residuals, *given])
+        return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
+
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        branches = params["branches"]
+        unknown = [trace.is_unknown(x) for x in args]
+        plan = _partial_eval_cond(branches, unknown, everything_saveable)
+        if plan is None:
+            return trace.record(self, args, params)
+        known, waiting, unknown_outputs, num_residuals = plan
+        out = self(*select_flagged(args, [not u for u in unknown]), branches=known)
+        num_ready = len(out) - num_residuals
+        later = iter(trace.record(self, [*args, *out[num_ready:]], {"branches": waiting}))
+        ready = iter(out[:num_ready])
+        return [next(later) if u else next(ready) for u in unknown_outputs]
+
+    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        """Divide an equation: the known equation or None, the unknown one, and the residuals between them."""
+        plan = _partial_eval_cond(eqn.params["branches"], unknown, policy)
+        if plan is None:
+            return None, eqn, []
+        known, waiting, unknown_outputs, num_residuals = plan
+        again = unknown_outputs if policy is everything_saveable else [True] * len(unknown_outputs)
+        residuals = [Var(v.aval) for v in known[0].outvars[len(known[0].outvars) - num_residuals :]]
+        first = eqn.replace(
+            invars=select_flagged(eqn.invars, [not u for u in unknown]),
+            outvars=[*(v for v, u in zip(eqn.outvars, unknown_outputs) if not u), *residuals],
+            params={"branches": known},
+            effects=no_effects,
+        )
+        second = eqn.replace(
+            invars=[*eqn.invars, *residuals], outvars=select_flagged(eqn.outvars, again), params={"branches": waiting}
+        )
+        return first, second, residuals
+
+    def transpose(self, y_bars: Sequence[Any], index: ArrayLike, *operands: Any, branches: tuple) -> tuple:
+        linear = [is_linear(x) for x in operands]
+        nonzero = [type(c) is not Zero for c in y_bars]
+        derived = [transpose_jaxpr(b, linear, nonzero, True)[0] for b in branches]
+        given = [x for x, lin in zip(operands, linear) if not lin]
+        out = iter(_bind(self, index, derived, [*given, *(c for c in y_bars if type(c) is not Zero)]))
+        return (None, *(next(out) if lin else None for lin in linear))
+
+    def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple) -> tuple:
+        (index, *operands), (index_dim, *operand_dims) = args, dims
+        mapped = [d is not None for d in operand_dims]
+        moved = axis.to_fronts(operands, operand_dims)
+        # The index depends on the example, so no single branch can be called for all of them.
+        if index_dim is not None:
+            return self._choose_each(axis, axis.to_front(index, index_dim), moved, mapped, branches)
+        out_mapped = _any_branch([batch_jaxpr(b, axis, mapped)[1] for b in branches])
+        derived = [batch_jaxpr(b, axis, mapped, out_mapped)[0] for b in branches]
+        return _bind(self, index, derived, moved), front_dims(out_mapped)
+
+    def _choose_each(
+        self, axis: AxisData, index: ArrayLike, operands: list, mapped: list[bool], branches: tuple
+    ) -> tuple:
+        """Run every branch on all examples, and select the result of each example."""
+        outs = []
+        for branch in branches:
+            derived, _ = batch_jaxpr(branch, axis, mapped, True)
+            outs.append(run_jaxpr(derived, *operands))
+        # `select_n` takes a boolean for two cases, and an integer for more.
+        which = eq(index, np.int32(1)) if len(branches) == 2 else index
+        chosen = [select_n(broadcast_in_dim(which, get_aval(cases[0]).shape, (0,)), *cases) for cases in zip(*outs)]
+        return chosen, [0] * len(chosen)
+
+    @staticmethod
+    def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
+        """The call without unused results and without operands that no branch reads."""
+        branches = eqn.params["branches"]
+        if not any(used) and not any(b.effects for b in branches):
+            return None
+        kept = _any_branch([dce_jaxpr(b, used)[1] for b in branches])
+        smaller = []
+        for b in branches:
+            part, _ = dce_jaxpr(b, used)
+            smaller.append(part.replace(invars=select_flagged(b.invars, kept)))
+        return eqn.replace(
+            invars=[eqn.invars[0], *select_flagged(eqn.invars[1:], kept)],
+            outvars=select_flagged(eqn.outvars, used),
+            params={"branches": tuple(smaller)},
+        )
+
+
+cond_p = Cond()
+
+
+def _any_branch(flags: Sequence[Sequence[bool]]) -> list[bool]:
+    """For each position, whether the flag is set for any branch."""
+    return [any(column) for column in zip(*flags)]
+
+
+def _bind(primitive: Cond, index: ArrayLike, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
+    """Bind the primitive on branches with constants: the constants of all branches become leading operands."""
+    sets = [b.consts for b in branches]
+    if any(sets):
+        branches = [_hoist_constants(b, i, sets) for i, b in enumerate(branches)]
+    return primitive(index, *(c for s in sets for c in s), *operands, branches=tuple(branches))
+
+
+def _hoist_constants(branch: Jaxpr, i: int, sets: Sequence[Sequence[Any]]) -> Jaxpr:
+    """Branch `i` as a jaxpr that takes the constants of all branches as leading inputs."""
+    leading = []
+    for j, held in enumerate(sets):
+        leading.extend(branch.constvars if j == i else (Var(get_aval(c)) for c in held))
+    return branch.replace(invars=[*leading, *branch.invars], constvars=(), consts=())
+
+
+def _return_all_residuals(branch: Jaxpr, count: int, i: int, residuals: Sequence[Sequence[ShapedArray]]) -> Jaxpr:
+    """Branch `i` as a jaxpr that returns the residuals of all branches: zeros for those of other branches."""
+
+    def fun(*args: Any) -> list:
+        captured, inputs = args[: len(branch.constvars)], args[len(branch.constvars) :]
+        out = run_jaxpr(branch.replace(consts=list(captured)), *inputs)
+        extra = []
+        for j, avals in enumerate(residuals):
+            extra.extend(out[count:] if j == i else map(vector_space.zeros, avals))
+        return [*out[:count], *extra]
+
+    jaxpr = trace_to_jaxpr(fun, [*(v.aval for v in branch.constvars), *branch.in_avals], branch.debug_name)
+    n = len(branch.constvars)
+    return jaxpr.replace(
+        invars=jaxpr.invars[n:], constvars=[*jaxpr.constvars, *jaxpr.invars[:n]], consts=[*jaxpr.consts, *branch.consts]
+    )
+
+
+def _read_all_residuals(
+    linear: Jaxpr,
+    forwarded: Sequence[int | None],
+    operands: Sequence[ShapedArray],
+    i: int,
+    residuals: Sequence[Sequence[ShapedArray]],
+) -> Jaxpr:
+    """Linear branch `i` as a jaxpr (operands, residuals of all branches, tangents) -> tangents of the results."""
+    operand_vars = [Var(a) for a in operands]
+    num = len(forwarded)
+    res_vars, tangents = linear.invars[:num], linear.invars[num:]
+    own = [v for v, f in zip(res_vars, forwarded) if f is None]
+    others: list[Var] = []
+    for j, avals in enumerate(residuals):
+        others.extend(own if j == i else (Var(a) for a in avals))
+    # Forwarded residuals are the operands themselves.
+    alias = {v: operand_vars[f] for v, f in zip(res_vars, forwarded) if f is not None}
+    eqns = [e.replace(invars=[alias.get(a, a) if type(a) is Var else a for a in e.invars]) for e in linear.eqns]
+    outvars = [alias.get(a, a) if type(a) is Var else a for a in linear.outvars]
+    return linear.replace(invars=[*operand_vars, *others, *tangents], eqns=eqns, outvars=outvars)
+
+
+def _partial_eval_cond(branches: tuple, unknown: Sequence[bool], policy: Policy) -> tuple | None:
+    """Partially evaluate a conditional call; None if its index is unknown or no branch has known work.
+
+    Returns:
+      The known branches (outputs, then residuals of all branches), the unknown branches (whose inputs are all operands,
+      then the residuals), for each output whether it is unknown, and the number of residuals.
+    """
+    # An unknown index leaves nothing to run now: it decides which known work is needed.
+    if unknown[0]:
+        return None
+    u_ops = list(unknown[1:])
+    known_outputs = [partial_eval_inner_jaxpr(b, u_ops, policy).known_outputs for b in branches]
+    waits = [not all(column) for column in zip(*known_outputs)]
+    # An output that is unknown in one branch is made unknown in all of them, so that the calls match.
+    parts = [partial_eval_inner_jaxpr(b, u_ops, policy, waits) for b in branches]
+    num_known = len(waits) - sum(waits)
+    if all(not p.known.eqns for p in parts) and not num_known:
+        return None
+    residuals = [[v.aval for v in p.known.outvars[num_known:]] for p in parts]
+    known = tuple(_return_all_residuals(p.known, num_known, i, residuals) for i, p in enumerate(parts))
+    waiting = []
+    for i, p in enumerate(parts):
+        count = len(p.residuals)
+        own, taken = p.unknown.invars[:count], iter(p.unknown.invars[count:])
+        operand_vars = [next(taken) if t else Var(v.aval) for v, t in zip(branches[i].invars, p.unknown_inputs)]
+        extra: list[Var] = []
+        for j, avals in enumerate(residuals):
+            extra.extend(own if j == i else (Var(a) for a in avals))
+        waiting.append(p.unknown.replace(invars=[*operand_vars, *extra]))
+    return known, tuple(waiting), waits, sum(map(len, residuals))
+
+
+# Distinguishes `operand=None`, which passes None to the branches, from no `operand` argument.
+NO_OPERAND: Final = object()
+
+
+def switch(index: ArrayLike, branches: Sequence[Callable], *operands: Any, operand: PyTree = NO_OPERAND) -> PyTree:
+    """Call one of several functions, selected by an index when the program runs.
+
+    Args:
+      index: an integer scalar; it is clamped to the valid range.
+      branches: functions of the operands, with results of the same structure and types.
+      operands: the arguments of the functions.
+      operand: the single argument of the functions, as older programs pass it.
+
+    Returns:
+      The result of `branches[index](*operands)`.
+
+    Raises:
+      ArgumentTypeError: the index is not an integer scalar, or results differ in type.
+      TreeError: results differ in structure.
+
+    Examples:
+      >>> import phalanx
+      >>> int(phalanx.lax.switch(1, [lambda x: x, lambda x: 2 * x], 5))
+      10
+    """
+    if operand is not NO_OPERAND:
+        operands = (operand,)
+    branches = list(branches)
+    if not branches or not all(map(callable, branches)):
+        raise ArgumentError(
+            "switch, argument branches",
+            expected="at least one function",
+            got=repr(branches),
+            fix="pass a list of functions of the operands",
+        )
+    aval = get_aval_of_argument(index, lambda: "switch, argument index")
+    if aval.shape != () or aval.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            "switch, argument index",
+            expected="an integer scalar",
+            got=aval.str_short(),
+            fix="convert it with .astype(int)",
+        )
+    # Clamping makes the only branch unconditional.
+    if len(branches) == 1:
+        return branches[0](*operands)
+    number = clamp(np.int32(0), convert_element_type(index, np.dtype("int32")), np.int32(len(branches) - 1))
+    return bind_cond("switch", number, branches, operands, names=[f"branches[{i}]" for i in range(len(branches))])
+
+
+def cond(
+    pred: ArrayLike, true_fun: Callable, false_fun: Callable, *operands: Any, operand: PyTree = NO_OPERAND
+) -> PyTree:
+    """Call one of two functions, selected by a predicate when the program runs.
+
+    Args:
+      pred: a boolean or numeric scalar.
+      true_fun, false_fun: functions of the operands, with results of the same structure and types.
+      operands: the arguments of the functions.
+      operand: the single argument of the functions, as older programs pass it.
+
+    Returns:
+      The result of the selected function.
+
+    Raises:
+      ArgumentTypeError: `pred` is not a scalar, or results differ in type.
+      TreeError: results differ in structure.
+
+    Examples:
+      >>> import phalanx
+      >>> int(phalanx.lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5))
+      6
+    """
+    if operand is not NO_OPERAND:
+        operands = (operand,)
+    if len(operands) == 2 and callable(operands[1]) and callable(false_fun) and not callable(true_fun):
+        # The oldest signature: cond(pred, true_operand, true_fun, false_operand, false_fun).
+        x, f, y, g = true_fun, false_fun, *operands
+        return cond(pred, lambda x, y: f(x), lambda x, y: g(y), x, y)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise ArgumentTypeError(
+            "cond, arguments true_fun and false_fun",
+            expected="two functions",
+            got=f"{true_fun!r} and {false_fun!r}",
+            fix="write cond(pred, true_fun, false_fun, *operands)",
+        )
+    aval = get_aval_of_argument(pred, lambda: "cond, argument pred")
+    if aval.shape != () or aval.dtype.kind not in "biuf":
+        raise ArgumentTypeError(
+            "cond, argument pred",
+            expected="a boolean scalar",
+            got=aval.str_short(),
+            fix="reduce it with .any() or .all(), or select elementwise with jnp.where",
+        )
+    number = convert_element_type(convert_element_type(pred, np.dtype(bool)), np.dtype("int32"))
+    return bind_cond("cond", number, [false_fun, true_fun], operands, names=("false_fun", "true_fun"), reference=1)
+
+
+def bind_cond(
+    name: str,
+    number: ArrayLike,
+    functions: Sequence[Callable],
+    operands: tuple,
+    *,
+    names: Sequence[str],
+    reference: int = 0,
+    primitive: Cond = cond_p,
+) -> Any:
+    """Trace functions and bind them as the branches of a conditional call.
+
+    Args:
+      name: the public function, for errors.
+      number: the index of the function to call.
+      functions: functions of the operands.
+      operands: pytrees of arrays.
+      names: the parameter of each function, for errors.
+      reference: the index of the function whose result the others must match.
+      primitive: `cond_p`, or a primitive derived from it.
+
+    Returns:
+      The result of the selected function.
+    """
+    if primitive is cond_p and runs_in_python(number):
+        return functions[int(number)](*operands)
+    leaves, tree = tree_flatten(operands)
+    avals = leaf_avals(leaves)
+    bodies = [stage_body(f, tree, avals, f"{name} {n}") for f, n in zip(functions, names)]
+    first = bodies[reference]
+    jaxprs = _promote_weak_results([b.jaxpr for b in bodies])
+    source = lambda path: f"the result{path} of {names[reference]} = {format_code_position(functions[reference])}"
+    for body, jaxpr, parameter, function in zip(bodies, jaxprs, names, functions):
+        check_same_types(
+            lambda path, p=parameter, f=function: f"{name}, result{path} of {p} = {format_code_position(f)}",
+            first.out_tree,
+            jaxprs[reference].out_avals,
+            body.out_tree,
+            jaxpr.out_avals,
+            source,
+        )
+    sets = [b.consts for b in bodies]
+    # `_take_all_constants` is cached on the jaxprs: an eager `cond` is compiled once per tuple of branches.
+    types = tuple(tuple(map(get_aval, consts)) for consts in sets)
+    branches = tuple([_take_all_constants(jaxpr, i, types) for i, jaxpr in enumerate(jaxprs)])
+    out = primitive(number, *(c for s in sets for c in s), *leaves, branches=branches)
+    return tree_unflatten(first.out_tree, out)
+
+
+@cached_on_jaxpr
+def _take_all_constants(jaxpr: Jaxpr, number: int, types: tuple) -> Jaxpr:
+    """Branch `number` as a jaxpr that takes the constants of all branches before the operands."""
+    if not any(types):
+        return jaxpr
+    count = len(types[number])
+    leading = [v for j, avals in enumerate(types) for v in (jaxpr.invars[:count] if j == number else map(Var, avals))]
+    return jaxpr.replace(invars=[*leading, *jaxpr.invars[count:]])
+
+
+def _promote_weak_results(jaxprs: Sequence[Jaxpr]) -> list[Jaxpr]:
+    """Convert weakly typed results to the type that promotion gives for the results of all branches."""
+    if len({len(p.outvars) for p in jaxprs}) != 1:
+        return list(jaxprs)
+    wanted = [_common_type(column) for column in zip(*(p.out_avals for p in jaxprs))]
+    out = []
+    for p in jaxprs:
+        moved = [w if w is not None and a.weak_type and not a.matches(w) else None for a, w in zip(p.out_avals, wanted)]
+        if not any(moved):
+            out.append(p)
+            continue
+
+        def fun(*args: Any, p: Jaxpr = p, moved: list = moved) -> list:
+            results = zip(run_jaxpr(p, *args), moved)
+            return [x if w is None else vector_space.as_type(x, w.dtype, w.weak_type) for x, w in results]
+
+        key = ("promote_weak_results", tuple(wanted))
+        out.append(p.derive(key, lambda p=p, fun=fun: trace_to_jaxpr(fun, p.in_avals, p.debug_name).hoist()))
+    return out
+
+
+def _common_type(avals: Sequence[ShapedArray]) -> ShapedArray | None:
+    """The promoted type of a result in all branches; None if the branches differ in more than weak types."""
+    strong = [a for a in avals if not a.weak_type]
+    first = avals[0]
+    if len(strong) == len(avals) or any(a.shape != first.shape or dtype_kind(a.dtype) == "extended" for a in avals):
+        return None
+    dtype, weak = first.dtype, first.weak_type
+    for a in avals[1:]:
+        dtype, weak = promotion.promote_pair(dtype, weak, a.dtype, a.weak_type)
+    if any(a.dtype != dtype for a in strong):
+        return None
+    return strong[0] if strong else first.update(dtype=dtype, weak_type=weak)

@@ -1,0 +1,41 @@
+"""Control flow in Python, for `disable_jit`: loops and branches run their operations eagerly, one after the other.
+
+Loop bodies and branches then see concrete values, so that they can be printed and stepped through in a debugger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.aval import get_aval
+from phalanx.core.config import state
+from phalanx.core.trace import Tracer
+from phalanx.lax.indexing.static_slice import index_in_dim
+from phalanx.lax.shape.concatenate import concatenate
+from phalanx.lax.shape.reshape import reshape
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+
+
+def runs_in_python(value: Any) -> bool:
+    """Whether control flow that depends on a value runs in Python: `disable_jit` is set, and the value is concrete."""
+    return state.context.disable_jit and (not isinstance(value, Tracer) or value.concrete is not None)
+
+
+def scan_in_python(f: Callable, carry: Any, xs: Any, size: int, reverse: bool) -> tuple:
+    """`scan` over at least one element."""
+    leaves, tree = tree_flatten(xs)
+    # Outputs keep the order of the inputs also if the loop runs in reverse.
+    ys: list = [None] * size
+    for i in reversed(range(size)) if reverse else range(size):
+        x = tree_unflatten(tree, [index_in_dim(leaf, i, 0, keepdims=False) for leaf in leaves])
+        carry, ys[i] = f(carry, x)
+    return carry, tree_map(lambda *parts: concatenate([reshape(y, (1, *get_aval(y).shape)) for y in parts], 0), *ys)
+
+
+def while_in_python(cond_fun: Callable, body_fun: Callable, carry: Any, goes_on: Any) -> Any:
+    """`while_loop`; `goes_on` is the condition for the initial carry."""
+    while goes_on:
+        carry = body_fun(carry)
+        goes_on = cond_fun(carry)
+    return carry

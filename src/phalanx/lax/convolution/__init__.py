@@ -1,0 +1,1 @@
+"""Convolutions: the primitive, the public functions, and dimension numbers."""

@@ -1,0 +1,1 @@
+"""Elementwise operations: tables of primitives with their derivatives, and the public functions."""

@@ -1,0 +1,50 @@
+"""Operations of `lax` that lower layers call through hooks, provided when `phalanx.lax` is imported."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.tangent import vector_space
+from phalanx.lax.collectives.all_reduce import psum
+from phalanx.lax.collectives.pvary import pvary_p
+from phalanx.lax.elementwise.convert_element_type import as_type, convert_element_type
+from phalanx.lax.elementwise.elementwise_primitives import add_p, eq_p, sub_p
+from phalanx.lax.reductions.reduce_sum import reduce_sum_p
+from phalanx.lax.shape.broadcast import add_dim, zeros
+from phalanx.lax.shape.iota_and_full import broadcasted_iota
+from phalanx.lax.shape.reshape import reshape
+from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.sharding.out_sharding import drop_type_sharding, match_sharding, shard_dim
+from phalanx.typing import Array, DimSize
+
+
+def _sort_axes(axes: frozenset) -> tuple:
+    """Mesh axes in an order that is the same on all devices."""
+    return tuple(sorted(axes, key=str))
+
+
+def _unit_vectors(total: DimSize, start: Array, shape: tuple, dtype: np.dtype) -> Any:
+    """Columns of the identity matrix of `total` rows, from `start` on, reshaped to dtype[total, *shape]."""
+    rows, columns = (broadcasted_iota(np.int32, (total, math.prod(shape)), d) for d in (0, 1))
+    block = eq_p(sub_p(rows, columns), convert_element_type(start, np.int32))
+    return reshape(convert_element_type(block, dtype), (total, *shape))
+
+
+vector_space.provide(
+    zeros=zeros,
+    add=add_p,
+    convert=convert_element_type,
+    as_type=as_type,
+    conform=match_sharding,
+    open_type=drop_type_sharding,
+    sum=lambda x, dim: reduce_sum_p(x, dims=(dim,)),
+    sum_over_axes=lambda x, axes: psum(x, _sort_axes(axes)),
+    unit_vectors=_unit_vectors,
+    vary=lambda x, axes: pvary_p(x, axes=_sort_axes(axes)),
+    move_dim=move_dim,
+    broadcast_dim=lambda x, size, dim: add_dim(x, dim, size),
+    shard_dim=shard_dim,
+)

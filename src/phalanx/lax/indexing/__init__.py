@@ -1,0 +1,1 @@
+"""Slices, padding, gather and scatter."""

@@ -1,0 +1,242 @@
+"""Operations on batched matrices num[*batch, m, n], in which decompositions and their derivatives are written.
+
+This includes the checks, the sharding rule and the batching rule that all decompositions share. Called by the other
+files of this folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import DTypeError, ShapeError
+from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.lax.contraction.dot_general import dot_general_p
+from phalanx.lax.contraction.precision import Precision
+from phalanx.lax.elementwise.arithmetic import add, mul
+from phalanx.lax.elementwise.comparison import eq, ge
+from phalanx.lax.elementwise.complex import conj
+from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise.select import select
+from phalanx.lax.indexing.gather import PROMISE_IN_BOUNDS, GatherDimensionNumbers, gather_p
+from phalanx.lax.reductions.reduce_sum import reduce_sum_p
+from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim, zeros
+from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape.iota_and_full import broadcasted_iota
+from phalanx.lax.shape.reshape import reshape
+from phalanx.lax.shape.transpose import move_dim, transpose_p
+from phalanx.typing import Array, ArrayLike, DimSize, DTypeLike
+
+_HIGHEST = (Precision.HIGHEST, Precision.HIGHEST)
+INT32 = np.dtype("int32")
+LETTERS = {np.dtype("float32"): "s", np.dtype("float64"): "d", np.dtype("complex64"): "c", np.dtype("complex128"): "z"}
+REALS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
+
+
+def is_complex(dtype: DTypeLike) -> bool:
+    """Whether a dtype is complex."""
+    return dtype in REALS
+
+
+def real_of(dtype: DTypeLike) -> Any:
+    """Return the dtype of the real part."""
+    return REALS.get(dtype, dtype)
+
+
+def complex_of(dtype: DTypeLike) -> Any:
+    """Return the complex dtype of the same precision."""
+    return np.dtype("complex64") if dtype in (np.dtype("float32"), np.dtype("complex64")) else np.dtype("complex128")
+
+
+def check_matrices(where: str, x: ShapedArray, square: bool = False) -> None:
+    """Check that `x` is a matrix, or batched matrices, of a dtype of LAPACK."""
+    if x.dtype not in LETTERS:
+        raise DTypeError(
+            where,
+            expected="a matrix of float32, float64, complex64 or complex128",
+            got=x.str_short(),
+            fix="convert it with lax.convert_element_type",
+        )
+    if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
+        raise ShapeError(
+            where,
+            expected=f"a {'square ' if square else ''}matrix, or a stack of them",
+            got=x.str_short(),
+            fix="transpose or reshape so that the last two dimensions are the matrix",
+        )
+
+
+def matmul(x: ArrayLike, y: ArrayLike) -> Any:
+    """Batched matrix product, in the highest precision of the backend."""
+    ndim = x.ndim
+    batch = tuple(range(ndim - 2))
+    numbers = (((ndim - 1,), (ndim - 2,)), (batch, batch))
+    # The lower default precision of accelerators would lose the accuracy of the decompositions.
+    return dot_general_p(x, y, dimension_numbers=numbers, precision=_HIGHEST, preferred_element_type=None)
+
+
+def swap_last_dims(x: ArrayLike) -> Any:
+    """Exchange the last two dimensions."""
+    ndim = np.ndim(x)
+    return transpose_p(x, permutation=(*range(ndim - 2), ndim - 1, ndim - 2))
+
+
+def adjoint(x: ArrayLike) -> Any:
+    """The conjugate transpose."""
+    x = swap_last_dims(x)
+    return conj(x) if is_complex(x.dtype) else x
+
+
+def _lower_mask(shape: tuple, k: int) -> Any:
+    """Return the mask of the lower triangle up to diagonal `k`."""
+    rows, columns = (broadcasted_iota(np.int32, shape[-2:], d) for d in (0, 1))
+    return ge(add(rows, np.int32(k)), columns)
+
+
+def mask_matrices(x: ArrayLike, mask: ArrayLike) -> Any:
+    """Replace elements of `x` by zero where a mask of the last two dimensions is False."""
+    shape = np.shape(x)
+    # The mask is computed once for all matrices of the batch.
+    if len(shape) > 2:
+        mask = broadcast_in_dim(mask, shape, (len(shape) - 2, len(shape) - 1))
+    return select(mask, x, zeros(ShapedArray(shape, x.dtype)))
+
+
+def tril(x: ArrayLike, k: int = 0) -> Any:
+    """The lower triangle, up to diagonal `k`."""
+    return mask_matrices(x, _lower_mask(np.shape(x), k))
+
+
+def triu(x: ArrayLike, k: int = 0) -> Any:
+    """The upper triangle, from diagonal `k`."""
+    return (
+        swap_last_dims(tril(swap_last_dims(x), -k))
+        if np.shape(x)[-1] == 0
+        else mask_matrices(x, _upper_mask(np.shape(x), k))
+    )
+
+
+def _upper_mask(shape: tuple, k: int) -> Any:
+    rows, columns = (broadcasted_iota(np.int32, shape[-2:], d) for d in (0, 1))
+    return ge(columns, add(rows, np.int32(k)))
+
+
+def eye_mask(shape: tuple) -> Any:
+    """Return the mask of the diagonal."""
+    return eq(broadcasted_iota(np.int32, shape[-2:], 0), broadcasted_iota(np.int32, shape[-2:], 1))
+
+
+def eye_like(x: ArrayLike, n: DimSize) -> Any:
+    """Return identity matrices of size `n` in the dtype and batch dimensions of `x`."""
+    shape = (*np.shape(x)[:-2], n, n)
+    return mask_matrices(broadcast_in_dim(x.dtype.type(1), shape, ()), eye_mask(shape))
+
+
+def unit_vectors(aval: ShapedArray) -> Any:
+    """Return the factor of matrices without rows or columns, which libraries reject: unit vectors, or nothing."""
+    # A matrix of m rows and no columns has the full Q of size m by m, which is any orthogonal matrix.
+    if aval.ndim < 2 or 0 in aval.shape:
+        return zeros(aval)
+    return mask_matrices(broadcast_in_dim(aval.dtype.type(1), aval.shape, ()), eye_mask(aval.shape))
+
+
+def diagonal(x: ArrayLike) -> Any:
+    """The diagonals of square matrices."""
+    return reduce_sum_p(mask_matrices(x, eye_mask(np.shape(x))), dims=(np.ndim(x) - 1,))
+
+
+def scale_columns(x: ArrayLike, factors: ArrayLike) -> Any:
+    """Multiply each column by its factor: num[*b, m, n], num[*b, n] -> num[*b, m, n]."""
+    ndim = np.ndim(x)
+    return mul(x, broadcast_in_dim(_like(factors, x), np.shape(x), (*range(ndim - 2), ndim - 1)))
+
+
+def scale_rows(x: ArrayLike, factors: ArrayLike) -> Any:
+    """Multiply each row by its factor: num[*b, m, n], num[*b, m] -> num[*b, m, n]."""
+    return mul(x, broadcast_in_dim(_like(factors, x), np.shape(x), tuple(range(np.ndim(x) - 1))))
+
+
+def _like(factors: Array, x: Array) -> Any:
+    return factors if factors.dtype == x.dtype else convert_element_type(factors, x.dtype)
+
+
+def hermitian_from_lower(x: ArrayLike) -> Any:
+    """Return the Hermitian matrix whose lower triangle is in `x`; the imaginary part of the diagonal is ignored."""
+    # The strict triangle is mirrored; the diagonal is counted once.
+    strict = tril(x, -1)
+    diag = mask_matrices(x, eye_mask(np.shape(x)))
+    if is_complex(x.dtype):
+        diag = mul(add(diag, conj(diag)), x.dtype.type(0.5))
+    return add(add(strict, adjoint(strict)), diag)
+
+
+def symmetrize(x: ArrayLike) -> Any:
+    """Return the Hermitian part."""
+    return mul(add(x, adjoint(x)), x.dtype.type(0.5))
+
+
+def take_rows(x: ArrayLike, order: ArrayLike) -> Any:
+    """Select rows: num[*b, m, n], int[*b, k] -> num[*b, k, n]."""
+    b = np.ndim(x) - 2
+    shape = np.shape(x)
+    batch = tuple(range(b))
+    # A gather with batching dimensions: each matrix of the batch has its own order of rows.
+    indices = reshape(order, (*np.shape(order), 1))
+    return gather_p(
+        x,
+        indices,
+        dimension_numbers=GatherDimensionNumbers((b + 1,), (b,), (b,), batch, batch),
+        slice_sizes=(*[1] * b, 1, shape[-1]),
+        indices_are_sorted=False,
+        unique_indices=True,
+        mode=PROMISE_IN_BOUNDS,
+        fill_value=None,
+    )
+
+
+def stack_sharding_rule(operands: Sequence[ShapedArray], num_batch: int, results: Sequence[int]) -> ShardingRule:
+    """Return the sharding rule of a batched operation: batch dimensions are parallel, all others are replicated.
+
+    Args:
+      operands: the types of the operands.
+      num_batch: the number of leading batch dimensions.
+      results: the ranks of the results.
+    """
+    batch = dim_names(num_batch, "batch ")
+    whole: set = set()
+    sides: tuple[list, list] = ([], [])
+    for side, ranks in zip(sides, ([a.ndim for a in operands], results), strict=True):
+        for i, rank in enumerate(ranks):
+            inner = [f"{'operand' if side is sides[0] else 'result'} {i} dim {d}" for d in range(rank - num_batch)]
+            whole |= set(inner)
+            side.append([*batch, *inner])
+    return ShardingRule(sides[0], sides[1], whole=whole)
+
+
+def move_batch_to_front(operands: Sequence, mapped: Sequence) -> list:
+    """Move the mapped dimension of operands to the front; operands that are not mapped are broadcast."""
+    size = next(np.shape(x)[b] for x, b in zip(operands, mapped, strict=True) if b is not None)
+    return [add_dim(x, 0, size) if b is None else move_dim(x, b, 0) for x, b in zip(operands, mapped, strict=True)]
+
+
+def batch_in_front(self: Primitive, *args: Any, **params: Any) -> tuple:
+    """The batching rule of a decomposition: the mapped dimension becomes a leading batch dimension."""
+    half = len(args) // 2
+    y = self(*move_batch_to_front(args[:half], args[half:]), **params)
+    return (y, [0] * len(y)) if self.multiple else (y, 0)
+
+
+def ndim_of(x: ArrayLike) -> int:
+    """Return the rank of an operand, which may be a host scalar."""
+    return get_aval(x).ndim
+
+
+def require_inexact(x: ArrayLike) -> Any:
+    """Convert integers to a floating dtype; other dtypes are not changed."""
+    dtype = get_aval(x).dtype
+    # LAPACK has no integer routines.
+    return x if dtypes.issubdtype(dtype, np.inexact) else convert_element_type(x, dtypes.to_inexact_dtype(dtype))

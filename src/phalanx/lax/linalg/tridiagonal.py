@@ -1,0 +1,60 @@
+"""Reduction of Hermitian matrices to real tridiagonal form: `tridiagonal`."""
+
+from __future__ import annotations
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.primitive import Primitive, Undefined
+from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
+from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, real_of, stack_sharding_rule
+from phalanx.typing import ArrayLike
+
+
+class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
+    """Reduce Hermitian matrices to tridiagonal form: packed reflectors, diagonals, off-diagonals, factors."""
+
+    def abstract_eval(self, a, *, lower):
+        check_matrices("lax.linalg.tridiagonal", a, square=True)
+        *batch, n, _ = a.shape
+        k = max(n - 1, 0)
+        out = [a.update(weak_type=False), ShapedArray((*batch, n), real_of(a.dtype))]
+        return [*out, ShapedArray((*batch, k), real_of(a.dtype)), ShapedArray((*batch, k), a.dtype)]
+
+    def sharding_rule(self, a, *, lower):
+        return stack_sharding_rule([a], a.ndim - 2, [a.ndim, *[a.ndim - 1] * 3])
+
+    def lower(self, ctx, a, *, lower):
+        (aval,) = ctx.avals_in
+        num_batch = aval.ndim - 2
+        results = [*ctx.avals_out, info_aval(aval, num_batch)]
+        attributes = {"cpu": {"uplo": "L" if lower else "U"}, "cuda": {"lower": lower}}
+        *out, report = call_kernel(ctx, "sytrd", [a], [aval], results, num_batch, **attributes)
+        return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
+
+    jvp = Undefined("reflectors have no unique derivative; differentiate lax.linalg.eigh")
+    batch = batch_in_front
+
+
+tridiagonal_p = Tridiagonal()
+
+
+def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple:
+    """Reduce Hermitian matrices to real tridiagonal form by a unitary similarity.
+
+    Args:
+      a: num[*b, n, n].
+      lower: whether the lower triangle is read, and replaced by the reflectors; else the upper one.
+
+    Returns:
+      The packed reflectors num[*b, n, n], the diagonal real[*b, n], the off-diagonal real[*b, n - 1], and the factors
+      of the reflectors num[*b, n - 1].
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.linalg.tridiagonal(np.diag(np.array([3.0, 1.0], np.float32)))[1].tolist()
+      [3.0, 1.0]
+    """
+    return tuple(tridiagonal_p(a, lower=bool(lower)))

@@ -1,0 +1,1 @@
+"""Random bits: the Threefry hash, and the generators of the platform."""

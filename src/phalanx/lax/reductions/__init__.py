@@ -1,0 +1,1 @@
+"""Reductions over dimensions, cumulative operations, sorting and `top_k`."""

@@ -1,0 +1,266 @@
+"""Reduction by any associative function: `reduce`.
+
+A function that is a single primitive with a reduction of its own, such as `add`, becomes that reduction. Any other is
+traced to a jaxpr of two scalars, the parameter of the primitive `reduce`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import DTypeError, ShapeError, TraceError
+from phalanx.core.jaxpr import Jaxpr, Literal, run_jaxpr
+from phalanx.core.primitive import Primitive, ShardingRule, Undefined, union_varying
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine.mlir import hlo
+from phalanx.lax.elementwise.elementwise_builders import match_scalars
+from phalanx.lax.indexing.static_slice import slice_p
+from phalanx.lax.reductions.reduce_prod import reduce_prod_p
+from phalanx.lax.reductions.reduce_sum import reduce_sum_p
+from phalanx.lax.reductions.reduction_family import (
+    all_bits,
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_xor_p,
+)
+from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim_p
+from phalanx.lax.shape.concatenate import concatenate_p
+from phalanx.lax.shape.dims import canonicalize_dims, check_dims, dim_names, drop_dims
+from phalanx.lax.shape.reshape import reshape_p
+from phalanx.lax.shape.transpose import move_dim, transpose_p
+from phalanx.lax.sharding.out_sharding import apply_out_sharding, drop_type_sharding, find_typed_mesh
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
+from phalanx.transforms.forward_mode import jvp_flat
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import Array, PyTree, ShardingLike
+
+
+def tree_reduce(program: Jaxpr, xs: Sequence, dims: tuple) -> list:
+    """Reduce by a scalar jaxpr: combine the two halves elementwise until one element is left.
+
+    The reduction of `xs` over `dims`, of at least one element, in operations that are differentiable and batchable.
+    """
+    whole = get_aval(xs[0]).shape
+    kept = drop_dims(range(len(whole)), dims)
+    shape = tuple([whole[d] for d in kept])
+    size = math.prod(whole[d] for d in dims)
+    xs = [reshape_p(transpose_p(x, permutation=(*dims, *kept)), shape=(size, *shape)) for x in xs]
+    zeros = (0,) * len(shape)
+    # log2(size) rounds; an odd element is carried over to the next round.
+    while size > 1:
+        half = size // 2
+        left, right, odd = (
+            [slice_p(x, starts=(start, *zeros), stops=(stop, *shape), strides=None) for x in xs]
+            for start, stop in ((0, half), (half, 2 * half), (2 * half, size))
+        )
+        xs = combine(program, left, right)
+        if size % 2:
+            xs = [concatenate_p(x, o, dim=0) for x, o in zip(xs, odd, strict=True)]
+        size = half + size % 2
+    return [reshape_p(x, shape=shape) for x in xs]
+
+
+def reduce_by_halves(program: Jaxpr, dims: tuple, xs: Sequence, inits: Sequence) -> list:
+    """Reduce from initial values, in operations that are differentiable and batchable."""
+    shape = get_aval(xs[0]).shape
+    kept = drop_dims(shape, dims)
+    if kept:
+        inits = [broadcast_in_dim_p(v, shape=kept, dims=()) for v in inits]
+    if any(shape[d] == 0 for d in dims):
+        return list(inits)
+    return combine(program, inits, tree_reduce(program, xs, dims))
+
+
+def combine(program: Jaxpr, xs: Sequence, ys: Sequence) -> list:
+    """Apply a scalar program of (x, y) to all elements of arrays of one shape."""
+    shape = get_aval(xs[0]).shape
+    if not shape:
+        return run_jaxpr(program, *xs, *ys)
+    # The scalar jaxpr is vectorized by `vmap` over the flattened arrays.
+    size = math.prod(shape)
+    flat = [reshape_p(v, shape=(size,)) for v in (*xs, *ys)]
+    outs, mapped = vmap_flat(lambda *v: run_jaxpr(program, *v), flat, [0] * len(flat), AxisData(size))
+    return [reshape_p(move_mapped_dim(o, d, size, 0), shape=shape) for o, d in zip(outs, mapped, strict=True)]
+
+
+class Reduce(Primitive, name="reduce", multiple=True):
+    """Reduce arrays together over `dims` by an associative scalar jaxpr, from initial values.
+
+    The operands are the arrays, then the initial values. The jaxpr combines two partial results.
+    """
+
+    call_like = True
+
+    def abstract_eval(self, *avals: Any, program: Jaxpr, dims: tuple) -> list:
+        xs, inits = avals[: len(avals) // 2], avals[len(avals) // 2 :]
+        where = "lax.reduce"
+        check_dims(f"{where} dimensions", dims, xs[0].ndim)
+        for x, init in zip(xs, inits, strict=True):
+            if x.shape != xs[0].shape or init.shape:
+                raise ShapeError(
+                    where,
+                    expected="operands of one shape and initial values of rank 0",
+                    got=", ".join(a.str_short() for a in avals),
+                    fix="broadcast the operands to one shape, and pass scalars as initial values",
+                )
+            if x.dtype != init.dtype:
+                raise DTypeError(
+                    where,
+                    expected=f"an initial value of dtype {x.dtype}",
+                    got=init.str_short(),
+                    fix=f"convert the initial value with lax.convert_element_type(init, '{x.dtype}')",
+                )
+        axes = union_varying(avals)
+        return [x.with_shape(drop_dims(x.shape, dims)).strip_weak_type().with_varying(axes) for x in xs]
+
+    def sharding_rule(self, *avals: Any, program: Jaxpr, dims: tuple) -> ShardingRule:
+        # The reduced dimensions are not sharded: partial results of devices would have to be combined by the jaxpr.
+        n = len(avals) // 2
+        names = dim_names(avals[0].ndim)
+        return ShardingRule([names] * n + [[]] * n, [drop_dims(names, dims)] * n, whole=[names[d] for d in dims])
+
+    def lower(self, ctx: LoweringContext, *operands: Any, program: Jaxpr, dims: tuple) -> Any:
+        n = len(operands) // 2
+        types = [ctx.type(a) for a in ctx.avals_out]
+        op = hlo.ReduceOp(types, list(operands[:n]), list(operands[n:]), list(dims))
+        scalars = [ShapedArray((), a.dtype) for a in ctx.avals_out]
+        ctx.region([*scalars, *scalars], op, lambda *pair: ctx.emit(program, pair))
+        return list(op.results)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array], *, program: Jaxpr, dims: tuple) -> tuple:
+        n = len(primals) // 2
+        return jvp_flat(lambda *v: reduce_by_halves(program, dims, v[:n], v[n:]), primals, tangents)
+
+    transpose = Undefined("its derivative consists of other primitives, which have transposes")
+
+    def batch(self, *args: Any, program: Jaxpr, dims: tuple) -> tuple:
+        operands, mapped = args[: len(args) // 2], args[len(args) // 2 :]
+        n = len(operands) // 2
+        size = next(x.shape[d] for x, d in zip(operands, mapped, strict=True) if d is not None)
+        xs = [
+            add_dim(x, 0, size) if d is None else move_dim(x, d, 0)
+            for x, d in zip(operands[:n], mapped[:n], strict=True)
+        ]
+        dims = tuple(d + 1 for d in dims)
+        if all(d is None for d in mapped[n:]):
+            return self(*xs, *operands[n:], program=program, dims=dims), [0] * n
+        # Each example has another initial value, which is combined last.
+        inits = [add_dim(v, 0, size) if d is None else v for v, d in zip(operands[n:], mapped[n:], strict=True)]
+        shape = get_aval(xs[0]).shape
+        inits = [broadcast_in_dim_p(v, shape=drop_dims(shape, dims), dims=(0,)) for v in inits]
+        # Without elements there is nothing to combine: the result is the initial value.
+        if any(shape[d] == 0 for d in dims):
+            return inits, [0] * n
+        return combine(program, inits, tree_reduce(program, xs, dims)), [0] * n
+
+
+reduce_p = Reduce()
+
+
+def monoid_of(program: Jaxpr) -> str | None:
+    """The name of the binary primitive that a scalar jaxpr consists of; None for any other jaxpr."""
+    if len(program.eqns) != 1 or len(program.outvars) != 1 or len(program.invars) != 2:
+        return None
+    (eqn,) = program.eqns
+    same = set(eqn.invars) == set(program.invars) and not any(type(v) is Literal for v in eqn.invars)
+    return eqn.primitive.name if same and program.outvars[0] is eqn.outvars[0] else None
+
+
+# The reduction primitive of each binary primitive, and its neutral element.
+_monoids = {
+    "add": (reduce_sum_p, lambda dtype: 0),
+    "mul": (reduce_prod_p, lambda dtype: 1),
+    "max": (reduce_max_p, dtypes.lowest),
+    "min": (reduce_min_p, dtypes.highest),
+    "and": (reduce_and_p, all_bits),
+    "or": (reduce_or_p, lambda dtype: 0),
+    "xor": (reduce_xor_p, lambda dtype: 0),
+}
+
+
+def reduce(
+    operands: PyTree,
+    init_values: PyTree,
+    computation: Callable,
+    dimensions: Sequence[int],
+    out_sharding: ShardingLike | None = None,
+) -> Any:
+    """Reduce arrays by an associative function.
+
+    Args:
+      operands: an array, or a pytree of arrays of one shape.
+      init_values: a neutral element of rank 0 for each array, in the same pytree.
+      computation: an associative function of two pytrees of scalars, which returns one.
+      dimensions: the dimensions to reduce over.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; inferred from the operands if None.
+
+    Returns:
+      The reduced arrays, in the same pytree.
+
+    Raises:
+      ShapeError: the operands differ in shape, or an initial value is not of rank 0.
+      DTypeError: an initial value has another dtype than its array.
+      TraceError: the pytree of the result of `computation` is not the pytree of its arguments.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.reduce(jnp.arange(1, 5), 1, lax.mul, (0,)).tolist()
+      24
+    """
+    flat, tree = tree_flatten(operands)
+    flat_inits, init_tree = tree_flatten(init_values)
+    if out_sharding is not None:
+        opened = tree_unflatten(tree, [drop_type_sharding(x) for x in flat])
+        out = tree_flatten(reduce(opened, init_values, computation, dimensions))[0]
+        return tree_unflatten(
+            tree, [apply_out_sharding(y, out_sharding, "lax.reduce, out_sharding", find_typed_mesh(flat)) for y in out]
+        )
+    if tree != init_tree:
+        raise TraceError(
+            "lax.reduce init_values",
+            expected=f"the tree of the operands, {tree}",
+            got=init_tree,
+            fix="give one initial value for each operand",
+        )
+    # A Python scalar as initial value takes the dtype of its array.
+    inits = [match_scalars(x, v)[1] for x, v in zip(flat, flat_inits, strict=True)]
+    scalars = [ShapedArray((), get_aval(v).dtype) for v in inits]
+    n = len(flat)
+
+    def flat_computation(*pair: Any) -> list:
+        out, out_tree = tree_flatten(computation(tree_unflatten(tree, pair[:n]), tree_unflatten(tree, pair[n:])))
+        if out_tree != tree:
+            raise TraceError(
+                "lax.reduce computation",
+                expected=f"a result like its arguments, {tree}",
+                got=out_tree,
+                fix="return one value for each operand",
+            )
+        return out
+
+    program = trace_to_jaxpr(flat_computation, [*scalars, *scalars], "reduce")
+    dims = canonicalize_dims(dimensions)
+    # A function that is one primitive, with its neutral element as initial value, is a reduction with better rules.
+    name = monoid_of(program)
+    if name in _monoids and _is_neutral(inits[0], _monoids[name][1]):
+        return tree_unflatten(tree, [_monoids[name][0](flat[0], dims=dims)])
+    return tree_unflatten(tree, reduce_p(*flat, *inits, program=program, dims=dims))
+
+
+def _is_neutral(init: Array, neutral: Callable) -> bool:
+    """Whether an initial value is a host scalar equal to the neutral element of its dtype."""
+    if not isinstance(init, bool | int | float | complex | np.generic):
+        return False
+    dtype = get_aval(init).dtype
+    if dtype == np.bool_ and neutral(dtype) not in (True, False):
+        return False
+    return bool(np.asarray(init).astype(dtype) == np.asarray(neutral(dtype)).astype(dtype))

@@ -1,0 +1,1 @@
+"""Operations that arrange elements without computing: broadcast, reshape, transpose, concatenate, iota."""

@@ -1,0 +1,195 @@
+"""Concatenation along a dimension, `concatenate`, and its inverse `split`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core.tangent import instantiate, is_linear
+from phalanx.core.trace import Tracer
+from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes
+from phalanx.lax.indexing.static_slice import slice_p
+from phalanx.lax.shape.broadcast import add_dim
+from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names, drop_dims, resolve_dims
+from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.typing import ArrayLike, Shape
+
+
+def join_operands(operands: Sequence, mapped: Sequence, dim: int) -> tuple[list, int, int]:
+    """Move the mapped dimension of operands to one position; return them, the position, and `dim` shifted past it."""
+    b, size = next((d, x.shape[d]) for x, d in zip(operands, mapped, strict=True) if d is not None)
+    aligned = [add_dim(x, b, size) if d is None else move_dim(x, d, b) for x, d in zip(operands, mapped, strict=True)]
+    return aligned, b, dim + (dim >= b)
+
+
+class Concatenate(Primitive, name="concatenate"):
+    """Concatenate arrays along dimension `dim`."""
+
+    def abstract_eval(self, *xs: Any, dim: int) -> Any:
+        where = "lax.concatenate"
+        if not xs:
+            raise ArgumentError(
+                f"{where} operands",
+                expected="at least one array",
+                got="none",
+                fix="pass a sequence of at least one array",
+            )
+        check_same_dtypes(where, xs)
+        first = xs[0]
+        check_dims(f"{where} dimension", (dim,), first.ndim)
+        rest = drop_dims(first.shape, (dim,))
+        for x in xs:
+            if x.ndim != first.ndim or drop_dims(x.shape, (dim,)) != rest:
+                raise ShapeError(
+                    where,
+                    expected=f"operands that differ only in dimension {dim}",
+                    got=", ".join(x.str_short() for x in xs),
+                    fix=f"pad, slice or reshape the operands so that only dimension {dim} differs",
+                )
+        total = sum(x.shape[dim] for x in xs)
+        return ShapedArray(
+            (*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype, all(x.weak_type for x in xs)
+        )
+
+    def sharding_rule(self, *xs: Any, dim: int) -> ShardingRule:
+        names = dim_names(xs[0].ndim)
+        # The joined dimension is a separate factor in each operand and in the result: none can be
+        # sharded without communication, but each is resized to the other.
+        operands = [[*names[:dim], f"part{i}", *names[dim + 1 :]] for i in range(len(xs))]
+        parts = [f"part{i}" for i in range(len(xs))]
+        return ShardingRule(operands, [names], whole=[names[dim], *parts], resized=dict.fromkeys(parts, (names[dim],)))
+
+    def lower(self, ctx: LoweringContext, *xs: Any, dim: int) -> Any:
+        return emit_concatenate(ctx, xs, ctx.avals_in, dim)
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Array, *xs: Any, dim: int) -> tuple:
+        # The cotangent of each operand is its slice of the cotangent of the result.
+        bars, start = [], 0
+        for x in xs:
+            stop = start + get_aval(x).shape[dim] if not is_linear(x) else start + x.shape[dim]
+            if is_linear(x):
+                starts = tuple(start if d == dim else 0 for d in range(y_bar.ndim))
+                stops = tuple(stop if d == dim else n for d, n in enumerate(y_bar.shape))
+                bars.append(slice_p(y_bar, starts=starts, stops=stops, strides=None))
+            else:
+                bars.append(None)
+            start = stop
+        return tuple(bars)
+
+    def batch(self, *args: Any, dim: int) -> tuple:
+        n = len(args) // 2
+        operands, b, dim = join_operands(args[:n], args[n:], dim)
+        return self(*operands, dim=dim), b
+
+
+def emit_concatenate(ctx: LoweringContext, xs: Sequence[Any], avals: Sequence[ShapedArray], dim: int) -> Any:
+    """Emit a concatenation; elements narrower than a byte are widened for it."""
+    wide, _ = widen_to_bytes(ctx, xs, avals)
+    return narrow_from_bytes(ctx, [hlo.concatenate(wide, dim)], ctx.avals_out)[0]
+
+
+concatenate_p = Concatenate()
+
+
+class Split(Primitive, name="split", multiple=True):
+    """Split `x` along dimension `dim` into consecutive parts of the given sizes."""
+
+    def abstract_eval(self, x: ShapedArray, *, sizes: tuple, dim: int) -> list:
+        check_dims("lax.split axis", (dim,), x.ndim)
+        if sum(sizes) != x.shape[dim] or any(isinstance(n, int) and n < 0 for n in sizes):
+            raise ShapeError(
+                "lax.split sizes",
+                expected=f"sizes that add up to {x.shape[dim]}, dimension {dim} of {x.str_short()}",
+                got=sizes,
+                fix="pass the size of every part",
+            )
+        return [x.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes]
+
+    def sharding_rule(self, x: ShapedArray, *, sizes: tuple, dim: int) -> ShardingRule:
+        names = dim_names(x.ndim)
+        results = [[*names[:dim], f"part{i}", *names[dim + 1 :]] for i in range(len(sizes))]
+        parts = tuple([f"part{i}" for i in range(len(sizes))])
+        return ShardingRule([names], results, whole=[names[dim], *parts], resized={names[dim]: parts})
+
+    def lower(self, ctx: LoweringContext, x: ir.Value, *, sizes: tuple, dim: int) -> list:
+        aval = ctx.avals_in[0]
+        # One slice for each part; only the bounds along `dim` change.
+        starts, stops = [0] * aval.ndim, list(aval.shape)
+        pieces, start = [], 0
+        for n in sizes:
+            starts[dim], stops[dim] = start, start + n
+            out = aval.with_shape((*aval.shape[:dim], n, *aval.shape[dim + 1 :]))
+            pieces.append(ctx.slice(x, starts, stops, [1] * aval.ndim, out))
+            start += n
+        return pieces
+
+    jvp = LINEAR
+
+    def transpose(self, y_bars: Array, x: Array, *, sizes: tuple, dim: int) -> tuple:
+        return (concatenate_p(*map(instantiate, y_bars), dim=dim),)
+
+    def batch(self, x: Array, b: int, *, sizes: tuple, dim: int) -> tuple:
+        ys = self(x, sizes=sizes, dim=dim + (dim >= b))
+        return ys, [b] * len(ys)
+
+
+split_p = Split()
+
+
+def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Any:
+    """Concatenate arrays along a dimension.
+
+    Args:
+      operands: arrays of one dtype whose shapes differ at most in `dimension`.
+      dimension: the dimension to concatenate along.
+
+    Returns:
+      The concatenated array.
+
+    Raises:
+      ShapeError: other sizes differ.
+      DTypeError: the dtypes differ.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> lax.concatenate([jnp.arange(2), jnp.arange(3)], 0).tolist()
+      [0, 1, 0, 1, 2]
+    """
+    operands = tuple(operands)
+    # A single array is returned without a copy.
+    if len(operands) == 1 and isinstance(operands[0], Array | Tracer):
+        check_dims("lax.concatenate dimension", (dimension,), operands[0].ndim)
+        return operands[0]
+    return concatenate_p(*operands, dim=int(dimension))
+
+
+def split(operand: ArrayLike, sizes: Shape, axis: int = 0) -> list:
+    """Split an array into consecutive parts along a dimension.
+
+    Args:
+      operand: the array.
+      sizes: the sizes of the parts, whose sum is the size of the dimension.
+      axis: the dimension; a negative one counts from the end.
+
+    Returns:
+      A list of arrays.
+
+    Raises:
+      ShapeError: the sum of the sizes is not the size of the dimension.
+
+    Examples:
+      >>> from phalanx import lax, numpy as jnp
+      >>> [y.tolist() for y in lax.split(jnp.arange(3), (1, 2))]
+      [[0], [1, 2]]
+    """
+    (dim,) = resolve_dims("lax.split axis", (axis,), get_aval(operand).ndim)
+    return split_p(operand, sizes=canonicalize_shape(sizes), dim=dim)

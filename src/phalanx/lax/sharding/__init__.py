@@ -1,0 +1,1 @@
+"""Explicit sharding of operations: `reshard`, `auto_axes`, `out_sharding`, and the inspection of shardings."""

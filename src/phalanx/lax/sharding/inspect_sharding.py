@@ -1,0 +1,64 @@
+"""The primitive `inspect_sharding`, which reports the sharding that the compiler chose for a value.
+
+Builds on the callbacks of the partitioner in `engine`; called by `debug.inspect_array_sharding` and
+`debug.visualize_array_sharding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from phalanx.core.aval import ShapedArray, physical_aval
+from phalanx.core.effects import Effects, debug_effect
+from phalanx.core.error_classes import RuleError
+from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.engine.callbacks import emit_sharding_inspection
+from phalanx.engine.mlir import ir
+from phalanx.runtime import transfer
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_context import Inspection
+from phalanx.runtime.transfer import scalar_array
+from phalanx.typing import Array
+
+
+class InspectSharding(Primitive, name="inspect_sharding", multiple=True):
+    """Call `observer(shape, sharding)` when the program is compiled, or immediately if eager: num[*dims] ->."""
+
+    def abstract_eval(self, x: ShapedArray, *, observer: Callable) -> list:
+        return []
+
+    def effects(self, x: ShapedArray, *, observer: Callable) -> Effects:
+        return frozenset({debug_effect})
+
+    def sharding_rule(self, x: ShapedArray, *, observer: Callable) -> ShardingRule:
+        return ShardingRule([range(x.ndim)], [])
+
+    def run(self, x: Array, *, observer: Callable) -> list:
+        array = scalar_array(x)
+        sharding = getattr(array, "sharding", None) or transfer.default_sharding()
+        observer(array.shape, sharding)
+        return []
+
+    def lower(self, ctx: LoweringContext, x: ir.Value, *, observer: Callable) -> list:
+        if ctx.module.manual is not None:
+            raise RuleError(
+                "inspect_array_sharding inside a shard_map",
+                expected="a value outside of shard_map, whose sharding the compiler chooses",
+                got=f"the shard of one device, {ctx.avals_in[0].str_short()}",
+                fix="inspect the arguments and results of the shard_map",
+            )
+        # With one partition there is no partitioner to ask: the sharding is known when compilation ends.
+        inspection = Inspection(observer, physical_aval(ctx.avals_in[0]).shape)
+        ctx.module.inspections.append(inspection)
+        if ctx.module.num_partitions > 1:
+            emit_sharding_inspection(x, inspection.notify)
+        return []
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array], *, observer: Callable) -> tuple:
+        return self(*primals, observer=observer), []
+
+    def batch(self, x: Array, b: int, *, observer: Callable) -> tuple:
+        return self(x, observer=observer), []
+
+
+inspect_sharding_p = InspectSharding()

@@ -1,0 +1,211 @@
+"""Explicit sharding in programs: the primitive `reshard`, and the argument `out_sharding` of operations.
+
+An operation with `out_sharding` runs on operands without a sharding in their types, so that the compiler chooses how to
+partition it, and its result is resharded. `call_with_out_sharding` implements this for every operation and its
+derivatives. The public functions are in `explicit_axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, get_aval, physical_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core.primitive import Identity
+from phalanx.engine.mlir import ir
+from phalanx.lax.sharding_constraint import with_sharding_constraint
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.reshard_lowering import reshard_to
+from phalanx.runtime.transfer import general_transfers
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.mesh_context import spec_to_sharding
+from phalanx.sharding.spec import AxisName
+from phalanx.transforms.batching import AxisData
+from phalanx.typing import ArrayLike, ShardingLike
+
+
+class Reshard(Identity, name="reshard"):
+    """Change the sharding of `x` over the Explicit axes of a mesh: any[*dims] -> any[*dims]."""
+
+    typed_sharding_rule = True
+
+    def target_shardings(self, *, sharding: NamedSharding) -> tuple:
+        return (sharding,)
+
+    def abstract_eval(self, x: ShapedArray, *, sharding: NamedSharding) -> ShapedArray:
+        return x.update(sharding=sharding.type_sharding(x.ndim))
+
+    def run(self, x: Array, *, sharding: NamedSharding) -> Array:
+        return general_transfers.put([x], [_concrete_target(x, sharding)])[0]
+
+    def lower(self, ctx: LoweringContext, x: ir.Value, *, sharding: NamedSharding) -> Any:
+        # The lowering of every equation emits the sharding in the type of its result, open over Auto axes, which is all
+        # that is known if there are such axes. Otherwise the shardings are complete, and collectives are planned.
+        wanted = ctx.aval_out.sharding
+        if ctx.module.num_partitions == 1 or wanted is None or wanted.mesh.auto_axes:
+            return x
+        return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
+
+    def batch_axis(
+        self, axis: AxisData, operands: Sequence[Array], dims: Sequence[int], *, sharding: NamedSharding
+    ) -> tuple:
+        (x,), (b,) = operands, dims
+        # `sharding` does not mention the mapped dimension, which keeps its axes if they are Explicit in the new mesh.
+        held = get_aval(x).sharding
+        axes = held.spec.dims[b] if held is not None else axis.spmd_name or ()
+        if not set(axes) <= set(sharding.mesh.explicit_axes):
+            axes = ()
+        return self(x, sharding=sharding.with_dim(b, axes or None)), b
+
+    batch = None
+
+
+reshard_p = Reshard()
+
+
+def _concrete_target(x: Array, sharding: NamedSharding) -> NamedSharding | None:
+    """Compute the target of an eager reshard: `sharding` over Explicit axes, the present sharding over all others.
+
+    Returns None, for no change, if the value is on no mesh and the abstract mesh of `sharding` is ambiguous.
+    """
+    # A present sharding over a mesh of another shape has no counterpart on the target's mesh.
+    held = x.sharding if type(x) is Array else None
+    held = held if isinstance(held, NamedSharding) and held.mesh.shape == sharding.mesh.shape else None
+    mesh = sharding.mesh
+    if not isinstance(mesh, Mesh):
+        near = held.mesh if held is not None else state.context.mesh
+        if not isinstance(near, Mesh) or near.shape != mesh.shape:
+            near = mesh.concrete
+        if near is None:
+            return None
+        mesh = near.with_axis_types(dict(zip(mesh.axis_names, mesh.axis_types, strict=True)))
+    ndim = get_aval(x).ndim
+    dims = list(sharding.spec.axes_per_dim(ndim))
+    if held is not None and mesh.auto_axes:
+        free = set(mesh.auto_axes)
+        dims = [(*axes, *[a for a in now if a in free]) for axes, now in zip(dims, held.axes(ndim), strict=True)]
+    return NamedSharding(mesh, PartitionSpec.of_dims(dims).canonical)
+
+
+def resolve_explicit_sharding(
+    spec: ShardingLike, aval: ShapedArray, where: str, mesh: Mesh | AbstractMesh | None = None
+) -> NamedSharding | None:
+    """Resolve a sharding argument to a sharding over Explicit axes; None if the mesh has no Explicit axis.
+
+    Args:
+      spec: a sharding, or a `PartitionSpec` over `mesh` or the mesh in context.
+      aval: the type of the array.
+      where: the path of the argument, for error messages.
+      mesh: the mesh of a bare spec, if the array has one.
+
+    Raises:
+      ShardingError: the spec has no mesh, does not match the array, or names an axis that is not Explicit.
+      ArgumentTypeError: `spec` is neither a sharding nor a spec.
+    """
+    if not isinstance(spec, PartitionSpec | NamedSharding):
+        raise ArgumentTypeError(
+            where,
+            expected="a PartitionSpec or a NamedSharding",
+            got=f"{spec!r} of type {type(spec).__name__}",
+            fix="pass PartitionSpec(...), or NamedSharding(mesh, PartitionSpec(...))",
+        )
+    if isinstance(spec, PartitionSpec):
+        spec = spec_to_sharding(spec, mesh or state.context.mesh, where)
+    kinds = dict(zip(spec.mesh.axis_names, spec.mesh.axis_types, strict=True))
+    if not spec.mesh.explicit_axes:
+        return None
+    wrong = next((a for a in spec.spec.axes if kinds[a] is not AxisType.Explicit), None)
+    if wrong is not None or UNCONSTRAINED in spec.spec.dims:
+        entry = "UNCONSTRAINED" if wrong is None else f"axis {wrong!r} of type {kinds[wrong]!r}"
+        raise ShardingError(
+            where,
+            expected=f"a spec over the Explicit axes of the mesh, {', '.join(map(repr, spec.mesh.explicit_axes))}",
+            got=f"{spec.spec} with {entry}",
+            fix="leave it out of the spec; the compiler chooses the sharding over axes that are not Explicit",
+        )
+    spec.shard_shape(aval.shape, where=where)
+    return spec
+
+
+def auto_sharding(sharding: NamedSharding) -> NamedSharding:
+    """Return the unconstrained sharding over the same mesh with all axes Auto."""
+    return NamedSharding(set_axis_types(sharding.mesh, sharding.mesh.axis_names, AxisType.Auto), PartitionSpec())
+
+
+def set_axis_types(mesh: Mesh | AbstractMesh, axes: Sequence[AxisName], kind: AxisType) -> Any:
+    """Return the mesh with the type of some axes changed."""
+    unknown = next((a for a in axes if a not in mesh.shape), None)
+    if unknown is not None:
+        raise ShardingError(
+            "axes", expected=f"axes of {mesh}", got=repr(unknown), fix=f"pass axes from {mesh.axis_names}"
+        )
+    return mesh.with_axis_types(dict.fromkeys(axes, kind))
+
+
+def drop_type_sharding(x: ArrayLike) -> Any:
+    """Remove the sharding from the type of `x`; the compiler chooses it from here on."""
+    sharding = get_aval(x).sharding
+    return x if sharding is None else reshard_p(x, sharding=auto_sharding(sharding))
+
+
+def match_sharding(x: ArrayLike, aval: ShapedArray) -> Any:
+    """Reshard `x` to the sharding of `aval`."""
+    old = get_aval(x).sharding
+    if old is aval.sharding:
+        return x
+    return reshard_p(x, sharding=auto_sharding(old) if aval.sharding is None else aval.sharding)
+
+
+def shard_dim(x: ArrayLike, dim: int, axes: tuple) -> Any:
+    """Shard one dimension of `x` over Explicit mesh axes, if its type has their mesh."""
+    old = get_aval(x).sharding
+    if old is None or old.spec.dims[dim] == axes or not set(axes) <= set(old.mesh.explicit_axes):
+        return x
+    return reshard_p(x, sharding=old.without_dim(dim).with_dim(dim, axes))
+
+
+def call_with_out_sharding(
+    fun: Callable, operands: Sequence[Any], out_sharding: ShardingLike | None, where: str
+) -> Any:
+    """Call an operation such that its result has the sharding `out_sharding`.
+
+    Args:
+      fun: the operation, a function of the operands.
+      operands: the arrays.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; inferred from the operands if None.
+      where: the name of the argument, for error messages.
+
+    Returns:
+      The result.
+
+    Raises:
+      ShardingError: `out_sharding` does not match the result, or is a bare spec without a mesh in context.
+    """
+    if out_sharding is None:
+        return fun(*operands)
+    return apply_out_sharding(fun(*map(drop_type_sharding, operands)), out_sharding, where, find_typed_mesh(operands))
+
+
+def find_typed_mesh(operands: Sequence[Any]) -> Any:
+    """Return the mesh of the first operand whose type has a sharding; None if there is none."""
+    typed = next((x for x in operands if get_aval(x).sharding is not None), None)
+    if typed is None:
+        return None
+    return typed.sharding.mesh if type(typed) is Array else get_aval(typed).sharding.mesh
+
+
+def apply_out_sharding(
+    x: ArrayLike,
+    out_sharding: ShardingLike | None,
+    where: str = "out_sharding",
+    mesh: Mesh | AbstractMesh | None = None,
+) -> Any:
+    """Apply `out_sharding` to a result: reshard it over Explicit axes, constrain it on a mesh without them."""
+    if out_sharding is None:
+        return x
+    target = resolve_explicit_sharding(out_sharding, get_aval(x), where, mesh)
+    # Without Explicit axes the type has no sharding, so out_sharding becomes a constraint for the compiler.
+    return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)

@@ -1,0 +1,286 @@
+"""Placement inside programs: the primitives `device_put` and `sharding_constraint`, and `with_sharding_constraint`.
+
+Outside of a trace both primitives place an array. In a program over a mesh they are lowered to sharding constraints for
+XLA's partitioner. `phalanx.spmd` binds them for `device_put` and for resharding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, get_aval, physical_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import ShardingError
+from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.engine.mlir import ir
+from phalanx.runtime import transfer
+from phalanx.runtime.array import Array
+from phalanx.runtime.layout import Format
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.memory_kinds import non_default_memory_kind, place_in_memory
+from phalanx.runtime.reshard_lowering import fill_unconstrained, reshard_to
+from phalanx.runtime.transfer import general_transfers
+from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, to_sharding
+from phalanx.sharding.spec import check_rank
+from phalanx.transforms.batching import AxisData
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import PyTree
+
+
+class ShardingConstraint(Primitive, name="sharding_constraint"):
+    """`x` with the given sharding: num[*dims] -> num[*dims]."""
+
+    typed_sharding_rule = True
+
+    def target_shardings(self, *, sharding: Sharding) -> tuple:
+        return (sharding,)
+
+    def abstract_eval(self, x: ShapedArray, *, sharding: Sharding) -> ShapedArray:
+        _check_rank(sharding, x, "with_sharding_constraint")
+        _check_explicit(sharding, x)
+        return x
+
+    def sharding_rule(self, x: ShapedArray, *, sharding: Sharding) -> ShardingRule:
+        return ShardingRule([range(x.ndim)], [range(x.ndim)])
+
+    def run(self, x: Any, *, sharding: Sharding) -> Array:
+        _check_explicit(sharding, get_aval(x))
+        # Outside of a trace no partitioner chooses a sharding, so an UNCONSTRAINED dimension keeps its present one.
+        held = x.sharding if type(x) is Array else None
+        return general_transfers.put([x], [fill_unconstrained(sharding, held, get_aval(x).ndim)])[0]
+
+    def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding) -> Any:
+        _check_partitions(ctx, sharding, "with_sharding_constraint")
+        return constrain(ctx, x, ctx.avals_in[0], sharding)
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Array, x: Any, *, sharding: Sharding) -> tuple:
+        return (self(y_bar, sharding=sharding),)
+
+    def batch_axis(
+        self, axis: AxisData, operands: Sequence[Any], dims: Sequence[int | None], *, sharding: Sharding
+    ) -> tuple:
+        (x,), (b,) = operands, dims
+        # The constraint does not mention the mapped dimension, so the partitioner may choose its sharding.
+        entry = UNCONSTRAINED if axis.spmd_name is None else axis.spmd_name
+        return self(x, sharding=sharding.with_dim(b, entry)), b
+
+    batch = None
+
+
+class DevicePut(Primitive, name="device_put"):
+    """`x` on the devices of `sharding`, coming from the devices of `source` if known: num[*dims] -> num[*dims]."""
+
+    typed_sharding_rule = True
+
+    def target_shardings(self, *, sharding: Sharding | None, source: Sharding | None) -> tuple:
+        return (sharding,)
+
+    def abstract_eval(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShapedArray:
+        if sharding is None:
+            return x
+        _check_rank(sharding, x, "device_put")
+        return x.update(sharding=sharding.type_sharding(x.ndim))
+
+    def sharding_rule(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShardingRule:
+        return ShardingRule([range(x.ndim)], [range(x.ndim)])
+
+    def run(self, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Array:
+        return general_transfers.put([x], [sharding])[0]
+
+    def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Any:
+        if sharding is None:
+            return x
+        _check_partitions(ctx, sharding, "device_put")
+        x = constrain(ctx, x, ctx.avals_in[0], sharding)
+        kind = sharding.memory_kind
+        return x if kind is None or ctx.platform == "cpu" else place_in_memory(x, kind)
+
+    def memories(self, held: Sequence[str | None], *, sharding: Sharding | None, source: Sharding | None) -> list:
+        return list(held) if sharding is None else [non_default_memory_kind(sharding)]
+
+    jvp = LINEAR
+
+    def transpose(self, y_bar: Array, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> tuple:
+        return (y_bar if source is None else self(y_bar, sharding=source, source=sharding),)
+
+    def batch_axis(
+        self,
+        axis: AxisData,
+        operands: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        sharding: Sharding | None,
+        source: Sharding | None,
+    ) -> tuple:
+        (x,), (b,) = operands, dims
+
+        def widened(sharding: Sharding | None) -> Sharding | None:
+            return None if sharding is None else sharding.with_dim(b, axis.spmd_name)
+
+        return self(x, sharding=widened(sharding), source=widened(source)), b
+
+    batch = None
+
+
+sharding_constraint_p = ShardingConstraint()
+device_put_p = DevicePut()
+
+
+def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
+    """Constrain the shardings of arrays inside `jit`; outside, place the arrays.
+
+    Args:
+      x: a tree of arrays.
+      shardings: a sharding for all arrays, or a tree of shardings that is a prefix of `x`. A `PartitionSpec` is over
+        the mesh in context; None leaves an array unconstrained. `PartitionSpec.UNCONSTRAINED` leaves a dimension to the
+        compiler.
+
+    Returns:
+      The same tree of arrays.
+
+    Raises:
+      ShardingError: a spec has no mesh, or does not match its array.
+      TreeError: `shardings` is not a prefix of `x`.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import AxisType, P, make_mesh
+      >>> with make_mesh((1,), ("data",), AxisType.Auto):
+      ...     with_sharding_constraint(phalanx.lax.iota("float32", 4), P("data")).sharding.spec
+      PartitionSpec('data')
+    """
+    leaves, tree = tree_flatten(x)
+    flat = broadcast_shardings(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
+    for i, (leaf, s) in enumerate(zip(leaves, flat, strict=True)):
+        check_not_manual(s)
+        if isinstance(s, NamedSharding) and len(s.spec) > get_aval(leaf).ndim:
+            _check_rank(s, get_aval(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
+    out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
+    return tree_unflatten(tree, out)
+
+
+def broadcast_shardings(
+    shardings: PyTree, tree: PyTree, what: str, *, may_be_open: bool = False
+) -> list[Sharding | None]:
+    """Broadcast a prefix tree of shardings to the leaves of a tree.
+
+    Args:
+      shardings: a prefix of `tree` whose leaves are shardings, formats, devices, specs over the mesh in context, None
+        or UNSPECIFIED. Lists match tuples.
+      tree: the values.
+      what: the name of the prefix in error messages.
+      may_be_open: whether specs may leave dimensions to the compiler.
+
+    Returns:
+      A sharding or None for each leaf.
+
+    Raises:
+      ShardingError: a spec has no mesh, or does not match its array.
+      ArgumentTypeError: a leaf is none of these.
+      TreeError: `shardings` is not a prefix of `tree`.
+    """
+    # None is a leaf here: it leaves an array unconstrained. In other pytrees None is an empty subtree.
+    flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
+    # Paths are for error messages only, so they are computed at the first one.
+    paths = functools.cache(lambda: tree_flatten_with_path(tree)[0])
+    where = lambda i: f"{what}{keystr(paths()[i][0])}"
+    out: list[Sharding | None] = []
+    for i, s in enumerate(flat):
+        if isinstance(s, Format):
+            s = s.placed(where(i))
+        # Older programs write UNSPECIFIED where newer ones write None.
+        if s is UNSPECIFIED:
+            s = None
+        elif hasattr(s, "device_kind"):
+            s = transfer.single_device_sharding(s)
+        elif s is not None and not isinstance(s, Sharding):
+            s = to_sharding(s, where=where(i))
+        if isinstance(s, NamedSharding) and s.spec.has_unconstrained and not may_be_open:
+            raise ShardingError(
+                where(i),
+                expected="a spec without UNCONSTRAINED dimensions",
+                got=s.spec,
+                fix="replace UNCONSTRAINED by axis names or None; only with_sharding_constraint leaves dimensions open",
+            )
+        out.append(s)
+    return out
+
+
+def check_not_manual(sharding: Any, manual: Collection | None = None) -> None:
+    """Check that a sharding does not use manual axes of a `shard_map`.
+
+    Args:
+      sharding: a sharding, or None.
+      manual: the manual axes; by default those of the enclosing `shard_map`.
+
+    Raises:
+      ShardingError: the spec names one of them.
+    """
+    if not isinstance(sharding, NamedSharding):
+        return
+    if manual is None:
+        mesh = state.context.mesh
+        manual = () if mesh is None else mesh.manual_axes
+    taken = ", ".join(repr(name) for name in sharding.spec.axes if name in manual)
+    if taken:
+        raise ShardingError(
+            "a sharding inside a shard_map",
+            expected="a sharding over the axes that are not manual",
+            got=f"{sharding.spec}, with the manual axes {taken}",
+            fix=f"remove {taken} from the spec; inside the shard_map each array is a shard along these axes",
+        )
+
+
+def _check_rank(sharding: Sharding | None, x: ShapedArray, where: str) -> None:
+    if isinstance(sharding, NamedSharding):
+        check_rank(sharding.spec, x.ndim, x.str_short(), where=where)
+
+
+def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
+    """Check a constraint over Explicit axes, which must agree with the sharding in the array's type."""
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
+        return
+    # A value without a sharding in its type is replicated over the Explicit axes.
+    whole = ((),) * x.ndim
+    held = whole if x.sharding is None else x.sharding.spec.dims
+    asked = sharding.spec.axes_per_dim(x.ndim)
+    explicit = set(sharding.mesh.explicit_axes)
+    for axes, have in zip(asked, held, strict=True):
+        if axes is UNCONSTRAINED or tuple([a for a in axes if a in explicit]) != have:
+            raise ShardingError(
+                "with_sharding_constraint",
+                expected=f"the sharding in the array's type over Explicit axes, {PartitionSpec.of_dims(held)}",
+                got=f"{sharding.spec} for {x.str_short()}",
+                fix=f"change the sharding with phalanx.reshard(x, {sharding.spec})",
+            )
+
+
+def _check_partitions(ctx: LoweringContext, sharding: Sharding, where: str) -> None:
+    """Check that a sharding has as many devices as the program."""
+    # A program runs on one set of devices, so every sharding in it is over all of them.
+    count = ctx.module.num_partitions
+    if sharding.num_devices != count and not (count == 1 and sharding.is_fully_replicated):
+        raise ShardingError(
+            f"{where} inside a compiled function",
+            expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on",
+            got=sharding,
+            fix="use the mesh of the arguments, or call device_put on the array before the call",
+        )
+
+
+def constrain(ctx: LoweringContext, x: Any, aval: ShapedArray, sharding: Any) -> Any:
+    """Emit a sharding constraint, unless the sharding is None or the program runs on one device."""
+    if sharding is None or ctx.module.num_partitions == 1:
+        return x
+    # Inside a `shard_map` a value is a shard along the manual axes, so only the other axes can shard it further.
+    manual = ctx.module.manual
+    if manual is not None:
+        check_not_manual(sharding, manual.axes)
+    if not isinstance(x, ir.Value):
+        return x
+    return reshard_to(ctx, x, physical_aval(aval), sharding)

@@ -1,0 +1,1 @@
+"""Reductions over sliding windows, and the arithmetic of window shapes."""

@@ -1,0 +1,605 @@
+"""Reductions over sliding windows, and the primitives of their derivatives.
+
+`reduce_window` by a sum, maximum or minimum has a primitive of its own; any other function is a parameter of
+`reduce_window_p`. The derivative of an extremum selects an element of each window (`select_and_gather_add`), and its
+transpose scatters into these elements (`select_and_scatter_add`). Called by pooling layers, by `phalanx.numpy`, and by
+cumulative operations on platforms where a window is the fastest implementation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.error_classes import ArgumentError, RuleError, ShapeError
+from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
+from phalanx.core.primitive import LINEAR, Primitive, ShardingRule, Undefined
+from phalanx.core.tangent import Zero, instantiate
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine.cache import memoize
+from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.elementwise.arithmetic import add, sub
+from phalanx.lax.elementwise.elementwise_builders import dtype_kind
+from phalanx.lax.elementwise.elementwise_primitives import max_p, min_p
+from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_add
+from phalanx.lax.shape.broadcast import add_dim, zeros
+from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape.iota_and_full import full, iota
+from phalanx.lax.shape.reshape import reshape
+from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.windows.window_shape import (
+    Padding,
+    cotangent_padding,
+    crop_negative_padding,
+    num_windows,
+    padtype_to_pads,
+)
+from phalanx.runtime import dynamic_shapes
+from phalanx.runtime.lowering import LoweringContext, emit_function
+from phalanx.symbolic import dilate, is_constant_shape, static_size
+from phalanx.transforms import jvp
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import DimSize, PyTree
+
+BOOL = np.dtype(bool)
+WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+
+
+def emit_symbolic_windows(
+    ctx: LoweringContext,
+    xs: Sequence[Any],
+    initial: Sequence[Any],
+    window: dict[str, Sequence[Any]],
+    program: Jaxpr,
+    avals: Sequence[ShapedArray],
+) -> list:
+    """Emit a windowed reduction whose window or padding depends on dimension variables, by a jaxpr of scalars."""
+    module, ndim = ctx.module, avals[0].ndim
+    # The reduction is a function of scalars, and is called by XLA with these alone. So it takes neither dimension
+    # variables nor the index of the platform as leading arguments.
+    saved = module.variables, module.platforms
+    module.variables, module.platforms = (), module.platforms[:1]
+    try:
+        body = module.add_function(("scalars", program), "window", lambda name: emit_function(module, program, name))
+    finally:
+        module.variables, module.platforms = saved
+    padding = dynamic_shapes.sizes(ctx, [n for pair in window["padding"] for n in pair])
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    numbers = [dynamic_shapes.sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
+    pad_table = ctx.reshape(padding, ShapedArray((ndim, 2), dynamic_shapes.SCALAR.dtype))
+    called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body.name.value)])
+    operands = [*xs, *initial, *numbers, pad_table]
+    return dynamic_shapes.custom_call(
+        ctx, "stablehlo.dynamic_reduce_window", operands, avals, {"called_computations": called}
+    )
+
+
+def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
+    """Check the parameters of a window, and return the shape of a windowed reduction of `x`."""
+    for name in WINDOW:
+        values = window.get(name)
+        if values is None:
+            continue
+        if len(values) != x.ndim:
+            raise ShapeError(
+                f"{where} {name}",
+                expected=f"one entry for each of the {x.ndim} dimensions of {x.str_short()}",
+                got=values,
+                fix="use 1 (no padding: (0, 0)) for dimensions without a window",
+            )
+        if name != "padding" and any(v < 1 for v in values):
+            raise ArgumentError(
+                f"{where} {name}", expected="positive integers", got=values, fix=f"pass {name}={(1,) * x.ndim} for none"
+            )
+    ones = (1,) * x.ndim
+    columns = [x.shape, *[window.get(name) or ones for name in WINDOW]]
+    return tuple([num_windows(*dim) for dim in zip(*columns, strict=True)])
+
+
+def _window_attributes(window: dict) -> dict:
+    """The attributes of a StableHLO operation for a window."""
+    integers = ir.DenseI64ArrayAttr.get
+    out = {name: integers(window[name]) for name in ("window_dimensions", "window_strides")}
+    if "base_dilation" in window:
+        out["base_dilations"] = integers(window["base_dilation"])
+        out["window_dilations"] = integers(window["window_dilation"])
+    pads = np.asarray(window["padding"], np.int64).reshape(-1, 2)
+    out["padding"] = ir.DenseIntElementsAttr.get(pads)
+    return out
+
+
+def _without_negative_padding(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
+    """Replace negative padding by a slice of the operand; returns the operand and the window without it.
+
+    XLA ends the process for windows of size 1 with negative padding, and over several devices it may remove elements at
+    the wrong end (see "negative_padding" in `phalanx.partitioner.workarounds`).
+    """
+    pads = [n for pair in window["padding"] for n in pair]
+    if not is_constant_shape(aval.shape) or min(pads, default=0) >= 0:
+        return x, window
+    starts, stops, padding = crop_negative_padding(aval.shape, window["padding"], window["base_dilation"])
+    return hlo.slice(x, starts, stops, [1] * aval.ndim), {**window, "padding": padding}
+
+
+def _is_static(window: dict) -> bool:
+    """Whether the sizes and the padding of a window are ints."""
+    return is_constant_shape((*window["window_dimensions"], *(n for pair in window["padding"] for n in pair)))
+
+
+def window_sharding_rule(num_operands: int, x: ShapedArray, window: dict, num_results: int = 1) -> ShardingRule:
+    """The sharding rule: dimensions without a window are parallel, the others need replication."""
+    inner = dim_names(x.ndim)
+    outer, whole = [], set()
+    plain = {"window_dimensions": 1, "window_strides": 1, "padding": (0, 0), "base_dilation": 1, "window_dilation": 1}
+    for d, name in enumerate(inner):
+        has_window = any(value != plain[key] for key in window for value in [window[key][d]])
+        outer.append(f"window {name}" if has_window else name)
+        if has_window:
+            whole |= {name, outer[-1]}
+    return ShardingRule([inner] * num_operands, [outer] * num_results, whole=whole)
+
+
+def _mapped_window(window: dict, b: int) -> dict:
+    """The window with a dimension of size 1 inserted at the mapped dimension."""
+    plain: dict = {"padding": (0, 0)}
+    return {name: (*v[:b], plain.get(name, 1), *v[b:]) for name, v in window.items()}
+
+
+class _ReduceWindowMonoid(Primitive):
+    operation: Any = None
+    pair: Callable  # the operation as a function of two arrays
+    identity: Callable
+
+    def abstract_eval(self, x, **window):
+        return x.with_shape(_window_shape(f"lax.{self.name}", x, window))
+
+    def sharding_rule(self, x, **window):
+        return window_sharding_rule(1, x, window)
+
+    def lower(self, ctx, x, **window):
+        aval = ctx.aval_out
+        scalar = ShapedArray((), aval.dtype)
+        init = ctx.constant(np.asarray(type(self).identity(aval.dtype)).astype(aval.dtype), scalar)
+        if not _is_static(window):
+            program = trace_to_jaxpr(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
+            return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
+        x, window = _without_negative_padding(ctx, x, ctx.avals_in[0], window)
+        op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
+        ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
+        return op.result
+
+    def batch(self, x, b, **window):
+        return self(x, **_mapped_window(window, b)), b
+
+
+def _no_sum(dtype: np.dtype) -> Any:
+    return 0
+
+
+class ReduceWindowSum(_ReduceWindowMonoid, name="reduce_window_sum"):
+    """The sum of each window of `x`: num[*x] -> num[*windows]."""
+
+    operation = hlo.AddOp
+    pair = staticmethod(add)
+    identity = _no_sum
+    jvp = LINEAR
+
+    def transpose(self, y_bar, x, **window):
+        # Without any window no element was read, and the formula below would give a negative size.
+        if 0 in np.shape(y_bar):
+            return (zeros(x.aval),)
+        # The transpose of a sum over windows is a sum over windows of the cotangents: strides and base dilation change
+        # places, and the padding is chosen so that there is one window for each element of the operand.
+        sizes, *others = (window[name] for name in WINDOW)
+        columns = zip(x.shape, sizes, np.shape(y_bar), *others, strict=True)
+        strides, base = window["window_strides"], window["base_dilation"]
+        pads = tuple([cotangent_padding(*column) for column in columns])
+        return (self(y_bar, **window | dict(window_strides=base, padding=pads, base_dilation=strides)),)
+
+
+class _ReduceWindowExtremum(_ReduceWindowMonoid):
+    comparison = ""
+
+    def jvp(self, primals, tangents, **window):
+        (x,), (x_dot,) = primals, tangents
+        return self(x, **window), select_and_gather_add_p(x_dot, x, comparison=self.comparison, **window)
+
+
+class ReduceWindowMax(_ReduceWindowExtremum, name="reduce_window_max"):
+    """The maximum of each window of `x`."""
+
+    operation, identity, comparison = hlo.MaxOp, dtypes.lowest, "GE"
+    pair = max_p
+
+
+class ReduceWindowMin(_ReduceWindowExtremum, name="reduce_window_min"):
+    """The minimum of each window of `x`."""
+
+    operation, identity, comparison = hlo.MinOp, dtypes.highest, "LE"
+    pair = min_p
+
+
+reduce_window_sum_p = ReduceWindowSum()
+reduce_window_max_p = ReduceWindowMax()
+reduce_window_min_p = ReduceWindowMin()
+
+
+def _emit_wins(ctx: LoweringContext, a: ir.Value, b: ir.Value, comparison: str, dtype: np.dtype) -> Any:
+    """Emit the comparison that decides whether `a` is selected over `b`."""
+    kind = "FLOAT" if dtypes.issubdtype(dtype, np.inexact) else "SIGNED"
+    if dtype == BOOL or dtypes.issubdtype(dtype, np.unsignedinteger):
+        kind = "UNSIGNED"
+    direction = hlo.ComparisonDirectionAttr.get(comparison)
+    return hlo.compare(a, b, direction, compare_type=hlo.ComparisonTypeAttr.get(kind))
+
+
+def _align_mapped_dims(x: Any, y: Any, bx: int | None, by: int | None) -> tuple[Any, Any, int | None]:
+    """Move or broadcast the mapped dimension of two operands to one position; returns also that position."""
+    if bx is None:
+        return add_dim(x, by, np.shape(y)[by]), y, by
+    return x, (add_dim(y, bx, np.shape(x)[bx]) if by is None else move_dim(y, by, bx)), bx
+
+
+class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
+    """From each window, the element of `t` at the position of the maximum (GE) or minimum (LE) of `x`."""
+
+    def abstract_eval(self, t, x, *, comparison, **window):
+        if t.shape != x.shape:
+            raise ShapeError(
+                "lax.select_and_gather_add operands",
+                expected="equal shapes",
+                got=f"{t.str_short()} and {x.str_short()}",
+                fix=f"broadcast the tangents to shape {x.shape}",
+            )
+        return t.with_shape(_window_shape("lax.select_and_gather_add", x, window))
+
+    def sharding_rule(self, t, x, *, comparison, **window):
+        return window_sharding_rule(2, x, window)
+
+    def lower(self, ctx, t, x, *, comparison, **window):
+        t_aval, x_aval = ctx.avals_in
+        out = ctx.aval_out
+        # The initial value must lose against every element. Elements equal to it are selected with the tangent 0.
+        worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
+        scalars = [ShapedArray((), x_aval.dtype), ShapedArray((), t_aval.dtype)]
+        inits = [ctx.constant(np.asarray(v).astype(a.dtype), a) for v, a in zip((worst, 0), scalars, strict=True)]
+        types = [ctx.type(out.update(dtype=x_aval.dtype)), ctx.type(out)]
+        op = hlo.ReduceWindowOp(types, [x, t], inits, **_window_attributes(window))
+
+        def body(a: ir.Value, t_a: ir.Value, b: ir.Value, t_b: ir.Value) -> list:
+            wins = _emit_wins(ctx, a, b, comparison, x_aval.dtype)
+            return [hlo.select(wins, a, b), hlo.select(wins, t_a, t_b)]
+
+        ctx.region([*scalars, *scalars], op, body)
+        return op.results[1]
+
+    def jvp(self, primals, tangents, **params):
+        y = self(*primals, **params)
+        if type(tangents[0]) is Zero:
+            return y, Zero.like(y)  # the selected position is locally constant
+        return y, self(tangents[0], primals[1], **params)
+
+    def transpose(self, y_bar, t, x, *, comparison, base_dilation, window_dilation, **window):
+        # StableHLO has an operation for this transpose, but without dilation.
+        if set(base_dilation) | set(window_dilation) <= {1}:
+            return select_and_scatter_add_p(y_bar, x, comparison=comparison, **window), None
+        # StableHLO's select_and_scatter has no dilation: select the flat index of each maximum, and scatter-add there.
+        # Indices count from 1, so that a window that contains only padding selects 0, and its update at -1 is dropped.
+        size = int(np.prod(t.shape))
+        places = add(reshape(iota(np.int32, size), t.shape), np.int32(1))
+        winners = self(
+            places, x, comparison=comparison, base_dilation=base_dilation, window_dilation=window_dilation, **window
+        )
+        count = int(np.prod(np.shape(y_bar)))
+        flat = scatter_add(
+            full((size,), 0, y_bar.dtype),
+            sub(reshape(winners, (count, 1)), np.int32(1)),
+            reshape(y_bar, (count,)),
+            ScatterDimensionNumbers((), (0,), (0,)),
+            mode="drop",
+        )
+        return reshape(flat, t.shape), None
+
+    def batch(self, t, x, bt, bx, *, comparison, **window):
+        t, x, b = _align_mapped_dims(t, x, bt, bx)
+        return self(t, x, comparison=comparison, **_mapped_window(window, b)), b
+
+
+select_and_gather_add_p = SelectAndGatherAdd()
+
+
+class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
+    """Add each element of `source` at the position of the maximum (GE) or minimum (LE) of its window of `x`."""
+
+    def abstract_eval(self, source, x, *, comparison, **window):
+        shape = _window_shape("lax.select_and_scatter_add", x, window)
+        if source.shape != shape:
+            raise ShapeError(
+                "lax.select_and_scatter_add source",
+                expected=f"shape {shape}, one element for each window",
+                got=source.str_short(),
+                fix=f"pass a source of shape {shape}",
+            )
+        return source.with_shape(x.shape)
+
+    def sharding_rule(self, source, x, *, comparison, **window):
+        rule = window_sharding_rule(1, x, window)
+        return ShardingRule([rule.results[0], rule.operands[0]], [rule.operands[0]], whole=rule.whole)
+
+    def lower(self, ctx, source, x, *, comparison, **window):
+        s_aval, x_aval = ctx.avals_in
+        scalar, x_scalar = ShapedArray((), s_aval.dtype), ShapedArray((), x_aval.dtype)
+        attributes = _window_attributes(window)
+        pads = window["padding"]
+        shape = x_aval.shape
+        # The result then has the shape of the padded operand, and is sliced at the end.
+        if any(pad != (0, 0) for pad in pads):
+            # XLA pads with the initial value of the sum, which may be larger than elements. Pad with the worst value.
+            worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
+            low, high = zip(*pads, strict=True)
+            x = hlo.pad(x, ctx.constant(np.asarray(worst).astype(x_aval.dtype), x_scalar), low, high, [0] * len(low))
+            shape = tuple([n + lo + hi for n, (lo, hi) in zip(shape, pads, strict=True)])
+            attributes["padding"] = ir.DenseIntElementsAttr.get(np.zeros((len(pads), 2), np.int64))
+        op = hlo.SelectAndScatterOp(
+            ctx.type(ShapedArray(shape, s_aval.dtype)), x, source, ctx.constant(0, scalar), **attributes
+        )
+        ctx.region([x_scalar, x_scalar], op, lambda a, b: _emit_wins(ctx, a, b, comparison, x_aval.dtype))
+        ctx.region([scalar, scalar], op, lambda a, b: hlo.add(a, b), index=1)
+        if shape == x_aval.shape:
+            return op.result
+        starts = [lo for lo, _ in pads]
+        limits = [lo + n for lo, n in zip(starts, x_aval.shape, strict=True)]
+        return hlo.slice(op.result, starts, limits, [1] * len(pads))
+
+    def jvp(self, primals, tangents, **params):
+        y = self(*primals, **params)
+        if type(tangents[0]) is Zero:
+            return y, Zero.like(y)
+        return y, self(tangents[0], primals[1], **params)
+
+    def transpose(self, y_bar, source, x, *, comparison, **window):
+        ones = (1,) * np.ndim(x)
+        y = select_and_gather_add_p(y_bar, x, comparison=comparison, **window, base_dilation=ones, window_dilation=ones)
+        return y, None
+
+    def batch(self, source, x, bs, bx, *, comparison, **window):
+        source, x, b = _align_mapped_dims(source, x, bs, bx)
+        return self(source, x, comparison=comparison, **_mapped_window(window, b)), b
+
+
+select_and_scatter_add_p = SelectAndScatterAdd()
+
+
+class ReduceWindow(Primitive, name="reduce_window", multiple=True):
+    """Reduce each window of the operands by a jaxpr of scalars: (*accumulators, *elements) -> accumulators."""
+
+    def abstract_eval(self, *args, program, **window):
+        xs = args[: len(args) // 2]
+        return [x.with_shape(_window_shape("lax.reduce_window", x, window)) for x in xs]
+
+    def sharding_rule(self, *args, program, **window):
+        num = len(args) // 2
+        rule = window_sharding_rule(num, args[0], window, num)
+        return ShardingRule([*rule.operands, *[()] * num], rule.results, whole=rule.whole)
+
+    def lower(self, ctx, *args, program, **window):
+        num = len(args) // 2
+        if not _is_static(window):
+            return emit_symbolic_windows(ctx, args[:num], args[num:], window, program, ctx.avals_out)
+        op = hlo.ReduceWindowOp(
+            [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(window)
+        )
+        scalars = [ShapedArray((), a.dtype) for a in ctx.avals_out]
+        ctx.region([*scalars, *scalars], op, lambda *operands: ctx.emit(program, operands))
+        return list(op.results)
+
+    def jvp(self, primals, tangents, *, program, **window):
+        num = len(primals) // 2
+        # The reduction works on pairs, so each element needs a tangent, even if it is zero.
+        dots = [instantiate(t) for t in tangents]
+        args = [*primals[:num], *dots[:num], *primals[num:], *dots[num:]]
+        out = self(*args, program=_tangent_program(program), **window)
+        return out[:num], out[num:]
+
+    transpose = Undefined(
+        "the derivative of a general window reduction runs forward only; use sum, max or min, or phalanx.jvp or jacfwd"
+    )
+
+    def batch(self, *args, program, **window):
+        half = len(args) // 2
+        operands, mapped = args[:half], args[half:]
+        num = half // 2
+        if any(b is not None for b in mapped[num:]):
+            raise RuleError(
+                "vmap of lax.reduce_window",
+                expected="an init_value that is not mapped",
+                got="a mapped one",
+                fix="reduce from the identity and combine the mapped value afterwards",
+            )
+        b = next(b for b in mapped[:num] if b is not None)
+        size = next(np.shape(x)[d] for x, d in zip(operands, mapped, strict=True) if d is not None)
+        xs = [
+            add_dim(x, b, size) if d is None else move_dim(x, d, b)
+            for x, d in zip(operands[:num], mapped[:num], strict=True)
+        ]
+        return self(*xs, *operands[num:], program=program, **_mapped_window(window, b)), [b] * num
+
+
+reduce_window_p = ReduceWindow()
+
+
+@cached_on_jaxpr
+def _tangent_program(program: Jaxpr) -> Any:
+    """The jaxpr that reduces pairs of a value and a tangent. It is associative if the reduction of values is."""
+    num = len(program.invars) // 2
+    avals = [v.aval for v in program.invars]
+
+    def step(*args: Any) -> list:
+        a, a_dot, b, b_dot = (args[i * num : (i + 1) * num] for i in range(4))
+        y, y_dot = jvp(lambda *xs: run_jaxpr(program, *xs), (*a, *b), (*a_dot, *b_dot))
+        return [*y, *y_dot]
+
+    left, right = avals[:num], avals[num:]
+    return trace_to_jaxpr(step, [*left, *left, *right, *right], "reduce_window_jvp")
+
+
+_MONOIDS = {
+    "add": (reduce_window_sum_p, _no_sum),
+    "max": (reduce_window_max_p, dtypes.lowest),
+    "min": (reduce_window_min_p, dtypes.highest),
+}
+
+
+def _start(init: Any, dtype: np.dtype) -> Any:
+    """Convert a Python scalar to the dtype of the operand; an infinity becomes the extreme of an integer dtype."""
+    # Users write -inf as the identity of a maximum for any dtype.
+    if type(init) is float and math.isinf(init) and dtype_kind(dtype) in ("signed", "unsigned", "bool"):
+        init = dtypes.highest(dtype) if init > 0 else dtypes.lowest(dtype)
+    return dtype.type(init) if type(init) in (int, float, complex, bool) else init
+
+
+def _monoid(program: Jaxpr, init: Any, dtype: np.dtype) -> Primitive | None:
+    """The primitive for a jaxpr of a single sum, maximum or minimum that starts from the identity; else None."""
+    if len(program.eqns) != 1 or len(program.invars) != 2 or len(program.outvars) != 1:
+        return None
+    eqn = program.eqns[0]
+    # The primitives of sums, maxima and minima have derivatives in both modes and are faster on most platforms.
+    found = _MONOIDS.get(eqn.primitive.name)
+    # An operation on one argument and a captured constant, such as x + 1, is not a reduction of two elements.
+    if found is None or set(eqn.invars) != set(program.invars) or list(program.outvars) != list(eqn.outvars):
+        return None
+    primitive, identity = found
+    if type(init) not in (int, float, complex, bool) and not isinstance(init, np.ndarray | np.generic):
+        # An initial value that is unknown while tracing may differ from the identity.
+        init = getattr(init, "concrete", init)  # the value of a tracer, if it is known
+        if init is None or not hasattr(init, "block_until_ready"):
+            return None
+    return primitive if np.asarray(init) == np.asarray(identity(dtype)) else None
+
+
+@memoize("lax.window_reducers", 1024)
+def _program_of(computation: Callable, avals: tuple, tree: Any) -> Any:
+    def flat(*args: Any) -> list:
+        num = len(avals)
+        out = computation(tree_unflatten(tree, args[:num]), tree_unflatten(tree, args[num:]))
+        return tree_flatten(out)[0]
+
+    return trace_to_jaxpr(flat, [*avals, *avals], "reduce_window")
+
+
+def _window_params(
+    shape: tuple,
+    window_dimensions: Sequence[DimSize],
+    window_strides: Sequence[int] | None,
+    padding: Padding,
+    base_dilation: Sequence[int] | None,
+    window_dilation: Sequence[int] | None,
+) -> dict:
+    ones = (1,) * len(shape)
+    window = tuple(map(static_size, window_dimensions))
+    strides, base, spread = (
+        ones if v is None else tuple(map(int, v)) for v in (window_strides, base_dilation, window_dilation)
+    )
+    if isinstance(padding, str):
+        extents = [dilate(n, d) for n, d in zip(shape, base, strict=True)]
+        spans = [dilate(n, d) for n, d in zip(window, spread, strict=True)]
+        padding = padtype_to_pads(extents, spans, strides, padding)
+    padding = tuple((static_size(lo), static_size(hi)) for lo, hi in padding)
+    return dict(zip(WINDOW, (window, strides, padding, base, spread), strict=True))
+
+
+def reduce_window(
+    operand: PyTree,
+    init_value: PyTree,
+    computation: Callable,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: Padding = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
+    """Reduce the elements under each position of a sliding window: any[*x] -> any[*windows].
+
+    Args:
+      operand: an array, or a tree of arrays of one shape.
+      init_value: the initial value of each reduction, which is also the value of padding; a tree like `operand`.
+      computation: an associative function of two scalars (or two trees of scalars), traced once.
+      window_dimensions: the size of the window along each dimension.
+      window_strides: the step of the window along each dimension; 1 by default.
+      padding: `"SAME"`, `"SAME_LOWER"`, `"VALID"`, or a pair (low, high) for each dimension.
+      base_dilation: the distance of neighbouring elements of the operand, with padding in between; 1 by default.
+      window_dilation: the distance of neighbouring elements of the window; 1 by default.
+
+    Returns:
+      An array, or a tree of arrays, with one element for each position of the window. Sums, maxima and minima that
+      start from their identity (0, -inf, inf) can be differentiated in both modes, other functions in forward mode.
+
+    Raises:
+      ShapeError: an argument does not have one entry for each dimension.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.reduce_window(np.arange(6.0), -np.inf, lax.max, (2,), (2,)).tolist()
+      [1.0, 3.0, 5.0]
+    """
+    xs, tree = tree_flatten(operand)
+    inits, init_tree = tree_flatten(init_value)
+    inits = [_start(v, get_aval(x).dtype) for v, x in zip(inits, xs, strict=False)]
+    avals = [get_aval(x) for x in xs]
+    if tree != init_tree or any(a.shape != avals[0].shape for a in avals):
+        raise ShapeError(
+            "lax.reduce_window operands",
+            expected="one init_value for each operand, and operands of one shape",
+            got=f"{', '.join(a.str_short() for a in avals)} with {len(inits)} init values",
+            fix=f"pass {len(xs)} init values in the structure of the operand, and operands of shape {avals[0].shape}",
+        )
+    # Reported before the padding is computed, which would fail with a less specific error.
+    if len(window_dimensions) != avals[0].ndim:
+        _window_shape("lax.reduce_window", avals[0], {"window_dimensions": tuple(window_dimensions)})
+    window = _window_params(avals[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    scalars = tuple([ShapedArray((), a.dtype) for a in avals])
+    program = _program_of(computation, scalars, tree)
+    got = [v.aval.dtype for v in program.outvars]
+    if got != [s.dtype for s in scalars]:
+        raise ShapeError(
+            "lax.reduce_window computation",
+            expected=f"results of types {[s.str_short() for s in scalars]}",
+            got=[v.aval.str_short() for v in program.outvars],
+            fix="convert the results of the function with lax.convert_element_type",
+        )
+    if len(xs) == 1 and (monoid := _monoid(program, inits[0], avals[0].dtype)) is not None:
+        return tree_unflatten(tree, [monoid(xs[0], **window)])
+    return tree_unflatten(tree, reduce_window_p(*xs, *inits, program=program, **window))
+
+
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple:
+    """The shape of a windowed reduction.
+
+    Args:
+      operand_shape: the shape of the operand.
+      window_dimensions, window_strides, padding, base_dilation, window_dilation: as in `reduce_window`.
+
+    Returns:
+      The shape of the result.
+
+    Examples:
+      >>> from phalanx import lax
+      >>> lax.reduce_window_shape_tuple((8, 8), (2, 2), (2, 2), "VALID")
+      (4, 4)
+    """
+    shape = tuple(operand_shape)
+    window = _window_params(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    return tuple([num_windows(n, *dim) for n, *dim in zip(shape, *window.values(), strict=True)])

@@ -1,0 +1,1 @@
+"""Graphs of objects: their structure, their traversal, and conversion to and from states."""

@@ -1,0 +1,219 @@
+"""Construction of objects from a `GraphDef` and leaves: the inverse of the traversal in `graph_walk`.
+
+`build` takes the leaves in order, `build_from_leaves` looks them up by path, and `build_nested` takes them from nested
+dictionaries, which is the fast path of `nnx.merge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import is_
+from typing import Any
+
+from phalanx.core.error_classes import TreeError
+from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, ObjectDef, VariableDef
+from phalanx.nnx.graphlib.states import Path, format_path
+from phalanx.nnx.objects import allocate, is_array, mark_structure_changed, set_slot
+from phalanx.nnx.variable import Variable
+
+
+def build(
+    node: Any, variables: Iterator[Any], arrays: Iterator[Any], built: dict[int, Any], existing: Mapping[int, Any]
+) -> Any:
+    """Build the value of a definition.
+
+    Args:
+      node: the definition.
+      variables, arrays: the variables and the other arrays, in the order of the definition.
+      built: receives objects, containers and variables by number; a `RefDef` is looked up in it.
+      existing: objects and containers to update instead of creating new ones, by number.
+    """
+    tag = node[0]
+    if tag == "static":
+        return node.value.value
+    if tag == "variable":
+        out = built[node.index] = next(variables)
+        return out
+    if tag == "ref":
+        return built[node.index]
+    if tag == "leaf":
+        return next(arrays)
+    if tag == "object":
+        return _build_object(node, variables, arrays, built, existing)
+    if tag == "container":
+        return _build_container(node, variables, arrays, built, existing)
+    children = [build(c, variables, arrays, built, existing) for c in node.children]
+    return tuple(children) if node.structure is tuple else node.structure.value.unflatten(children)
+
+
+def _build_object(
+    node: ObjectDef, variables: Iterator[Any], arrays: Iterator[Any], built: dict[int, Any], existing: Mapping[int, Any]
+) -> Any:
+    target = existing.get(node.index)
+    is_new = target is None
+    if is_new:
+        target = _allocate(node)
+    built[node.index] = target
+    attributes = target.__dict__
+    for name, child in zip(node.names, node.children):
+        value = child.value.value if child[0] == "static" else build(child, variables, arrays, built, existing)
+        if is_new:
+            attributes[name] = value
+        elif attributes.get(name, LEAF) is not value:  # `LEAF` is a default that no attribute has as its value
+            # Replacing an array by an array leaves the structure, and with it cached graphs and compiled programs,
+            # valid.
+            if not (is_array(value) and is_array(attributes.get(name))):
+                mark_structure_changed(target)
+            attributes[name] = value
+    # All names of the definition are set by now, so that a difference in number means attributes to delete.
+    if not is_new and len(attributes) != len(node.names):
+        for name in set(attributes) - set(node.names):
+            del attributes[name]
+        mark_structure_changed(target)
+    return target
+
+
+def _allocate(node: ObjectDef) -> Any:
+    target = allocate(node.type)
+    if node.marks:
+        set_slot(target, "_marks", dict(node.marks))
+    return target
+
+
+def _build_container(
+    node: ContainerDef,
+    variables: Iterator[Any],
+    arrays: Iterator[Any],
+    built: dict[int, Any],
+    existing: Mapping[int, Any],
+) -> Any:
+    target = existing.get(node.index)
+    if target is None:
+        target = node.type()
+    built[node.index] = target  # registered before its elements, since they may refer back to it
+    children = [build(c, variables, arrays, built, existing) for c in node.children]
+    if isinstance(target, list):
+        # An unchanged list is not assigned, so that graphs which contain it stay valid.
+        if len(target) != len(children) or not all(map(is_, target, children)):
+            target[:] = children
+    elif tuple(target) != node.keys or not all(map(is_, target.values(), children)):
+        target.clear()
+        target.update(zip(node.keys, children))
+    return target
+
+
+def build_from_leaves(
+    definition: GraphDef,
+    leaf_at: Mapping[Path, Any],
+    where: str,
+    copy: bool = False,
+    built: dict[int, Any] | None = None,
+) -> Any:
+    """Build the object of a definition from leaves by path.
+
+    Args:
+      definition: the structure.
+      leaf_at: variables or values by path.
+      where: the caller, for error messages.
+      copy: whether to copy variables.
+      built: objects of earlier definitions by number, to which this definition may refer; receives the new ones.
+
+    Raises:
+      TreeError: a leaf is missing, or there is a leaf at a path that the structure does not have.
+    """
+    variable_paths, array_paths = definition.paths
+    # Checked before anything is built: an error must not leave half of a module behind.
+    missing = [p for p in (*variable_paths, *array_paths) if p not in leaf_at]
+    if missing:
+        raise TreeError(
+            where,
+            expected=f"a leaf for each of the {definition.num_leaves} paths of {definition!r}",
+            got=f"no leaf at {_format_paths(missing)}",
+            fix="pass all states that nnx.split returned, as in nnx.merge(graphdef, params, rest)",
+        )
+    if len(leaf_at) != definition.num_leaves:
+        known = {*variable_paths, *array_paths}
+        raise TreeError(
+            where,
+            expected=f"leaves at the paths of {definition!r} only",
+            got=f"additional leaves at {_format_paths([p for p in leaf_at if p not in known])}",
+            fix="pass only the states that nnx.split returned together with this graphdef",
+        )
+    variables = [
+        _to_variable(d, leaf_at[p], copy) for d, p in zip(definition.variable_defs, variable_paths, strict=True)
+    ]
+    arrays = [leaf_at[p] for p in array_paths]
+    return build(definition.root, iter(variables), iter(arrays), {} if built is None else built, {})
+
+
+def _format_paths(paths: list[Path]) -> str:
+    return ", ".join(map(format_path, paths[:5])) + (", ..." if len(paths) > 5 else "")
+
+
+class StructureMismatch(Exception):
+    """A state does not fit a structure. `nnx.merge` then calls `build_from_leaves`, which finds the path to report."""
+
+
+def build_nested(node: Definition | Any, leaf: Any, built: dict[int, Any]) -> Any:
+    """Build the value of a definition from nested dictionaries, without computing any path.
+
+    Args:
+      node: the definition.
+      leaf: the dictionary, variable or value for this definition.
+      built: receives objects, containers and variables by number.
+
+    Raises:
+      StructureMismatch: the dictionaries do not fit the definition.
+    """
+    tag = node[0]
+    if tag == "static":
+        return node.value.value
+    if tag == "ref":
+        return built[node.index]
+    if tag in ("variable", "leaf"):
+        if leaf is None:
+            raise StructureMismatch
+        if tag == "leaf":
+            return leaf
+        out = built[node.index] = _to_variable(node, leaf, False)
+        return out
+    leaves = {} if leaf is None else leaf
+    if type(leaves) is not dict:
+        raise StructureMismatch
+    build_parent = _build_nested_object if tag == "object" else _build_nested_container
+    return build_parent(node, leaves, built)
+
+
+def _build_nested_object(node: ObjectDef, leaves: dict, built: dict[int, Any]) -> Any:
+    target = built[node.index] = _allocate(node)
+    attributes = target.__dict__
+    num_used = 0
+    for name, child in zip(node.names, node.children):
+        leaf = leaves.get(name)
+        # A leaf of the state that no attribute uses is detected by counting, which is cheaper than a set difference.
+        num_used += leaf is not None
+        attributes[name] = child.value.value if child[0] == "static" else build_nested(child, leaf, built)
+    if num_used != len(leaves):
+        raise StructureMismatch
+    return target
+
+
+def _build_nested_container(node: Any, leaves: dict, built: dict[int, Any]) -> Any:
+    if sum(k in leaves for k in node.keys) != len(leaves):
+        raise StructureMismatch
+    if node[0] == "nest":
+        children = [build_nested(c, leaves.get(k), built) for k, c in zip(node.keys, node.children)]
+        return tuple(children) if node.structure is tuple else node.structure.value.unflatten(children)
+    target = built[node.index] = node.type()
+    children = [build_nested(c, leaves.get(k), built) for k, c in zip(node.keys, node.children)]
+    if isinstance(target, list):
+        target.extend(children)
+    else:
+        target.update(zip(node.keys, children))
+    return target
+
+
+def _to_variable(node: VariableDef, leaf: Any, copy: bool) -> Variable:
+    if isinstance(leaf, Variable):
+        return leaf.copy() if copy else leaf
+    return node.type.from_metadata(leaf, {k: v.value for k, v in node.metadata})

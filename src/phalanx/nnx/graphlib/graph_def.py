@@ -1,0 +1,247 @@
+"""`GraphDef`: the structure of a graph of objects as an interned, hashable value.
+
+A definition is a tree of the named tuples below. Everything that has an identity (objects, lists, dictionaries,
+variables) is numbered in the order of the traversal; a second occurrence is a `RefDef` with that number, so that shared
+references and cycles are preserved. `graph_walk` creates definitions, `graph_build` builds objects from them.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from phalanx.nnx.graphlib.states import Path, format_path
+from phalanx.nnx.variable import Static
+from phalanx.tree import register_static
+
+
+class ObjectDef(NamedTuple):
+    """An object: its class, its number, the marks of its attributes, and its attributes by name."""
+
+    tag: str
+    type: type
+    index: int
+    marks: tuple
+    names: tuple
+    children: tuple
+
+
+class ContainerDef(NamedTuple):
+    """A list or a dictionary, which has an identity."""
+
+    tag: str
+    type: type
+    index: int
+    keys: tuple
+    children: tuple
+
+
+class NestDef(NamedTuple):
+    """One level of a tuple, or of another pytree node without identity."""
+
+    tag: str
+    structure: Any
+    keys: tuple
+    children: tuple
+
+
+class VariableDef(NamedTuple):
+    """A variable: its type, its number and its metadata."""
+
+    tag: str
+    type: Any
+    index: int
+    metadata: tuple
+
+
+class RefDef(NamedTuple):
+    """Another occurrence of the object, container or variable of this number."""
+
+    tag: str
+    index: int
+
+
+class StaticDef(NamedTuple):
+    """A static value."""
+
+    tag: str
+    value: Static
+
+
+class LeafDef(NamedTuple):
+    """An array outside of a variable."""
+
+    tag: str = "leaf"
+
+
+LEAF = LeafDef()
+Definition: TypeAlias = ObjectDef | ContainerDef | NestDef | VariableDef | RefDef | StaticDef | LeafDef
+_PARENTS = ("object", "container", "nest")
+
+
+class GraphDef:
+    """The structure of a graph: classes, static attributes, types and metadata of variables, and shared references.
+
+    Definitions are interned: graphs of equal structure have the same `GraphDef` object. A pytree without leaves.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> graphdef, state = nnx.split({"w": nnx.Param(1.0)})
+      >>> isinstance(graphdef, nnx.GraphDef), nnx.merge(graphdef, state)
+      (True, {'w': Param(value=1.0)})
+    """
+
+    root: Any
+    # Where the variables of the first graph with this structure were created, for error messages.
+    sources: list | None
+    # Set by `split_merge`, which builds on this file: `graphdef.apply(*states)` is `nnx.call((graphdef, *states))`.
+    apply: Callable[..., Any]
+    # Keyed by the hash of the definition. As a key, a definition would stay alive with everything that its static
+    # attributes refer to, such as bound methods of the module itself.
+    _interned: dict[int, list[weakref.ref[GraphDef]]] = {}
+
+    def __new__(cls, root: Definition) -> GraphDef:
+        # The hash of a deep structure is computed once per traversal, and never by the caches of transformations, which
+        # hash the interned `GraphDef` by its address.
+        key = hash(root)
+        bucket = cls._interned.setdefault(key, [])
+        for ref in bucket:
+            known = ref()
+            if known is not None and known.root == root:
+                return known
+        created = object.__new__(cls)
+        created.root = root
+        created.sources = None
+
+        # Removes the entry when the last reference to the definition is gone. The default argument keeps the table
+        # reachable while the interpreter shuts down and clears class attributes.
+        # Runs when the definition is freed, and must not refer to it.
+        def forget(ref: weakref.ref, interned: dict = cls._interned) -> None:
+            remaining = interned.get(key)
+            if remaining is not None and ref in remaining:
+                remaining.remove(ref)
+                if not remaining:
+                    del interned[key]
+
+        bucket.append(weakref.ref(created, forget))
+        return created
+
+    @functools.cached_property
+    def paths(self) -> tuple[list[Path], list[Path]]:
+        """The paths of the variables, and of the arrays outside of variables, in order."""
+        variables: list[Path] = []
+        arrays: list[Path] = []
+        _collect_paths(self.root, (), variables, arrays)
+        return variables, arrays
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether this is the structure of several roots, or of one that is not an object."""
+        return self.root[0] == "nest"
+
+    @functools.cached_property
+    def counts(self) -> list[int]:
+        """The number of variables of each root, not counting variables that an earlier root contains as well."""
+        if not self.is_joint:
+            return [len(self.paths[0])]
+        # The first key of a path in a joint structure is the number of the root.
+        per_root = collections.Counter(path[0] for path in self.paths[0])
+        return [per_root[n] for n in range(len(self.root.children))]
+
+    @functools.cached_property
+    def has_nests(self) -> bool:
+        """Whether it contains pytree nodes other than tuples, which may be changed without increasing any version."""
+        return any(d[0] == "nest" and d.structure is not tuple for d in iter_definitions(self.root))
+
+    @functools.cached_property
+    def has_refs(self) -> bool:
+        """Whether it contains shared references."""
+        return any(d[0] == "ref" for d in iter_definitions(self.root))
+
+    @functools.cached_property
+    def variable_defs(self) -> list[VariableDef]:
+        """The definitions of the variables, in order."""
+        return [d for d in iter_definitions(self.root) if d[0] == "variable"]
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of variables and arrays."""
+        return sum(map(len, self.paths))
+
+    @property
+    def type(self) -> Any:
+        """The class of the outermost object."""
+        return getattr(self.root, "type", None)
+
+    def __reduce__(self) -> tuple:
+        return GraphDef, (self.root,)
+
+    def __repr__(self) -> str:
+        roots = self.root.children if self.is_joint else (self.root,)
+        name = ", ".join(d.type.__name__ for d in roots if hasattr(d, "type")) or "tree"
+        return f"GraphDef({name}, {len(self.paths[0])} variables, {len(self.paths[1])} arrays)"
+
+
+register_static(GraphDef)
+
+
+def iter_definitions(definition: Any) -> Iterator[Any]:
+    """Iterate over a definition and all definitions inside it, in the order of the traversal."""
+    yield definition
+    if definition[0] in _PARENTS:
+        for child in definition.children:
+            yield from iter_definitions(child)
+
+
+def _collect_paths(definition: Any, path: Path, variables: list[Path], arrays: list[Path]) -> None:
+    if definition[0] == "leaf":
+        arrays.append(path)
+    elif definition[0] == "variable":
+        variables.append(path)
+    elif definition[0] in _PARENTS:
+        keys = definition.names if definition[0] == "object" else definition.keys
+        for key, child in zip(keys, definition.children, strict=True):
+            _collect_paths(child, (*path, key), variables, arrays)
+
+
+def describe_difference(expected: GraphDef, got: GraphDef) -> str:
+    """The first difference between two structures, in words.
+
+    Args:
+      expected, got: the structures, which differ.
+
+    Returns:
+      Text such as `layers: a list of 2 elements instead of 3`.
+    """
+    return _find_difference(expected.root, got.root, ()) or "a difference in metadata or shared references"
+
+
+def _find_difference(a: Any, b: Any, path: Path) -> str:
+    place = format_path(path) or "the module"
+    if a == b:
+        return ""
+    # Types are compared by identity: two classes of the same name from a reloaded module differ.
+    if a[0] != b[0] or (a[0] in ("object", "container", "variable") and a.type is not b.type):
+        return f"{place}: {_describe(b)} instead of {_describe(a)}"
+    if a[0] == "static":
+        return f"{place}: the static value {b.value!r} instead of {a.value!r}"
+    if a[0] not in _PARENTS:
+        return ""
+    a_keys, b_keys = ((d.names if d[0] == "object" else d.keys) for d in (a, b))
+    if a_keys != b_keys:
+        extra = [str(k) for k in b_keys if k not in a_keys]
+        missing = [str(k) for k in a_keys if k not in b_keys]
+        changes = [f"with {', '.join(extra)}"] * bool(extra) + [f"without {', '.join(missing)}"] * bool(missing)
+        return f"{place}: {' and '.join(changes) or 'keys in another order'}"
+    differences = (_find_difference(x, y, (*path, k)) for k, x, y in zip(a_keys, a.children, b.children))
+    return next(filter(None, differences), "")
+
+
+def _describe(definition: Any) -> str:
+    if definition[0] in ("object", "container", "variable"):
+        return f"a {definition.type.__name__}"
+    words = {"nest": "a container", "ref": "a shared reference", "leaf": "an array"}
+    return words.get(definition[0]) or f"the static value {definition.value!r}"

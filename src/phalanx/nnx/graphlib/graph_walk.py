@@ -1,0 +1,408 @@
+"""The traversal of objects: a `Graph` lists the variables and arrays of an object and has its structure.
+
+The graph of an object is cached on the object. It is valid as long as no object in it has changed its structure, which
+the global structure version rules out with one comparison in most cases. Plain lists and dictionaries do not count
+their changes, so their elements are compared by identity. `split_merge` and all transformations use this file.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import is_
+from typing import Any
+
+from phalanx.engine.cache import Cache
+from phalanx.nnx.graphlib.graph_def import (
+    LEAF,
+    ContainerDef,
+    Definition,
+    GraphDef,
+    NestDef,
+    ObjectDef,
+    RefDef,
+    StaticDef,
+    VariableDef,
+)
+from phalanx.nnx.graphlib.states import Path, State
+from phalanx.nnx.objects import Dict, List, Object, is_array, set_slot
+from phalanx.nnx.trace_level import structure_version
+from phalanx.nnx.variable import Static, Variable, freeze_metadata
+from phalanx.tree import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    SequenceKey,
+    flatten_one_level_with_keys,
+    is_tree_node,
+    tree_structure,
+)
+from phalanx.typing import PyTree
+
+_STATIC_TYPES = frozenset(
+    {str, int, float, bool, complex, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType}
+)
+_CONTAINERS = frozenset({list, dict, List, Dict})
+
+
+class Graph:
+    """The result of a traversal.
+
+    definition: the structure.
+    variables, paths: each variable once, in order, and the path at which it was first reached.
+    refs, ref_paths: the arrays outside of variables, as (holder, key), and their paths. A holder that is a root is
+      given by its number, since a graph that is cached on its root must not keep the root alive.
+    groups: for each root, its variables and refs, except the ones that an earlier root contains as well.
+    nodes, versions: everything with a version except the root, and the versions at the time of the traversal.
+    lists, dicts, nests: plain containers, whose changes are not counted, with their elements.
+    joints: a cache of the graphs of this root together with other ones.
+    """
+
+    __slots__ = (
+        "_ids",
+        "definition",
+        "dicts",
+        "groups",
+        "joints",
+        "lists",
+        "nests",
+        "nodes",
+        "paths",
+        "ref_paths",
+        "refs",
+        "root_version",
+        "seen_version",
+        "variables",
+        "versions",
+    )
+
+    definition: GraphDef
+    variables: list[Variable]
+    paths: list[Path]
+    refs: list[tuple[Any, Hashable]]
+    ref_paths: list[Path]
+    nodes: list[Any]
+    versions: list[int]
+    root_version: int
+    seen_version: int
+    lists: list[tuple]
+    dicts: list[tuple]
+    nests: list[tuple]
+    joints: dict[tuple, Graph]
+    groups: list[tuple[list, list]]
+    _ids: frozenset[int] | None
+
+    def is_fresh(self, root: Any) -> bool:
+        """Whether the structure of the root is unchanged since the traversal."""
+        now = structure_version.count
+        if self.seen_version != now:
+            # Some object has changed its structure since the last check: compare the versions of this graph's nodes.
+            if root._version != self.root_version or [n._version for n in self.nodes] != self.versions:
+                return False
+            self.seen_version = now
+        # Plain lists and dictionaries have no version. Comparing their elements by identity is enough, since an element
+        # that is an object has a version, and an array is not part of the structure.
+        for elements, seen in self.lists:
+            if len(elements) != len(seen) or not all(map(is_, elements, seen)):
+                return False
+        for mapping, keys, values in self.dicts:
+            if len(mapping) != len(keys) or not (
+                all(map(is_, mapping.values(), values)) and all(map(is_, mapping, keys))
+            ):
+                return False
+        for nest, children in self.nests:
+            elements = [child for _, child in flatten_one_level_with_keys(nest)[0]]
+            if len(elements) != len(children) or not all(map(is_, elements, children)):
+                return False
+        return True
+
+    def ids(self) -> frozenset[int]:
+        """The addresses of the variables."""
+        if self._ids is None:
+            self._ids = frozenset(map(id, self.variables))
+        return self._ids
+
+    def without_root_variables(self, roots: Sequence[Any]) -> Graph:
+        """A copy without the roots that are variables, which a cache must not keep alive."""
+        return self._with([([], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
+
+    def with_root_variables(self, roots: Sequence[Any]) -> Graph:
+        """A copy with other variables for the roots that are variables."""
+        return self._with([([r], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
+
+    def _with(self, groups: list[tuple[list, list]]) -> Graph:
+        graph = copy.copy(self)
+        graph.groups = groups
+        graph.variables = [v for variables, _ in groups for v in variables]
+        # Its versions are not compared: its cache key contains the graphs of its roots, which `get_joint_graph` has
+        # checked.
+        graph.nodes, graph.versions = [], []
+        return graph
+
+    def arrays(self, *roots: Any) -> list[Any]:
+        """The arrays outside of variables."""
+        return [get_entry(roots[holder] if type(holder) is int else holder, key) for holder, key in self.refs]
+
+    def leaves(self, *roots: Any) -> Iterator[tuple[Path, Any]]:
+        """Iterate over the variables, then the other arrays, with their paths."""
+        yield from zip(self.paths, self.variables)
+        if self.refs:
+            yield from zip(self.ref_paths, self.arrays(*roots))
+
+
+def get_entry(holder: Any, key: Hashable) -> Any:
+    """The attribute of an object, or the element of a container."""
+    return holder.__dict__[key] if isinstance(holder, Object) else holder[key]
+
+
+class Walk:
+    """One traversal of one or several roots. Each object is visited once, even if several roots contain it."""
+
+    def __init__(self) -> None:
+        self.indices: dict[int, int] = {}
+        self.numbered: list[Any] = []  # also keeps temporary objects alive, so that no address is used twice
+        self.variables: list[Variable] = []
+        self.paths: list[Path] = []
+        self.refs: list[tuple[Any, Any]] = []
+        self.ref_paths: list[Path] = []
+        self.nodes: list[Any] = []
+        self.lists: list[tuple] = []
+        self.dicts: list[tuple] = []
+        self.nests: list[tuple] = []
+
+    def visit(self, x: Any, path: Path, holder: Any = None, key: Hashable = None, as_data: bool = False) -> Definition:
+        """Return the definition of a value.
+
+        Args:
+          x: the value.
+          path: its path from the root.
+          holder, key: the object or container that contains it, and its name or index there.
+          as_data: whether numbers are leaves, because an attribute is marked as data.
+        """
+        kind = type(x)
+        # The most frequent types of attributes are tested first, by exact type; subclasses of `int` such as enums are
+        # static through the last line.
+        if kind in _STATIC_TYPES:
+            if as_data and isinstance(x, int | float | complex):
+                return self._leaf(path, holder, key)
+            return StaticDef("static", Static(x))
+        if isinstance(x, Variable):
+            return self._variable(x, path)
+        if isinstance(x, Object):
+            return self._object(x, path)
+        if is_array(x):
+            return self._leaf(path, holder, key)
+        if kind in _CONTAINERS:
+            return self._container(x, path, as_data)
+        # Tuples and other pytree nodes have no identity, and are flattened one level at a time.
+        if is_tree_node(kind):
+            return self._nest(x, path, as_data)
+        return StaticDef("static", Static(x))
+
+    def _number(self, x: Any) -> int:
+        index = self.indices[id(x)] = len(self.numbered)
+        self.numbered.append(x)
+        return index
+
+    def _variable(self, x: Variable, path: Path) -> Definition:
+        index = self.indices.get(id(x))
+        if index is not None:
+            return RefDef("ref", index)
+        self.variables.append(x)
+        self.paths.append(path)
+        self.nodes.append(x)
+        return VariableDef("variable", type(x), self._number(x), freeze_metadata(x._metadata))
+
+    def _object(self, x: Object, path: Path) -> Definition:
+        index = self.indices.get(id(x))
+        if index is not None:
+            return RefDef("ref", index)
+        index = self._number(x)
+        self.nodes.append(x)
+        attributes = x.__dict__
+        # Sorted, so that objects whose attributes were set in another order have the same definition.
+        names = tuple(sorted(attributes))
+        marks = x._marks
+        children: list[Definition] = []
+        for name in names:
+            value = attributes[name]
+            is_static = marks.get(name) is False or (type(value) in _STATIC_TYPES and name not in marks)
+            if is_static:
+                children.append(StaticDef("static", Static(value)))
+            else:
+                children.append(self.visit(value, (*path, name), x, name, name in marks))
+        return ObjectDef("object", type(x), index, tuple(marks.items()), names, tuple(children))
+
+    def _container(self, x: Any, path: Path, as_data: bool) -> Definition:
+        index = self.indices.get(id(x))
+        if index is not None:
+            return RefDef("ref", index)
+        index = self._number(x)
+        keys: Sequence[Any]
+        if isinstance(x, list):
+            keys, values = range(len(x)), tuple(x)
+            self.lists.append((x, values))
+        else:
+            keys, values = tuple(x), tuple(x.values())
+            self.dicts.append((x, keys, values))
+        children = tuple([self.visit(v, (*path, k), x, k, as_data) for k, v in zip(keys, values)])
+        return ContainerDef("container", type(x), index, tuple(keys), children)
+
+    def _nest(self, x: Any, path: Path, as_data: bool) -> Definition:
+        keys: Sequence[Any]
+        values: Sequence[Any]
+        structure: Any = tuple
+        if type(x) is tuple:
+            keys, values = range(len(x)), x
+        else:
+            # A nested state shares the version of its outermost state, which counts all changes.
+            if type(x) is State:
+                self.nodes.append(x._owner)
+            children_with_keys = flatten_one_level_with_keys(x)
+            assert children_with_keys is not None, "visit has checked that the value is a pytree node"
+            keys, values = [_unwrap_key(k) for k, _ in children_with_keys[0]], [v for _, v in children_with_keys[0]]
+            structure = Static(tree_structure(x, is_leaf=lambda y: y is not x))
+            # Tuples are immutable and states count their changes; all other pytree nodes may change unnoticed.
+            if not isinstance(x, tuple | State):
+                self.nests.append((x, values))
+        children = tuple([self.visit(v, (*path, k), values, i, as_data) for i, (k, v) in enumerate(zip(keys, values))])
+        # A tuple of static values is static as a whole, which keeps definitions of options such as kernel sizes small.
+        if structure is tuple and all(type(c) is StaticDef for c in children):
+            return StaticDef("static", Static(x))
+        return NestDef("nest", structure, tuple(keys), children)
+
+    def _leaf(self, path: Path, holder: Any, key: Hashable) -> Definition:
+        self.refs.append((holder, key))
+        self.ref_paths.append(path)
+        return LEAF
+
+    def finish(
+        self, roots: Sequence[Any], definition: Definition, starts: list[tuple[int, int]] | None = None
+    ) -> Graph:
+        """Return the graph of the visited roots.
+
+        Args:
+          roots: the roots.
+          definition: their structure.
+          starts: for each root, the number of variables and of refs before it; None for a single root.
+        """
+        graph = Graph()
+        graph.seen_version = structure_version.count
+        for node in self.nodes:
+            # From now on, structural changes of these objects increase the global version.
+            if not node._watched:
+                set_slot(node, "_watched", True)
+        numbers = {id(root): n for n, root in enumerate(roots)}
+        graph.nodes = [n for n in self.nodes if id(n) not in numbers]
+        graph.versions = [n._version for n in graph.nodes]
+        # The root is not among `nodes`: a graph that is cached on its root would otherwise refer to it in a cycle, and
+        # only the garbage collector could free the model.
+        graph.root_version = getattr(roots[0], "_version", 0) if roots else 0
+        graph.definition = GraphDef(definition)
+        # Definitions are interned, so that only the first graph of a structure sets the sources.
+        if graph.definition.sources is None:
+            graph.definition.sources = [v._source for v in self.variables]
+        graph.variables, graph.paths = self.variables, self.paths
+        graph.refs = [(numbers.get(id(holder), holder), key) for holder, key in self.refs]
+        graph.ref_paths = self.ref_paths
+        graph.lists, graph.dicts, graph.nests = self.lists, self.dicts, self.nests
+        graph.groups = [(graph.variables, graph.refs)] if starts is None else _group_by_root(graph, starts)
+        graph.joints = {}
+        graph._ids = None
+        return graph
+
+
+def _group_by_root(graph: Graph, starts: list[tuple[int, int]]) -> list[tuple[list, list]]:
+    """The variables and the refs of each root, given the number of both before each root."""
+    ends = [*starts[1:], (len(graph.variables), len(graph.refs))] if starts else []
+    return [(graph.variables[v:v_end], graph.refs[r:r_end]) for (v, r), (v_end, r_end) in zip(starts, ends)]
+
+
+def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
+    """Iterate over the attributes of an object, or the elements of a container, by name, key or index."""
+    if isinstance(x, Object):
+        return sorted(x.__dict__.items())
+    if isinstance(x, dict | State):
+        return x.items()
+    return enumerate(x) if isinstance(x, list | tuple) else ()
+
+
+def _unwrap_key(key: KeyEntry) -> Hashable:
+    if isinstance(key, GetAttrKey):
+        return key.name
+    if isinstance(key, SequenceKey):
+        return key.idx
+    return key.key if isinstance(key, DictKey | FlattenedIndexKey) else key
+
+
+def get_graph(node: PyTree) -> Graph:
+    """The graph of an object or of a tree of objects; the graph of an object is cached on the object."""
+    # A list or dictionary of modules has no slot for a cached graph, and may change without notice.
+    if not isinstance(node, Object):
+        walk = Walk()
+        return walk.finish((node,), walk.visit(node, (), [node], 0))
+    graph = node._graph
+    if graph is None or not graph.is_fresh(node):
+        walk = Walk()
+        graph = walk.finish((node,), walk._object(node, ()))
+        set_slot(node, "_graph", graph)
+    return graph
+
+
+_MAX_JOINTS = 8
+_variable_graphs: Cache[tuple, Graph] = Cache(
+    "nnx.joint_graphs", 128
+)  # for calls with variables only, which have no object to cache the graph on
+
+
+def get_joint_graph(roots: Sequence[Any]) -> Graph:
+    """The graph of several roots, in which everything that they share is numbered once.
+
+    The result is cached on the first object among the roots. The key consists of the graphs of the objects, which are
+    identical only while their structures are unchanged, and of the types and metadata of the variables. If a variable
+    is a root and is also contained in another root, the roots are traversed again in each call.
+
+    Args:
+      roots: objects and variables.
+    """
+    # By far the most common call, which needs no key.
+    if len(roots) == 1 and isinstance(roots[0], Object):
+        return get_graph(roots[0])
+    graphs, variables, key = [], [], []
+    for root in roots:
+        if isinstance(root, Object):
+            graphs.append(get_graph(root))
+            key.append(graphs[-1])
+        else:
+            variables.append(root)
+            metadata = root._metadata
+            key.append((type(root), freeze_metadata(metadata) if metadata else ()))
+    if variables:
+        ids = {*map(id, variables)}
+        # A cached joint graph replaces its root variables by those of this call, which is only correct if no other root
+        # contains them.
+        if len(ids) < len(variables) or not all(ids.isdisjoint(g.ids()) for g in graphs):
+            return _walk_roots(roots)
+    cache = graphs[0].joints if graphs else _variable_graphs
+    found = cache.get(tuple(key))
+    if found is None:
+        # A key contains graphs, which are replaced when a structure changes, so that old entries are never found again.
+        if len(cache) >= _MAX_JOINTS * (1 if graphs else 16):
+            cache.clear()
+        graph = _walk_roots(roots)
+        # Variables that are roots differ from call to call. Only their types and metadata are in the key, so the cached
+        # graph omits them, and `with_root_variables` inserts the variables of each call.
+        cache[tuple(key)] = graph.without_root_variables(roots) if variables else graph
+        return graph
+    return found.with_root_variables(roots) if variables else found
+
+
+def _walk_roots(roots: Sequence[Any]) -> Graph:
+    walk = Walk()
+    definitions, starts = [], []
+    for n, root in enumerate(roots):
+        starts.append((len(walk.variables), len(walk.refs)))
+        definitions.append(walk.visit(root, (n,), roots, n))
+    return walk.finish(roots, NestDef("nest", tuple, tuple(range(len(roots))), tuple(definitions)), starts)

@@ -1,0 +1,720 @@
+"""Functions of graphs: `split`, `merge`, `update`, `state`, `clone`, `pop`, iteration and related functions.
+
+`split` and `state` share their variables with the module, so that nothing is copied. `clone`, `merge(..., copy=True)`
+and pytree functions create new variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.nnx.filters import Filter, Predicate, to_predicate
+from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
+from phalanx.nnx.graphlib.graph_def import GraphDef
+from phalanx.nnx.graphlib.graph_walk import Graph, Walk, get_entry, get_graph, iter_entries
+from phalanx.nnx.graphlib.states import (
+    FlatState,
+    Path,
+    State,
+    check_shape,
+    missing_path_error,
+    split_leaves,
+    to_flat_state,
+    unwrap_single,
+)
+from phalanx.nnx.objects import Object, is_array, is_root, mark_structure_changed
+from phalanx.nnx.trace_level import check_trace_level
+from phalanx.nnx.variable import Variable
+from phalanx.tree import tree_map
+from phalanx.typing import PyTree
+
+
+def _get_state(graph: Graph, node: PyTree) -> State:
+    return State.from_flat_path(graph.leaves(node))
+
+
+def graphdef(node: PyTree, /, *, graph: bool | None = None) -> GraphDef:
+    """Return the structure of a module, or of a tree of modules.
+
+    Args:
+      node: the module or the tree.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      The `GraphDef`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.graphdef([nnx.Param(1.0)]) is nnx.graphdef([nnx.Param(2.0)])
+      True
+    """
+    return get_graph(node).definition
+
+
+def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
+    """Split a module into its structure and its variables and arrays.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: one state is returned for each filter; each leaf goes to the first filter that matches it. Without
+        filters, one state with all leaves is returned.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      `(graphdef, state, ...)`. The states contain the variables of the module, not copies.
+
+    Raises:
+      ArgumentError: no filter matches a leaf, or `...` is not the last filter.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> class Model(nnx.Module):
+      ...     def __init__(self):
+      ...         self.w, self.n = nnx.Param(jnp.ones(2)), nnx.BatchStat(0)
+      >>> graphdef, params, rest = nnx.split(Model(), nnx.Param, ...)
+      >>> list(params), list(rest)
+      (['w'], ['n'])
+    """
+    found = get_graph(node)
+    if not filters:
+        return found.definition, _get_state(found, node)
+    return (found.definition, *split_leaves(found.leaves(node), filters, "split", exhaustive=True))
+
+
+def merge(graphdef: GraphDef, /, *states: Mapping, copy: bool = False, recreate_variables: bool = True) -> Any:
+    """Build a module from its structure and states: the inverse of `split`.
+
+    Args:
+      graphdef: the structure.
+      *states: states that together have a leaf at each path.
+      copy: whether to copy the variables of the states, or to use them in the module.
+      recreate_variables: accepted for compatibility with Flax.
+
+    Returns:
+      The module, or the tree of modules.
+
+    Raises:
+      TreeError: a leaf is missing, or there is a leaf at a path that the structure does not have.
+      ArgumentTypeError: `graphdef` is not a `GraphDef`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.merge(*nnx.split({"a": nnx.Param(1.0)}))
+      {'a': Param(value=1.0)}
+    """
+    if not isinstance(graphdef, GraphDef):
+        raise ArgumentTypeError(
+            "merge, argument graphdef",
+            expected="a GraphDef",
+            got=graphdef,
+            fix="pass the first element of the result of nnx.split: nnx.merge(graphdef, state)",
+        )
+    if graphdef.paths[0] == [()] or graphdef.paths[1] == [()]:  # the root itself is a variable or an array
+        return build_from_leaves(graphdef, {(): states[0]}, "merge", copy)
+    if len(states) == 1 and type(states[0]) is State and not copy:
+        # The common case avoids paths. If the state does not fit, the slower code below reports where.
+        with contextlib.suppress(StructureMismatch):
+            return build_nested(graphdef.root, states[0]._mapping, {})
+    flat: dict[Path, Any] = {}
+    for s in states:
+        flat.update(s.leaves_by_path() if type(s) is State else to_flat_state(s).items())
+    return build_from_leaves(graphdef, flat, "merge", copy)
+
+
+def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
+    """Return the variables and arrays of a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: the leaves to return; leaves that no filter matches are omitted.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      A state, or a tuple with one for each filter if there are several.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Param)
+      State({'a': Param(value=1.0)})
+    """
+    found = get_graph(node)
+    if not filters:
+        return _get_state(found, node)
+    return unwrap_single(split_leaves(found.leaves(node), filters, "state", exhaustive=False))
+
+
+def variables(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
+    """Return the variables of a module, without arrays outside of variables.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: the variables to return.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      A state, or a tuple with one for each filter if there are several.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.variables({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Cache)
+      State({'b': Cache(value=2.0)})
+    """
+    found = get_graph(node)
+    items = list(zip(found.paths, found.variables))
+    return unwrap_single(split_leaves(items, filters or (...,), "variables", exhaustive=False))
+
+
+def update(node: PyTree, state: Any, /, *states: Any) -> None:
+    """Set variables and arrays of a module from states.
+
+    Args:
+      node: a module, or a tree of modules.
+      state, *states: states, or nested mappings of variables or values. Leaves of the module that they do not contain
+        are unchanged. A variable at a path that the module does not have becomes a new attribute.
+
+    Raises:
+      ShapeError: a value has another shape than the value it replaces.
+      TreeError: a value is at a path that the module does not have.
+      TraceContextError: the module was created in another trace.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = {"a": nnx.Param(1.0)}
+      >>> nnx.update(model, {"a": 2.0})
+      >>> model["a"].value
+      2.0
+    """
+    found = get_graph(node)
+    targets = dict(zip(found.paths, found.variables))
+    refs = dict(zip(found.ref_paths, found.refs))
+    # The leaves are applied in order, so that later states override earlier ones.
+    for path, leaf in _iter_leaves(targets, state, *states):
+        target = targets.get(path)
+        # States share their variables with the module, so that updating a module with its own state is common.
+        if target is leaf and target is not None:
+            continue
+        if target is None:
+            _set_array_or_new_variable(node, targets, refs, path, leaf)
+        elif isinstance(leaf, Variable):
+            check_shape("update", path, target._value, leaf._value)
+            target.update_from_state(leaf)
+        else:
+            check_shape("update", path, target._value, leaf)
+            target.set_raw_value(leaf)
+
+
+def _iter_leaves(targets: Mapping[Path, Any], *states: Any) -> Iterator[tuple[Path, Any]]:
+    for s in states:
+        if isinstance(s, Variable) or is_array(s):
+            yield (), s
+        elif isinstance(s, State):
+            yield from s.leaves_by_path()
+        else:
+            yield from _iter_mapping(s, (), targets)
+
+
+def _iter_mapping(mapping: Any, path: Path, targets: Mapping[Path, Any]) -> Iterator[tuple[Path, Any]]:
+    """Iterate over the leaves of nested mappings; a mapping at the path of a variable is the variable's value."""
+    if path in targets or not isinstance(mapping, Mapping):
+        yield path, mapping
+        return
+    for key, value in mapping.items():
+        yield from _iter_mapping(value, (*path, key), targets)
+
+
+def _set_array_or_new_variable(
+    node: PyTree, targets: Mapping[Path, Any], refs: Mapping[Path, tuple], path: Path, leaf: Any
+) -> None:
+    if path in refs:
+        holder, key = refs[path]
+        holder = node if type(holder) is int else holder
+        check_shape("update", path, get_entry(holder, key), leaf)
+    elif isinstance(leaf, Variable):
+        holder, key = node, path[-1]
+        for k in path[:-1]:
+            holder = getattr(holder, k) if isinstance(holder, Object) else holder[k]
+    else:
+        raise missing_path_error("update", "module", path, [*targets, *refs])
+    if isinstance(holder, Object):
+        setattr(holder, key, leaf)
+    else:
+        holder[key] = leaf
+
+
+def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> Any:
+    """Copy a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      variables: whether to copy variables, or to share them with the original.
+      arrays: whether to copy arrays as well. Arrays are immutable, so that a copy is only needed if they are donated.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      The new module.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> a = {"w": nnx.Param(1.0)}
+      >>> nnx.clone(a)["w"] is a["w"]
+      False
+    """
+    found = get_graph(node)
+
+    def copy_arrays(x: Any) -> Any:
+        return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, x) if arrays else x
+
+    copies = [v.copy(copy_arrays(v._value)) for v in found.variables] if variables else found.variables
+    return build(found.definition.root, iter(copies), iter([copy_arrays(x) for x in found.arrays(node)]), {}, {})
+
+
+def pop(node: PyTree, *filters: Filter) -> Any:
+    """Remove variables from a module, and return them.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: the variables to remove; at least one filter.
+
+    Returns:
+      A state, or a tuple with one for each filter if there are several.
+
+    Raises:
+      ArgumentError: no filter is given.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Model(nnx.Module):
+      ...     def __init__(self):
+      ...         self.a, self.b = nnx.Param(1.0), nnx.Intermediate(2.0)
+      >>> model = Model()
+      >>> nnx.pop(model, nnx.Intermediate), hasattr(model, "b")
+      (State({'b': Intermediate(value=2.0)}), False)
+    """
+    if not filters:
+        raise ArgumentError(
+            "pop, argument filters",
+            expected="at least one filter",
+            got="none",
+            fix="pass the type of variables to remove, as in nnx.pop(model, nnx.Intermediate)",
+        )
+    found = get_graph(node)
+    states = split_leaves(list(zip(found.paths, found.variables)), filters, "pop", exhaustive=False)
+    removed = {id(v) for s in states for _, v in s.leaves_by_path()}
+    if removed:
+        _remove(node, removed, set())
+    return unwrap_single(states)
+
+
+def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
+    """Remove all references to some variables from a node; returns the node, or a new tuple in place of a tuple."""
+    if id(node) in seen or not isinstance(node, Object | State | dict | list | tuple):
+        return node
+    seen.add(id(node))
+    if isinstance(node, list | tuple):
+        # Identity is used throughout: variables are unhashable, and `==` compares their values.
+        kept = [_remove(x, removed, seen) for x in node if id(x) not in removed]
+        if len(kept) == len(node) and all(x is y for x, y in zip(kept, node)):
+            return node
+        if isinstance(node, tuple):
+            return tuple(kept)
+        node[:] = kept
+        return node
+    entries: Any = node.__dict__ if isinstance(node, Object) else node
+    changed = False
+    for name, value in list(entries.items()):
+        if id(value) in removed:
+            if isinstance(node, Object):
+                check_trace_level(node, f"popping {name!r}")
+            del entries[name]
+            changed = True
+        elif (new := _remove(value, removed, seen)) is not value and not isinstance(value, State):
+            entries[name] = new
+            changed = True
+    if changed and isinstance(node, Object):
+        mark_structure_changed(node)
+    return node
+
+
+def iter_graph(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Any]]:
+    """Iterate over all values in a graph, children before their parents and shared values once.
+
+    Args:
+      node: a module, or a tree of modules.
+      graph: accepted for compatibility with Flax.
+
+    Yields:
+      Pairs (path, value).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> [path for path, _ in nnx.iter_graph({"a": [nnx.Param(1.0)]})]
+      [('a', 0), ('a',), ()]
+    """
+    yield from _iter_postorder(node, (), set())
+
+
+def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Any]]:
+    if isinstance(x, Object | Variable | list | dict):
+        if id(x) in seen:
+            return
+        seen.add(id(x))
+    for key, value in iter_entries(x):
+        yield from _iter_postorder(value, (*path, key), seen)
+    yield path, x
+
+
+def find_duplicates(node: PyTree, /, *, only: Filter = ...) -> list[list[Path]]:
+    """Find variables and objects that are reached along several paths.
+
+    Args:
+      node: a module, or a tree of modules.
+      only: the variables and objects to consider.
+
+    Returns:
+      The paths of each such variable or object.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> nnx.find_duplicates({"a": w, "b": w})
+      [[('a',), ('b',)]]
+    """
+    paths: dict[int, list[Path]] = {}
+    _collect_paths(node, (), to_predicate(only), paths)
+    return [found for found in paths.values() if len(found) > 1]
+
+
+def _collect_paths(x: Any, path: Path, predicate: Predicate, paths: dict[int, list[Path]]) -> None:
+    if is_root(x):
+        is_known = id(x) in paths
+        found = paths.setdefault(id(x), [])
+        if predicate(path, x):
+            found.append(path)
+        if is_known:
+            return
+    for key, value in iter_entries(x):
+        _collect_paths(value, (*path, key), predicate, paths)
+
+
+def map(
+    f: Callable[[Path, Any], Any], node: PyTree, /, *, graph: bool | None = None, recreate_variables: bool = True
+) -> Any:
+    """Copy a graph, with `f(path, leaf)` in place of each variable and array.
+
+    Args:
+      f: the function. If it returns a value for a variable, the result has a variable of the same type with that value.
+      node: a module, or a tree of modules.
+      graph, recreate_variables: accepted for compatibility with Flax.
+
+    Returns:
+      The new graph.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.map(lambda path, w: w.value + 1, {"a": nnx.Param(1.0)})
+      {'a': Param(value=2.0)}
+    """
+    found = get_graph(node)
+    # A variable that `f` returns replaces the original one; any other value is set in a copy.
+    mapped = [
+        y if isinstance(y := f(p, v), Variable) else v.copy(y)
+        for p, v in zip(found.paths, found.variables, strict=True)
+    ]
+    arrays = [f(p, x) for p, x in zip(found.ref_paths, found.arrays(node), strict=True)]
+    return build(found.definition.root, iter(mapped), iter(arrays), {}, {})
+
+
+def recursive_map(f: Callable[[Path, Any], Any], node: PyTree, /, *, graph: bool | None = None) -> Any:
+    """Copy a graph, with `f(path, node)` in place of each node and leaf, children before their parents.
+
+    Args:
+      f: the function; it receives copies, which it may change or replace.
+      node: a module, or a tree of modules.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      The new graph.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = [nnx.Dropout(0.5), nnx.Dropout(0.1)]
+      >>> off = lambda path, x: nnx.identity if isinstance(x, nnx.Dropout) else x
+      >>> nnx.recursive_map(off, model) == [nnx.identity, nnx.identity]
+      True
+    """
+    return _map_postorder(f, clone(node, variables=False), (), {})
+
+
+def _map_postorder(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict[int, Any]) -> Any:
+    key = id(x) if is_root(x) else None
+    if key in done:
+        return done[key]
+    if isinstance(x, Object):
+        # Attributes are written to `__dict__` directly, since the copies are not visible to anyone yet; one change of
+        # structure is counted for all of them below.
+        for name, value in list(x.__dict__.items()):
+            if is_root(value) or isinstance(value, list | dict | tuple) or is_array(value):
+                x.__dict__[name] = _map_postorder(f, value, (*path, name), done)
+        mark_structure_changed(x)
+    elif isinstance(x, list | tuple):
+        elements = [_map_postorder(f, v, (*path, i), done) for i, v in enumerate(x)]
+        x = type(x)(*elements) if hasattr(x, "_fields") else type(x)(elements)
+    elif isinstance(x, dict):
+        x = type(x)({k: _map_postorder(f, v, (*path, k), done) for k, v in x.items()})
+    out = f(path, x)
+    if key is not None:
+        done[key] = out
+    return out
+
+
+class _Caller:
+    """A path of attributes to call on a module that is built for each call."""
+
+    def __init__(self, graphdef_state: tuple, path: Path):
+        self._graphdef_state, self._path = graphdef_state, path
+
+    def __getattr__(self, name: str) -> _Caller:
+        return _Caller(self._graphdef_state, (*self._path, name))
+
+    def __getitem__(self, key: Any) -> _Caller:
+        return _Caller(self._graphdef_state, (*self._path, key))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple:
+        # A copy, so that the states which the caller holds are not changed.
+        module = merge(*self._graphdef_state, copy=True)
+        target = module
+        for key in self._path:
+            target = getattr(target, key) if isinstance(key, str) and hasattr(target, key) else target[key]
+        return target(*args, **kwargs), split(module)
+
+
+def call(graphdef_state: tuple, /) -> Any:
+    """Call methods of a module that is given as `(graphdef, state)`, without changing the state.
+
+    Args:
+      graphdef_state: the result of `split`.
+
+    Returns:
+      A callable whose attributes are the methods of the module. Calls return `(result, (graphdef, new_state))`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> class Counter(nnx.Module):
+      ...     def __init__(self):
+      ...         self.n = nnx.Cache(0)
+      ...
+      ...     def step(self, by):
+      ...         self.n.value += by
+      ...         return self.n.value
+      >>> result, (graphdef, state) = nnx.call(nnx.split(Counter())).step(2)
+      >>> result, state
+      (2, State({'n': Cache(value=2)}))
+    """
+    return _Caller(tuple(graphdef_state), ())
+
+
+def _apply(self: GraphDef, state: Mapping, *states: Mapping) -> Any:
+    """Call methods of the module with this structure and these states, as `nnx.call` does.
+
+    Args:
+      state, *states: the states.
+
+    Returns:
+      A callable whose attributes are the methods of the module.
+    """
+    return call((self, state, *states))
+
+
+# `apply` builds a module, which `graph_def` cannot do: this file builds on it.
+GraphDef.apply = _apply
+
+
+def set_attributes(node: PyTree, *filters: Filter, raise_if_not_found: bool = True, where: str, **values: Any) -> None:
+    """Set attributes of all modules in a graph that have them; `where` is the caller, for error messages."""
+    # A tuple of filters matches if any of them does.
+    predicate = to_predicate(filters or ...)
+    remaining = set(values)
+    for path, module in iter_graph(node):
+        if not isinstance(module, Object) or not predicate(path, module):
+            continue
+        for name, value in values.items():
+            if hasattr(module, name):
+                remaining.discard(name)
+                if getattr(module, name) is not value:
+                    setattr(module, name, value)
+    if remaining and raise_if_not_found:
+        raise ArgumentError(
+            where,
+            expected="attributes of some module",
+            got=", ".join(sorted(remaining)),
+            fix=f"correct the name {sorted(remaining)[0]!r} or the filters, or pass raise_if_not_found=False",
+        )
+
+
+def set_metadata(node: PyTree, /, *, only: Filter = ..., **metadata: Any) -> None:
+    """Set metadata of all variables in a module.
+
+    Args:
+      node: a module, or a tree of modules.
+      only: the variables whose metadata is set.
+      **metadata: metadata by name.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> nnx.set_metadata([w], tag="slow")
+      >>> w.tag
+      'slow'
+    """
+    predicate = to_predicate(only)
+    found = get_graph(node)
+    for path, variable in zip(found.paths, found.variables, strict=True):
+        if predicate(path, variable):
+            variable.set_metadata(**metadata)
+
+
+def flatten(node: PyTree, /, **_: object) -> tuple[GraphDef, FlatState]:
+    """Return the structure of a module and its leaves by path.
+
+    Args:
+      node: a module, or a tree of modules.
+      **_: accepted for compatibility with Flax.
+
+    Returns:
+      The `GraphDef` and the `FlatState`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> graphdef, leaves = nnx.graph.flatten({"a": [nnx.Param(1.0)]})
+      >>> leaves.paths
+      [('a', 0)]
+    """
+    found = get_graph(node)
+    return found.definition, _get_state(found, node).flat_state()
+
+
+def unflatten(graphdef: GraphDef, state: Mapping, /, **_: object) -> Any:
+    """Build a module from its structure and leaves: the inverse of `flatten`.
+
+    Args:
+      graphdef: the structure.
+      state: a state or a flat state.
+      **_: accepted for compatibility with Flax.
+
+    Returns:
+      The module, or the tree of modules.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.graph.unflatten(*nnx.graph.flatten({"a": nnx.Param(1.0)}))
+      {'a': Param(value=1.0)}
+    """
+    return build_from_leaves(
+        graphdef, dict(state.leaves_by_path() if isinstance(state, State) else state.items()), "unflatten"
+    )
+
+
+class SplitContext:
+    """Splits several modules one after the other; shared values are in the state of the first module only.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     _, first = ctx.split([w])
+      ...     _, second = ctx.split({"again": w})
+      >>> len(first), len(second)
+      (1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._walk = Walk()
+
+    def split(self, node: PyTree, *filters: Filter) -> tuple:
+        """Split a module, as `nnx.split` does; values of earlier modules become references.
+
+        Args:
+          node, *filters: as in `nnx.split`.
+
+        Returns:
+          `(graphdef, state, ...)`.
+        """
+        walk = self._walk
+        # Only the leaves added by this traversal belong to this module; all others are references to earlier modules.
+        start, ref_start = len(walk.variables), len(walk.refs)
+        definition = walk.visit(node, (), [node], 0)
+        leaves = list(zip(walk.paths[start:], walk.variables[start:]))
+        refs = zip(walk.ref_paths[ref_start:], walk.refs[ref_start:])
+        leaves += [(path, get_entry(holder, key)) for path, (holder, key) in refs]
+        return GraphDef(definition), *split_leaves(leaves, filters or (...,), "split", exhaustive=True)
+
+
+class MergeContext:
+    """Merges modules that were split in a `SplitContext`; shared values are built once.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split([w]), ctx.split([w])
+      >>> with nnx.merge_context() as ctx:
+      ...     (a,), (b,) = (ctx.merge(*part) for part in parts)
+      >>> a is b
+      True
+    """
+
+    def __init__(self) -> None:
+        self._built: dict[int, Any] = {}
+
+    def merge(self, graphdef: GraphDef, /, *states: Mapping) -> Any:
+        """Merge a module, as `nnx.merge` does; modules must be merged in the order in which they were split.
+
+        Args:
+          graphdef, *states: as in `nnx.merge`.
+
+        Returns:
+          The module, or the tree of modules.
+        """
+        flat = {path: leaf for s in states for path, leaf in to_flat_state(s).items()}
+        return build_from_leaves(graphdef, flat, "merge", built=self._built)
+
+
+@contextlib.contextmanager
+def split_context() -> Iterator[SplitContext]:
+    """Split several modules, with shared values in the state of the first module only.
+
+    Returns:
+      A context manager that returns a `SplitContext`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> a = {"w": nnx.Param(1.0)}
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split(a), ctx.split([a["w"]])
+      >>> len(parts[0][1]), len(parts[1][1])
+      (1, 0)
+    """
+    yield SplitContext()
+
+
+@contextlib.contextmanager
+def merge_context() -> Iterator[MergeContext]:
+    """Merge modules that were split in a `split_context`.
+
+    Returns:
+      A context manager that returns a `MergeContext`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(1.0)
+      >>> with nnx.split_context() as ctx:
+      ...     parts = ctx.split([w])
+      >>> with nnx.merge_context() as ctx:
+      ...     ctx.merge(*parts)
+      [Param(value=1.0)]
+    """
+    yield MergeContext()

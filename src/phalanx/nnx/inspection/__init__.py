@@ -1,0 +1,1 @@
+"""Inspection of modules: tables, displays, and captured intermediate values."""

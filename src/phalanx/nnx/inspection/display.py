@@ -1,0 +1,143 @@
+"""`display`: show a model as a tree, in color in a terminal, and as collapsible HTML in a notebook.
+
+The package rich draws the tree in a terminal; if it is not installed, the tree is plain text.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from phalanx.nnx.objects import Object
+from phalanx.nnx.variable import Variable
+
+
+class DrawnNode(NamedTuple):
+    """A node of the tree: its name, its type, further text, and its children."""
+
+    name: str
+    kind: str
+    detail: str
+    children: tuple[DrawnNode, ...]
+
+
+def draw(value: object, name: str = "", parents: frozenset[int] = frozenset()) -> DrawnNode:
+    """Convert a value to a tree.
+
+    Args:
+      value: a module, a state, a variable, a container or any other value.
+      name: the name of the value.
+      parents: the identities of the parents, to stop at cycles.
+
+    Returns:
+      The tree.
+    """
+    kind = type(value).__name__
+    if isinstance(value, Variable):
+        metadata = ", ".join(f"{k}={v!r}" for k, v in value.get_metadata().items())
+        return DrawnNode(name, kind, ", ".join(filter(None, [_summarize(value.raw_value), metadata])), ())
+    # Only cycles are cut: a module that is shared by two parents is shown twice.
+    if id(value) in parents:
+        return DrawnNode(name, kind, "...", ())
+    items = list(_iter_items(value))
+    if not items:
+        detail = "" if isinstance(value, Object | Mapping | list | tuple) else _summarize(value)
+        return DrawnNode(name, kind, detail, ())
+    return DrawnNode(name, kind, "", tuple(draw(v, str(k), parents | {id(value)}) for k, v in items))
+
+
+def _iter_items(value: object) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Object):
+        yield from value.__dict__.items()
+    elif isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(x, Object | Variable | Mapping | list) for x in value):
+        yield from enumerate(value)
+
+
+def _summarize(value: Any) -> str:
+    """The dtype and shape of an array, the name of a function, or the shortened repr of any other value."""
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
+        return f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
+    text = getattr(value, "__name__", None) if callable(value) else None
+    text = repr(value) if text is None else text
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _iter_lines(node: DrawnNode, indent: str = "") -> Iterator[str]:
+    """The tree as lines of plain text."""
+    yield indent + " ".join(filter(None, [f"{node.name}:" if node.name else "", node.kind, node.detail]))
+    for child in node.children:
+        yield from _iter_lines(child, indent + "  ")
+
+
+def _to_rich(node: DrawnNode, parent: Any = None) -> Any:
+    """The tree as a `rich.tree.Tree`."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    label = Text.assemble(
+        (f"{node.name}: " if node.name else "", "cyan"), (node.kind, "bold"), (f" {node.detail}", "green")
+    )
+    tree = Tree(label) if parent is None else parent.add(label)
+    for child in node.children:
+        _to_rich(child, tree)
+    return tree
+
+
+def to_html(node: DrawnNode, depth: int = 0) -> str:
+    """Convert a tree to collapsible HTML.
+
+    Args:
+      node: the tree.
+      depth: the depth of the node; the first two levels are open.
+
+    Returns:
+      The HTML.
+    """
+    name = f"<b>{html.escape(node.name)}</b>: " if node.name else ""
+    detail = f" <code>{html.escape(node.detail)}</code>" if node.detail else ""
+    head = f"{name}{html.escape(node.kind)}{detail}"
+    if not node.children:
+        return f"<div style='margin-left:1.2em'>{head}</div>"
+    inner = "".join(to_html(child, depth + 1) for child in node.children)
+    is_open = " open" if depth < 2 else ""
+    return f"<details style='margin-left:1.2em'{is_open}><summary>{head}</summary>{inner}</details>"
+
+
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def display(*args: Any) -> None:
+    """Show models, states or other values as trees.
+
+    Args:
+      *args: the values.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.display(nnx.Dropout(0.5))
+      Dropout
+      ├── rate: float 0.5
+      ├── broadcast_dims: tuple
+      ├── deterministic: bool False
+      ├── rng_collection: str 'dropout'
+      └── rngs: NoneType None
+    """
+    for value in args:
+        node = draw(value)
+        if _in_notebook():
+            from IPython.display import HTML, display as show  # type: ignore[import-not-found]
+
+            show(HTML(to_html(node)))
+        elif find_spec("rich") is not None:
+            from rich.console import Console
+
+            Console(file=sys.stdout).print(_to_rich(node))
+        else:
+            sys.stdout.write("\n".join(_iter_lines(node)) + "\n")

@@ -1,0 +1,154 @@
+"""Helpers of layers: creation of parameters and of their options, and promotion of operands to one dtype."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from phalanx.core import dtypes, promotion
+from phalanx.core.aval import get_aval
+from phalanx.core.config import state
+from phalanx.engine.cache import memoize
+from phalanx.lax import convert_element_type
+from phalanx.nn import initializers
+from phalanx.nnx.module import Module
+from phalanx.nnx.rngs import Rngs
+from phalanx.nnx.sharding.logical_axis_rules import get_spec, using_eager_sharding
+from phalanx.nnx.variable import SHARDING_KEYS, Param, Variable
+from phalanx.sharding import NamedSharding, Sharding
+from phalanx.spmd import jit
+from phalanx.typing import Array, DTypeLike, PRNGKey
+
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+
+PaddingLike: TypeAlias = str | int | Sequence[int | tuple[int, int]]
+"""The name of a padding, a number for all sides, or a number or a pair (before, after) for each spatial dimension."""
+
+Groups: TypeAlias = Sequence[Sequence[int]] | None
+"""Groups of members of a mapped axis; None for one group."""
+
+lecun_normal = initializers.lecun_normal()
+zeros_init, ones_init = initializers.zeros, initializers.ones
+
+
+@memoize("nnx.initializers", 256)
+def _compile_initializer(init: Callable, shape: tuple, dtype: DTypeLike, sharding: Sharding) -> Callable:
+    return jit(lambda key: init(key, shape, dtype), out_shardings=sharding)
+
+
+def make_parameter(
+    kind: type[Variable],
+    init: Callable,
+    key: PRNGKey,
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    metadata: Mapping[str, Any] = NO_METADATA,
+) -> Any:
+    """Create a variable with an initial value; if its metadata shard it, each device computes only its shard.
+
+    Args:
+      kind: the type of variable.
+      init: the initializer, `init(key, shape, dtype)`.
+      key: the random key.
+      shape: the shape.
+      dtype: the dtype.
+      metadata: the metadata of the variable.
+
+    Returns:
+      The variable.
+    """
+    # Without a mesh or names, the initializer runs eagerly; inside of a trace, the variable itself adds the constraint.
+    names = next((metadata[k] for k in SHARDING_KEYS if metadata.get(k) is not None), None)
+    mesh = metadata.get("mesh") or state.context.mesh
+    shape = tuple(shape)
+    if names is None or mesh is None or state.trace is not None or not using_eager_sharding():
+        return kind(init(key, shape, dtype), **metadata)
+    rules = metadata.get("sharding_rules")
+    sharding = names if isinstance(names, NamedSharding) else NamedSharding(mesh, get_spec(names, rules))
+    return kind(_compile_initializer(init, shape, dtype, sharding)(key), **metadata)
+
+
+def flatten_initializer(init: Callable, num_in: int) -> Callable:
+    """An initializer that treats a kernel as a matrix whose rows are its first `num_in` dimensions."""
+
+    @functools.wraps(init)
+    def initialize(key: PRNGKey, shape: tuple, dtype: DTypeLike) -> Array:
+        return init(key, (math.prod(shape[:num_in]), math.prod(shape[num_in:])), dtype).reshape(shape)
+
+    return initialize
+
+
+def promote_dtype(args: Sequence[Any], /, *, dtype: DTypeLike | None = None, inexact: bool = True) -> tuple:
+    """Promote operands to one dtype.
+
+    Args:
+      args: arrays; entries may be None.
+      dtype: the dtype; None for the dtype that the operands promote to.
+      inexact: whether to promote integers to a floating dtype.
+
+    Returns:
+      The promoted operands, with None for None.
+    """
+    if dtype is None:
+        # The common case of equal dtypes avoids the promotion table.
+        types = {get_aval(x).dtype for x in args if x is not None}
+        dtype = types.pop() if len(types) == 1 else promotion.result_type(*[x for x in args if x is not None])
+        if inexact:
+            dtype = dtypes.to_inexact_dtype(dtype)
+    dtype = np.dtype(dtype)
+    return tuple([x if x is None or _has_dtype(x, dtype) else convert_element_type(x, dtype) for x in args])
+
+
+def _has_dtype(x: object, dtype: np.dtype) -> bool:
+    """Whether an operand is an array that has this dtype."""
+    aval = getattr(x, "aval", None)
+    return aval is not None and aval.dtype == dtype and not aval.weak_type
+
+
+def as_tuple(x: object) -> tuple:
+    """A sequence as a tuple; any other value as a tuple of length 1."""
+    return tuple(x) if isinstance(x, Sequence) else (x,)
+
+
+def value_or_none(variable: Variable | None) -> Any:
+    """The value of a variable; None for None."""
+    return None if variable is None else variable.value
+
+
+class Layer(Module):
+    """The base class of layers whose constructor arguments are attributes of the same name.
+
+    `_store_options` sets these attributes, so that a constructor contains only the code that is specific to the layer.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The attributes that `_store_options` sets."""
+
+    def _store_options(self, arguments: Mapping[str, Any], names: str) -> None:
+        """Set attributes from constructor arguments.
+
+        Args:
+          arguments: the arguments by name: `locals()` of the constructor.
+          names: the names of the attributes, separated by spaces.
+        """
+        for name in names.split():
+            setattr(self, name, arguments[name])
+
+    def _make_bias(
+        self,
+        use_bias: bool,
+        init: Callable,
+        rngs: Rngs,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Set the attribute `bias` to a new parameter, or to None."""
+        self.bias = make_parameter(Param, init, rngs.params(), shape, dtype, metadata) if use_bias else None

@@ -1,0 +1,1 @@
+"""Shardings of variables from metadata, and rules from logical axes to mesh axes."""

@@ -1,0 +1,214 @@
+"""Partition specs and shardings of whole models, from the metadata `out_sharding` of their variables.
+
+To initialize a model in sharded form, create it inside of `nnx.jit` under a mesh, so that each device computes only its
+shards; inside of `nnx.eval_shape`, only the shapes and shardings are determined.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from phalanx.core.aval import ShapeDtypeStruct
+from phalanx.core.config import state
+from phalanx.core.trace import Tracer
+from phalanx.nnx.graphlib.split_merge import merge, split
+from phalanx.nnx.objects import Object
+from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding
+from phalanx.nnx.transforms.lifted_eval_shape import eval_shape
+from phalanx.nnx.transforms.lifted_vmap import PARTITION_NAME as PARTITION_NAME
+from phalanx.nnx.variable import HOOKS, MISSING, Variable, VariableMetadata, is_variable
+from phalanx.runtime.array import Array
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+from phalanx.spmd import jit
+from phalanx.tree import tree_map
+from phalanx.typing import PyTree
+
+Hooks: TypeAlias = Callable[..., Any] | Sequence[Callable[..., Any]]
+
+
+def _get_leaf_spec(x: Any) -> Any:
+    """The spec of a variable according to its metadata; arrays and variables without metadata are replicated."""
+    if not isinstance(x, Variable):
+        return PartitionSpec() if hasattr(x, "shape") else None
+    names = x.sharding_names
+    if isinstance(names, NamedSharding):
+        names = names.spec
+    return x.replace(get_spec(names, x.get_metadata("sharding_rules", None)) if names is not None else PartitionSpec())
+
+
+def get_partition_spec(tree: PyTree) -> PyTree:
+    """Return the partition spec of each variable in a tree.
+
+    Args:
+      tree: a state, a module, or a tree of variables.
+
+    Returns:
+      A tree of the same structure, with `PartitionSpec`s as values of its variables.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.get_partition_spec({"w": nnx.Param(1.0, out_sharding=("data", None))})["w"].value
+      PartitionSpec('data', None)
+    """
+    if isinstance(tree, Object):
+        graphdef, found = split(tree)
+        return merge(graphdef, get_partition_spec(found))
+    return tree_map(_get_leaf_spec, tree, is_leaf=is_variable)
+
+
+def get_named_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Return the sharding of each variable in a tree over a mesh.
+
+    Args:
+      tree: a state, a module, or a tree of variables.
+      mesh: the mesh.
+
+    Returns:
+      A tree of the same structure, with `NamedSharding`s as values of its variables.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import make_mesh
+      >>> mesh = make_mesh((1,), ("x",))
+      >>> nnx.get_named_sharding({"w": nnx.Param(1.0, out_sharding=("x",), eager_sharding=False)}, mesh)[
+      ...     "w"
+      ... ].value.spec
+      PartitionSpec('x')
+    """
+    specs = get_partition_spec(tree)
+    return tree_map(
+        lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s,
+        specs,
+        is_leaf=lambda x: isinstance(x, PartitionSpec),
+    )
+
+
+def with_metadata(
+    initializer: Callable,
+    on_set_value: Hooks = (),
+    on_get_value: Hooks = (),
+    on_create_value: Hooks = (),
+    on_add_axis: Hooks = (),
+    on_remove_axis: Hooks = (),
+    **metadata: Any,
+) -> Callable:
+    """Add metadata to the variables that are created from the results of an initializer.
+
+    Args:
+      initializer: a function `(key, shape, dtype) -> array`.
+      on_set_value, on_get_value, on_create_value, on_add_axis, on_remove_axis: a hook, or a sequence of hooks.
+      **metadata: metadata by name.
+
+    Returns:
+      A function of the same arguments. A `Variable` created from its result has the metadata.
+
+    Examples:
+      >>> from phalanx import nn, nnx
+      >>> init = nnx.with_metadata(nn.initializers.zeros, unit="m")
+      >>> nnx.Param(init(None, (2,))).unit
+      'm'
+    """
+    hooks = dict(zip(HOOKS, (on_get_value, on_set_value, on_create_value, on_add_axis, on_remove_axis), strict=True))
+    given = {k: v for k, v in hooks.items() if v != ()} | metadata
+
+    @functools.wraps(initializer)
+    def initialize(*args: Any, **kwargs: Any) -> VariableMetadata:
+        return VariableMetadata(initializer(*args, **kwargs), given)
+
+    return initialize
+
+
+def with_partitioning(
+    initializer: Callable, sharding: DimNames | NamedSharding | None, mesh: Mesh | None = None, **metadata: Any
+) -> Callable:
+    """Shard the variables that are created from the results of an initializer.
+
+    Under a mesh, each device computes only its shard of the initial value.
+
+    Args:
+      initializer: a function `(key, shape, dtype) -> array`.
+      sharding: for each dimension a mesh axis, a tuple of axes, or None.
+      mesh: the mesh; None for the mesh in context.
+      **metadata: further metadata by name.
+
+    Returns:
+      A function of the same arguments. A `Variable` created from its result has the metadata.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> init = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
+      >>> nnx.Param(init(nnx.Rngs(0)(), (2, 3))).out_sharding
+      (None, 'model')
+    """
+    if mesh is not None:
+        metadata["mesh"] = mesh
+    rules = metadata.get("sharding_rules")
+
+    @functools.wraps(initializer)
+    def initialize(*args: Any, **kwargs: Any) -> Any:
+        over = mesh if mesh is not None else state.context.mesh
+        # Inside of a trace, the compiler partitions the computation anyway.
+        if over is None or state.trace is not None or sharding is None or not using_eager_sharding():
+            return initializer(*args, **kwargs)
+        is_traced = [isinstance(a, Array | Tracer) for a in args]
+
+        def compute(arrays: list) -> Any:
+            rest = iter(arrays)
+            return initializer(*(next(rest) if t else a for a, t in zip(args, is_traced, strict=True)), **kwargs)
+
+        # The compiler partitions the random number generation, so that no device computes or holds the whole array.
+        sharded = jit(compute, out_shardings=NamedSharding(over, get_spec(sharding, rules)))
+        return sharded([a for a, t in zip(args, is_traced, strict=True) if t])
+
+    return with_metadata(initialize, out_sharding=sharding, **metadata)
+
+
+def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING) -> PyTree:
+    """Return the shapes and shardings of a model, for lowering a program or restoring a checkpoint.
+
+    Args:
+      tree: a state or a module of arrays or shapes.
+      mesh: the mesh; the mesh in context if omitted. Without a mesh, the shapes have no shardings.
+
+    Returns:
+      A tree of `ShapeDtypeStruct`s.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.abstract_with_sharding({"w": jnp.ones(3)}, None)
+      {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
+    """
+    mesh = state.context.mesh if mesh is MISSING else mesh
+    if mesh is None:
+        return tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), tree)
+    shardings = get_named_sharding(tree, mesh)
+    return tree_map(lambda x, s: ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+
+as_abstract = abstract_with_sharding
+
+
+def get_abstract_model(init_fn: Callable[[], Any], mesh: Mesh, *, graph: bool | None = None) -> tuple:
+    """Return the structure of a model and its state as shapes with shardings, without computing anything.
+
+    Args:
+      init_fn: creates the model.
+      mesh: the mesh.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      `(graphdef, state)`.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> mesh = phalanx.make_mesh((1,), ("x",))
+      >>> make = lambda: {"w": nnx.Param(jnp.ones((4, 2)), out_sharding=("x", None))}
+      >>> nnx.get_abstract_model(make, mesh)[1].w.value.sharding.spec
+      PartitionSpec('x', None)
+    """
+    graphdef, found = split(eval_shape(init_fn))
+    return graphdef, abstract_with_sharding(found, mesh)

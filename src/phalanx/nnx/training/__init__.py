@@ -1,0 +1,1 @@
+"""Training state: optimizers, train states, and exponential moving averages of parameters."""

@@ -1,0 +1,71 @@
+"""`EMA`: an exponential moving average of a model's variables, for evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.core.error_classes import ArgumentError
+from phalanx.nnx.filters import Filter
+from phalanx.nnx.graphlib import split_merge
+from phalanx.nnx.graphlib.states import State, to_flat_state
+from phalanx.nnx.objects import Object
+from phalanx.nnx.variable import as_pure
+from phalanx.optim import incremental_update
+from phalanx.typing import PyTree
+
+
+class EMA(Object):
+    """An exponential moving average of a model's variables: decay * average + (1 - decay) * value.
+
+    Args:
+      params: the model, or a state of it, with the initial values of the average.
+      decay: the weight of the previous average, between 0 and 1.
+      only: the variables to average.
+
+    Raises:
+      ArgumentError: the decay is not between 0 and 1.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> model = nnx.PReLU(1.0)
+      >>> average = nnx.EMA(model, decay=0.75)
+      >>> model.negative_slope.value *= 0.0
+      >>> average.update(model)
+      >>> float(average.apply_to(model).negative_slope.value), float(model.negative_slope.value)
+      (0.75, 0.0)
+
+    Source: B. T. Polyak and A. B. Juditsky (1992), doi:10.1137/0330046.
+    """
+
+    def __init__(self, params: PyTree, decay: float, *, only: Filter = ...):
+        if not 0 <= decay <= 1:
+            raise ArgumentError(
+                "nnx.EMA, argument decay",
+                expected="a number between 0 and 1",
+                got=decay,
+                fix="pass 0.999 to average over about 1,000 updates",
+            )
+        self.decay = decay
+        self.filter = only
+        self.params = split_merge.clone(split_merge.state(params, only))
+
+    def update(self, updates: PyTree) -> None:
+        """Move the average towards the values of a model.
+
+        Args:
+          updates: the model, or a state of it.
+        """
+        new = as_pure(split_merge.state(updates, self.filter))
+        split_merge.update(self.params, incremental_update(new, as_pure(self.params), 1.0 - self.decay))
+
+    def apply_to(self, model: PyTree) -> Any:
+        """Return a model with the averages as values; all other variables have the values of the given model.
+
+        Args:
+          model: the model.
+
+        Returns:
+          The new model.
+        """
+        averages = dict(to_flat_state(self.params).items()) if isinstance(self.params, State) else {}
+        return split_merge.map(lambda path, v: averages[path].value if path in averages else v, model)

@@ -1,0 +1,1 @@
+"""Transformations of functions of modules: `jit`, `grad`, `vmap`, `scan` and others."""

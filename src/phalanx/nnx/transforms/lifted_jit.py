@@ -1,0 +1,411 @@
+"""`nnx.jit`: compile a function of modules.
+
+The fast path looks at each argument once. A module whose structure is unchanged yields its variables from the cached
+graph; their types and the structure form the key of the compiled program, which runs on their buffers; then only the
+variables that the program sets are updated. All other calls use `phalanx.jit` of the lifted function.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from phalanx.core.config import state
+from phalanx.engine.cache import Cache
+from phalanx.engine.pytree import flatten
+from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary
+from phalanx.nnx.graphlib.graph_walk import get_entry, get_joint_graph
+from phalanx.nnx.graphlib.states import State, flatten_state
+from phalanx.nnx.objects import ROOTS, Object, is_root
+from phalanx.nnx.trace_level import check_not_leaked
+from phalanx.nnx.transforms.lifted_stages import Lowered, Traced
+from phalanx.nnx.transforms.lifting import Lifted, LiftedArguments, Outputs, PureModule, flatten_arguments, write_back
+from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
+from phalanx.nnx.transforms.static_arguments import insert_static
+from phalanx.nnx.variable import Static, Variable, _set_value
+from phalanx.runtime.array import Array
+from phalanx.runtime.compiled_call import CompiledCall, explain_failure, transfer_arguments
+from phalanx.runtime.eager_dispatch import concrete_type
+from phalanx.spmd import jit as plain_jit
+from phalanx.spmd.call_arguments import Signature
+from phalanx.tree import tree_flatten
+from phalanx.typing import PyTree
+
+_get_type, _get_buffer, _get_value = map(operator.attrgetter, ("_type", "_buffer", "_value"))
+_NO_MODULES = get_joint_graph(())
+
+
+def _make_cache_entry(call: CompiledCall, outputs: Outputs) -> tuple:
+    """Everything that a call needs to run a compiled program, in the order in which the fast path unpacks it."""
+    outcome = outputs.outcome
+    rebuilt = None if outcome.rebuild is None else outcome
+    execution = call.moves, call.run, call.handlers, call.out_types
+    return *execution, outcome.changed, outcome.num_out, outcome.tree.unflatten, rebuilt
+
+
+class LiftedJit:
+    """The state of a compiled function of modules: its options, its fast path, and its compiled programs.
+
+    Args:
+      fun: the function.
+      options: the options of `phalanx.jit`; the shardings are prefixes that may contain a `StateSharding`.
+    """
+
+    def __init__(self, fun: Callable, options: dict[str, Any]):
+        self._fun = fun
+        self._in_shardings = options.pop("in_shardings")
+        self._out_shardings = options.pop("out_shardings")
+        self._options = options
+        self._statics = Signature(fun, options["static_argnums"], options["static_argnames"], None, None)
+        self._calls: Cache[tuple, tuple] = Cache("nnx.jit_calls", 4096)
+        self._inner: Cache[Hashable, Any] = Cache("nnx.jit_functions", 1024)
+
+    def function(self) -> Callable:  # noqa: C901 - the fast path is one function, since every call in it costs time
+        """The callable for users."""
+        calls, call_slow_path, wrap = self._calls, self._call, Array
+        is_plain, take_statics = self._statics.is_plain, self._take_statics
+        # The previous call: types, key, context and cache entry.
+        last: tuple = ((), None, None, ())
+
+        @functools.wraps(self._fun)
+        def compiled(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
+            nonlocal last
+            try:
+                # Inside of another trace, `phalanx.jit` stages a call: there are no buffers to run a program on.
+                # Inside another trace nothing is executed, so there are no buffers for the fast path.
+                if state.trace is not None:
+                    return call_slow_path(args, kwargs)
+                dynamic, named, statics = (args, kwargs, ()) if is_plain else take_statics(args, kwargs)
+                # One pass over the arguments; no pytree is built.
+                key, inputs, variables = flatten_call(dynamic, named, statics)
+                try:
+                    types = [*map(_get_type, inputs)]
+                except AttributeError:  # some data is on the host, or a variable holds a tree
+                    check_not_leaked(variables)
+                    key, inputs, types = flatten_call_with_host_data(key, inputs)
+                # Most calls are like the previous one. Comparing with it is cheaper than hashing the key.
+                if key != last[1] or types != last[0] or state.context is not last[2]:
+                    hit = calls.get((key, tuple(types), state.context))
+                    if hit is None:
+                        return call_slow_path(args, kwargs, key, tuple(types))
+                    last = types, key, state.context, hit
+                moves, run, handlers, out_types, changed, num_out, unflatten, rebuilt = last[3]
+                if moves:
+                    inputs = transfer_arguments(inputs, moves)
+                try:
+                    # `map` over attribute getters written in C is faster than a comprehension.
+                    results = run([*map(_get_buffer, inputs)]).consume_with_handlers(handlers)
+                except Exception as error:
+                    explain_failure(error, inputs)
+                    raise
+                if not changed and rebuilt is None:
+                    return unflatten(map(wrap, results, out_types))
+                out = [*map(wrap, results, out_types)]
+                # The program creates modules or changes structures: the general code applies the output spec.
+                if rebuilt is not None:
+                    return write_back(flatten_arguments((dynamic, named)), Outputs(rebuilt, out))
+                # Assigned without hooks or checks of the trace: the values come from a program that was traced with
+                # both.
+                for i, x in zip(changed, out[num_out:]):
+                    _set_value(variables[i], x)
+                return unflatten(out[:num_out])
+            except Exception as error:
+                hide_frames(error)
+                raise
+
+        # For `clear_cache`: the closure would otherwise keep the last compiled program alive.
+        def forget_last() -> None:
+            nonlocal last
+            last = ((), None, None, ())
+
+        self._forget_last = forget_last
+        for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
+            setattr(compiled, name, api_boundary(getattr(self, name)))
+        compiled._jit = self  # type: ignore[attr-defined]
+        return mark_api_boundary(compiled)
+
+    def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any], tuple]:
+        """The dynamic arguments, and the static ones with their positions and names."""
+        numbers, names = self._statics.static_argnums, self._statics.static_argnames
+        statics = [(i, Static(x)) for i, x in enumerate(args) if i in numbers]
+        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
+        dynamic = tuple([x for i, x in enumerate(args) if i not in numbers])
+        return dynamic, {k: x for k, x in kwargs.items() if k not in names}, tuple(statics)
+
+    def flatten(self, args: tuple, kwargs: dict[str, Any]) -> tuple[LiftedArguments, tuple, dict[str, Any]]:
+        """The flattened dynamic arguments, and all arguments for the inner function.
+
+        Args:
+          args, kwargs: the caller's arguments.
+        """
+        dynamic, named, statics = self._take_statics(args, kwargs)
+        parts = flatten_arguments((dynamic, named))
+        pure_args, pure_kwargs = parts.to_pure()
+        if statics:
+            values = {k: x.value for k, x in statics}
+            pure_args = insert_static(values, pure_args)
+            pure_kwargs |= {k: x for k, x in values.items() if isinstance(k, str)}
+        return parts, pure_args, pure_kwargs
+
+    def _call(self, args: tuple, kwargs: dict[str, Any], key: tuple | None = None, types: tuple | None = None) -> Any:
+        """Call the inner function, and add the compiled program to the cache of the fast path if possible."""
+        parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
+        inner = self._get_inner(parts)
+        outputs = inner(*pure_args, **pure_kwargs)
+        if state.trace is None and not state.context.disable_jit:
+            call = inner._jit.entry(pure_args, pure_kwargs)
+            # An output value that is itself a tree needs the general code to be unflattened.
+            is_flat = len(outputs.values) == len(call.out_types)
+            if is_flat and call.is_plain:
+                self._calls[key, types, state.context] = _make_cache_entry(call, outputs)
+        return write_back(parts, outputs)
+
+    def _get_inner(self, parts: LiftedArguments) -> Any:
+        """The compiled function of pure arguments; with shardings, which depend on it, one for each structure."""
+        if self._in_shardings is None and self._out_shardings is None:
+            return self._inner.get_or_make(None, lambda: plain_jit(_Compiled(self._fun), **self._options))
+        key = parts.graph.definition, parts.tree
+        if (inner := self._inner.get(key)) is None:
+            inputs = InputPrefix("jit, in_shardings", self._in_shardings, parts)
+            shardings = inputs.to_pure(parts)[0] if self._in_shardings is not None else None
+            function = _Sharded(self._fun, self._out_shardings, inputs)
+            inner = self._inner[key] = plain_jit(
+                function, in_shardings=shardings, out_shardings=function.out_shardings, **self._options
+            )
+        return inner
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace the function for arguments of these types: the first stage."""
+        parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
+        return Traced(self._get_inner(parts).trace(*pure_args, **pure_kwargs), self, parts.graph.definition)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and lower the function for arguments of these types: the second stage."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the shapes of the results, with states for modules, without compiling."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Remove all compiled programs of this function."""
+        self._forget_last()
+        self._calls.clear()
+        self._inner.clear()
+
+    def _cache_size(self) -> int:
+        return sum(f._cache_size() for f in self._inner.values())
+
+
+class _Compiled(Lifted):
+    """A lifted function for `phalanx.jit`, which asks it for the donated arguments that must stay valid."""
+
+    def keeps(self, call: Any, out_tree: Any) -> set[int]:
+        """The leaves of donated modules whose buffers must stay valid.
+
+        Only variables that the function sets receive new values. The caller's other variables still refer to their
+        buffers after the call, so these cannot be donated.
+        """
+        changed = set(out_tree.node_data()[1].changed)
+        leaves, _ = tree_flatten(call.dynamic(), is_leaf=lambda x: type(x) is PureModule)
+        kept: set[int] = set()
+        start = 0
+        for leaf in leaves:
+            if type(leaf) is not PureModule:
+                start += 1
+                continue
+            counts = leaf.definition.counts
+            first = sum(counts[: leaf.number])
+            for n, value in enumerate(leaf.values):
+                size = len(tree_flatten(value)[0])
+                if n >= counts[leaf.number] or first + n not in changed:
+                    kept.update(range(start, start + size))
+                start += size
+        return kept
+
+
+class _Sharded(_Compiled):
+    """A lifted function that determines the shardings of its outputs when it is traced.
+
+    Args:
+      fun: the user's function.
+      prefix: the option `out_shardings`.
+      inputs: the option `in_shardings`, broadcast to the arguments.
+    """
+
+    def __init__(self, fun: Callable, prefix: PyTree, inputs: InputPrefix):
+        super().__init__(fun)
+        self._prefix, self._inputs = prefix, inputs
+        # Filled whenever the function is traced; `jit` reads it right afterwards.
+        self.out_shardings = Outputs(None, [])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
+        outputs = super().__call__(*args, **kwargs)
+        specs = get_output_prefixes("jit, out_shardings", self._prefix, outputs.outcome, self._inputs)
+        self.out_shardings.outcome, self.out_shardings.values = outputs.outcome, specs
+        return outputs
+
+
+def flatten_call(
+    args: tuple, kwargs: Mapping[str, Any], statics: tuple = ()
+) -> tuple[tuple, list[Any], Sequence[Variable]]:
+    """Flatten the arguments of a call: the first half of the fast path.
+
+    Args:
+      args, kwargs: the dynamic arguments.
+      statics: the static arguments.
+
+    Returns:
+      A key of the structure of the call, its arrays in the order of the program, and the variables of its modules.
+    """
+    arguments = args
+    kinds: list[Any] = []
+    if kwargs:
+        names = sorted(kwargs)
+        arguments = (*args, *[kwargs[name] for name in names])
+        kinds += names
+    roots: list[Any] = []
+    for x in arguments:
+        if type(x) is Array:
+            kinds.append(Array)  # a class, since a pytree structure cannot be compared with None
+        elif isinstance(x, Object):
+            roots.append(x)
+            kinds.append(Object)
+        else:
+            leaves, tree = _flatten_argument(x)
+            inner = [leaf for leaf in leaves if isinstance(leaf, ROOTS)]
+            roots += inner
+            kinds.append((tree, leaves, bool(inner)))
+    joint = get_joint_graph(roots) if roots else _NO_MODULES
+    num_names = len(kwargs)
+    inputs: list[Any] = []
+    key: list[Any] = [joint.definition, statics, len(arguments), *kinds[:num_names]]
+    groups = iter(joint.groups)
+    for x, kind in zip(arguments, kinds[num_names:]):
+        if kind is Array:
+            inputs.append(x)
+            key.append(Array)
+        elif kind is Object:
+            _append_values(inputs, next(groups), roots)
+            key.append(Object)
+        else:
+            tree, leaves, has_roots = kind
+            if has_roots:
+                is_node = tuple([isinstance(leaf, ROOTS) for leaf in leaves])
+                for leaf, node in zip(leaves, is_node):
+                    _append_values(inputs, next(groups), roots) if node else inputs.append(leaf)
+                key.append((tree, is_node))
+            else:
+                inputs += leaves
+                key.append(tree)
+    return tuple(key), inputs, joint.variables
+
+
+def _flatten_argument(x: PyTree) -> tuple[list[Any], Any]:
+    """The leaves of an argument, with modules and variables as leaves, and its structure; states have a fast path."""
+    if type(x) is State:
+        leaves: list[Any] = []
+        shape: list[Any] = [State]
+        if flatten_state(x._mapping, leaves, shape):
+            return leaves, tuple(shape)
+    return flatten(x, is_root)
+
+
+def _append_values(inputs: list[Any], group: tuple[list, list], roots: Sequence[Any]) -> None:
+    """Append the values of a module's variables, then its other arrays."""
+    variables, refs = group
+    inputs += map(_get_value, variables)
+    if refs:
+        inputs += [get_entry(roots[h] if type(h) is int else h, k) for h, k in refs]
+
+
+def flatten_call_with_host_data(key: tuple, inputs: Sequence[Any]) -> tuple[tuple, list[Any], list[Any]]:
+    """The key, the leaves and their types for inputs that are not all arrays."""
+    leaves, tree = flatten(inputs, None)
+    return (*key, tree), leaves, [*map(concrete_type, leaves)]
+
+
+def jit(
+    fun: Callable | None = None,
+    *,
+    in_shardings: PyTree = None,
+    out_shardings: PyTree = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Compile a function of modules; changes that it makes to them are written back to the caller's modules.
+
+    Args:
+      fun: a function of modules, arrays and pytrees of these. If omitted, a decorator is returned.
+      in_shardings, out_shardings: as in `phalanx.jit`; for a module, a sharding for all its variables or a
+        `StateSharding`. Changed variables keep the sharding of the corresponding input.
+      static_argnums, static_argnames, donate_argnums, donate_argnames: as in `phalanx.jit`.
+      keep_unused, device, backend, inline, compiler_options: as in `phalanx.jit`.
+      graph, graph_updates: accepted for compatibility with Flax; shared references and changes of structure are
+        always preserved.
+
+    Returns:
+      The compiled function, with the stages `trace`, `lower` and `eval_shape` as methods.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> class Counter(nnx.Module):
+      ...     def __init__(self):
+      ...         self.n = nnx.BatchStat(jnp.array(0))
+      >>> @nnx.jit
+      ... def count(counter, by):
+      ...     counter.n.value += by
+      >>> counter = Counter()
+      >>> count(counter, 2)
+      >>> int(counter.n.value)
+      2
+    """
+    options = dict(
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        compiler_options=compiler_options,
+    )
+    if fun is None:
+        return lambda f: jit(f, **options)
+    return LiftedJit(fun, options).function()
+
+
+def jit_partial(fun: Callable, *partial_args: Any, **options: Any) -> Callable:
+    """Compile a function of modules, and bind its first arguments.
+
+    Args:
+      fun: the function.
+      *partial_args: its first arguments.
+      **options: options of `jit`; positions and shardings refer to all arguments.
+
+    Returns:
+      The compiled function of the other arguments.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> double = nnx.jit_partial(lambda w, x: w * x, nnx.Param(jnp.array(2.0)))
+      >>> float(double(3.0))
+      6.0
+    """
+    return functools.partial(jit(fun, **options), *partial_args)

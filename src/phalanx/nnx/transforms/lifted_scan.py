@@ -1,0 +1,246 @@
+"""`nnx.scan`: each variable of a module is carried, sliced along a dimension, or constant, according to `in_axes`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.error_classes import ArgumentError, TreeError
+from phalanx.core.source_info import format_code_position
+from phalanx.engine.cache import Cache
+from phalanx.nnx.graphlib.states import format_path
+from phalanx.nnx.objects import ROOTS, is_root
+from phalanx.nnx.rngs import RngState
+from phalanx.nnx.transforms.lifted_vmap import AxisMetadata
+from phalanx.nnx.transforms.lifted_while_loop import replace_carried_modules
+from phalanx.nnx.transforms.lifting import (
+    InnerModules,
+    LiftedArguments,
+    Outputs,
+    decorator_if_missing,
+    flatten_arguments,
+    make_pure_modules,
+    write_back,
+)
+from phalanx.nnx.transforms.state_axes import Carry, InputPrefix, get_output_prefixes, is_prefix_leaf
+from phalanx.nnx.variable import MISSING
+from phalanx.tree import flatten_axes, tree_flatten, tree_map
+from phalanx.typing import PyTree
+
+
+def _move_axis(value: PyTree, source: int, destination: int) -> PyTree:
+    return value if source == destination else tree_map(lambda x: jnp.moveaxis(x, source, destination), value)
+
+
+class _ScanBody:
+    """One iteration: from carried values and slices to carried values and results.
+
+    Args:
+      fun: the user's function.
+      parts: example arguments, for their structure.
+      inputs: the option `in_axes`.
+      out_axes: the option `out_axes`.
+      axes: updates the dimension names of variables.
+    """
+
+    def __init__(
+        self, fun: Callable, parts: LiftedArguments, inputs: InputPrefix, out_axes: PyTree, axes: AxisMetadata
+    ):
+        self.fun, self.inputs, self.out_axes, self.axes = fun, inputs, out_axes, axes
+        self.definition, self.tree = parts.graph.definition, parts.tree
+        self.sizes = [(len(variables), len(refs)) for variables, refs in parts.graph.groups]
+        self.is_root = [isinstance(x, ROOTS) for x in parts.leaves]
+        self.where = f"scan of {format_code_position(fun)}"
+        self.__name__ = getattr(fun, "__name__", "body")
+
+    def partition(self, values: Sequence[Any], leaves: Sequence[Any]) -> tuple[list, list, list]:
+        """Partition the values of variables, followed by other leaves, into (carried, sliced, constant)."""
+        carried: list[Any] = []
+        sliced: list[Any] = []
+        constant: list[Any] = []
+        for x, spec in [*zip(values, self.inputs.values), *zip(leaves, self.inputs.arrays)]:
+            if spec is Carry:
+                carried.append(x)
+            elif spec is None:
+                constant.append(x)
+            else:
+                sliced.append(_move_axis(x, spec, 0))
+        return carried, sliced, constant
+
+    def __call__(self, carry: tuple, sliced: list) -> tuple:
+        # Constants pass through the carry of `lax.scan` unchanged: the cached body must not close over them.
+        carried, constant = carry
+        by_kind = {Carry: iter(carried), None: iter(constant)}
+        slices = iter(sliced)
+        specs = (*self.inputs.values, *self.inputs.arrays)
+        # The inverse of `partition`: values are taken from the three groups in the order of the module's variables.
+        values = [next(by_kind[s] if s is Carry or s is None else slices) for s in specs]
+        count = len(self.inputs.values)
+        inside = InnerModules(self._to_pure(values[:count], values[count:]))
+        self.axes.remove(inside, self.inputs.values)
+        out = self.fun(*inside.args[0])
+        for v, initial, spec in zip(inside.variables, inside.initial_values, self.inputs.values):
+            if spec is None and isinstance(v, RngState):
+                # Every iteration draws the same numbers, so that the advanced counter is discarded.
+                v._value = initial
+        # The carry is taken first: it may copy the values of returned modules to carried modules.
+        new_carry = self._take_carry(inside, out)
+        outputs = inside.outputs(out)
+        specs = get_output_prefixes("scan, out_axes", self.out_axes, outputs.outcome, self.inputs)
+        self.axes.add(inside, outputs, self.inputs.values, specs)
+        self._check(outputs, specs)
+        # Carried values are returned in the carry, and must not be stacked as well.
+        # A carried variable is returned by the loop once at the end, and not stacked over the iterations.
+        stacked = [None if s is Carry else x for x, s in zip(outputs.values, specs, strict=True)]
+        return (new_carry, constant), Outputs(outputs.outcome, stacked)
+
+    def _to_pure(self, values: Sequence[Any], leaves: Sequence[Any]) -> PyTree:
+        pure, rest = make_pure_modules(self.definition, self.sizes, values), iter(leaves)
+        return self.tree.unflatten([next(pure) if root else next(rest) for root in self.is_root])
+
+    def _take_carry(self, inside: InnerModules, out: PyTree) -> list[Any]:
+        """The carried values after this iteration: the carried variables, then the carried leaves of the result."""
+        leaves, tree = tree_flatten(out, is_leaf=is_root)
+        specs = flatten_axes("scan, out_axes", tree, self.out_axes, is_leaf=is_prefix_leaf, lists_as_tuples=True)
+        carried = [x for x, s in zip(leaves, specs, strict=True) if s is Carry]
+        replace_carried_modules(
+            self.where,
+            [r for r, s in zip(inside.roots, self.inputs.roots) if s is Carry],
+            [x for x in carried if is_root(x)],
+        )
+        arrays = [x for x in carried if not is_root(x)]
+        expected = sum(s is Carry for s in self.inputs.arrays)
+        if len(arrays) != expected:
+            raise TreeError(
+                f"{self.where}, the carry",
+                expected=f"{expected} leaves apart from modules, as many as came in",
+                got=f"{len(arrays)} in the result",
+                fix="return a carry of the same structure as the argument that in_axes marks with nnx.Carry",
+            )
+        variables = [v._value for v, s in zip(inside.variables, self.inputs.values) if s is Carry]
+        count = len(inside.variables)
+        others = [x for x, s in zip(inside.arrays, self.inputs.values[count:]) if s is Carry]
+        return [*variables, *others, *arrays]
+
+    def _check(self, outputs: Outputs, specs: Sequence[Any]) -> None:
+        """Check that each output can be carried or stacked.
+
+        Raises:
+          ArgumentError: a constant variable is set, a result is neither stacked nor carried, or a new variable has no
+            dimension to be stacked along.
+        """
+        for origin, spec in zip(outputs.outcome.origins, specs, strict=True):
+            if origin.kind == "out" and spec is None:
+                raise ArgumentError(
+                    f"{self.where}, out_axes",
+                    expected="nnx.Carry, or a dimension to stack results along",
+                    got="None",
+                    fix="pass a dimension, such as out_axes=0, and take one of the stacked results",
+                )
+            name = f"{type(origin.variable).__name__} {format_path(origin.path)}"
+            if origin.kind == "variable" and spec is None:
+                carry = f"nnx.StateAxes({{nnx.{type(origin.variable).__name__}: nnx.Carry, ...: None}})"
+                raise ArgumentError(
+                    f"{self.where}, {name}",
+                    expected="a variable that is not changed, since in_axes is None for it",
+                    got="a new value in each iteration",
+                    fix=f"carry it: in_axes={carry}",
+                )
+            if origin.kind == "new" and not isinstance(spec, int):
+                raise ArgumentError(
+                    f"{self.where}, {name}",
+                    expected="a dimension to stack new variables along",
+                    got=f"{getattr(spec, '__name__', spec)} for a variable that is created in the loop",
+                    fix="create the variable before the loop, or give a dimension for it in in_axes",
+                )
+
+    def combine(self, outputs: Outputs, carried: Sequence[Any]) -> Outputs:
+        """All output values: the stacked ones, and the final carried ones."""
+        outcome = outputs.outcome
+        specs = get_output_prefixes("scan, out_axes", self.out_axes, outcome, self.inputs)
+        numbers = [i for i, s in enumerate(self.inputs.values) if s is Carry]
+        # The carry has the values of variables first, in the order of `inputs.values`.
+        final = dict(zip(numbers, carried))
+        leaves = iter(carried[len(numbers) :])
+        values = []
+        for origin, spec, x in zip(outcome.origins, specs, outputs.values, strict=True):
+            if spec is not Carry:
+                values.append(_move_axis(x, 0, spec))
+            else:
+                values.append(final[origin.number] if origin.kind == "variable" else next(leaves))
+        return Outputs(outcome, values)
+
+
+@decorator_if_missing
+def scan(
+    f: Any = MISSING,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+    in_axes: PyTree = (Carry, 0),
+    out_axes: PyTree = (Carry, 0),
+    transform_metadata: Mapping[str, Any] = {},
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Run a function of modules in a loop over a dimension of its arguments; the function is compiled once.
+
+    Args:
+      f: the function of one iteration. If omitted, a decorator is returned.
+      length: the number of iterations, required if nothing is sliced.
+      reverse, unroll: as in `lax.scan`.
+      in_axes: for each argument, as a prefix: `nnx.Carry` for the carry, a dimension to slice along, or None for
+        constants. For a module, a `StateAxes` assigns one of these to each variable. A random stream that is constant
+        draws the same numbers in each iteration, and does not advance.
+      out_axes: for the result: `nnx.Carry`, or the dimension along which results are stacked.
+      transform_metadata: its `partition_name` is the name of the sliced dimension in the variables' `out_sharding`.
+      graph, graph_updates: accepted for compatibility with Flax.
+
+    Returns:
+      The loop. Changes to carried and sliced variables are written back to the caller's modules.
+
+    Raises:
+      ArgumentError: a constant variable is changed.
+      TreeError: the structure of the carry changes.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> total, sums = nnx.scan(lambda c, x: (c + x, c + x))(0.0, jnp.arange(4.0))
+      >>> float(total), sums.tolist()
+      (6.0, [0.0, 1.0, 3.0, 6.0])
+    """
+    axes = AxisMetadata(transform_metadata)
+    # One body for each structure of the arguments, so that the compiled loop is found again.
+    bodies: Cache[Hashable, _ScanBody] = Cache("nnx.scan_bodies", 1024)
+
+    @functools.wraps(f)
+    def scanned(*args: Any) -> Any:
+        parts = flatten_arguments((args, {}))
+        inputs = InputPrefix("scan, in_axes", _check_length(in_axes, args), parts)
+        key = (parts.graph.definition, parts.tree, tuple(inputs.leaves))
+        if (body := bodies.get(key)) is None:
+            body = bodies[key] = _ScanBody(f, parts, inputs, out_axes, axes)
+        leaves = [x for x in parts.leaves if not isinstance(x, ROOTS)]
+        carried, sliced, constant = body.partition(parts.values(), leaves)
+        (carried, _), outputs = lax.scan(body, (carried, constant), sliced, length, reverse, unroll)
+        return write_back(parts, body.combine(outputs, carried))
+
+    return scanned
+
+
+def _check_length(in_axes: PyTree, args: tuple) -> PyTree:
+    """`in_axes`, after a check that it has as many entries as there are arguments."""
+    if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
+        raise ArgumentError(
+            "scan, in_axes",
+            expected=f"{len(args)} entries, one for each argument",
+            got=repr(in_axes),
+            fix=f"pass {len(args)} entries, or call the loop with {len(in_axes)} arguments",
+        )
+    return tuple(in_axes) if isinstance(in_axes, list) else in_axes

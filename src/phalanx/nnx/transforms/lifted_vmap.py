@@ -1,0 +1,284 @@
+"""`nnx.vmap`, `nnx.pmap` and `nnx.shard_map`.
+
+Variables are mapped according to `in_axes` of their module. New values are written back along the same dimension, and
+a variable created inside is mapped like the module that contains it. The dimension names in the metadata of a variable
+lose the mapped dimension inside, and regain it outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from phalanx import spmd, transforms
+from phalanx.engine.cache import Cache
+from phalanx.nnx.transforms.lifting import (
+    InnerModules,
+    Lifted,
+    Outputs,
+    decorator_if_missing,
+    flatten_arguments,
+    write_back,
+)
+from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
+from phalanx.nnx.variable import MISSING, SHARDING_KEYS
+from phalanx.sharding import Mesh, PartitionSpec
+from phalanx.typing import AxisName, PyTree
+
+PARTITION_NAME = "partition_name"
+
+
+def rename_axis(metadata: Mapping[str, Any], axis: int, name: AxisName, *, add: bool) -> dict[str, Any]:
+    """Metadata in whose dimension names `name` is inserted at `axis`, or the name at `axis` is removed."""
+    out = dict(metadata)
+    for key in SHARDING_KEYS:
+        names = out.get(key)
+        if not isinstance(names, tuple | list):
+            continue
+        names = list(names)
+        if add:
+            # Names may be omitted for trailing dimensions.
+            names += [None] * (axis - len(names))
+            names.insert(axis if axis >= 0 else len(names) + axis + 1, name)
+        elif -len(names) <= axis < len(names):
+            del names[axis]
+        out[key] = tuple(names)
+    return out
+
+
+class AxisMetadata:
+    """Updates the metadata of variables for a dimension that a transformation removes inside and adds outside.
+
+    Args:
+      metadata: the option `transform_metadata`. Dimension names change only if it has a `partition_name`.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]):
+        self.is_named = PARTITION_NAME in metadata
+        self.name = metadata.get(PARTITION_NAME)
+
+    def remove(self, inside: InnerModules, axes: Sequence[Any]) -> None:
+        """Remove the dimension from the metadata of the variables inside."""
+        for variable, axis in zip(inside.variables, axes):
+            if isinstance(axis, int):
+                variable.remove_axis(axis, self.name)
+                if self.is_named:
+                    variable._metadata = rename_axis(variable._metadata, axis, self.name, add=False)
+
+    def add(self, inside: InnerModules, outputs: Outputs, axes: Sequence[Any], specs: Sequence[Any]) -> None:
+        """Add the dimension to the metadata of existing and new variables."""
+        for variable, axis in zip(inside.variables, axes):
+            if isinstance(axis, int):
+                variable.add_axis(axis, self.name)
+        rebuild = outputs.outcome.rebuild
+        if rebuild is None:
+            return
+        new_axes = iter([s for o, s in zip(outputs.outcome.origins, specs) if o.kind == "new"])
+        for n, number in enumerate(rebuild.variables):
+            axis = next(new_axes) if number is None else axes[number]
+            if self.is_named and isinstance(axis, int):
+                kind, metadata = rebuild.kinds[n]
+                rebuild.kinds[n] = kind, rename_axis(metadata, axis, self.name, add=True)
+
+
+class _Mapped(Lifted):
+    """A lifted function that determines the mapped dimensions of its outputs when it is traced."""
+
+    def __init__(self, fun: Callable, where: str, prefix: Any, inputs: InputPrefix, axes: AxisMetadata):
+        super().__init__(fun)
+        self._where, self._prefix, self._inputs, self._axes = where, prefix, inputs, axes
+        # The outputs are known only after tracing, so that this object, the `out_axes` of the transformation, is
+        # filled by `__call__` before the transformation reads it.
+        self.out_axes = Outputs(None, [])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
+        inside = InnerModules((args, kwargs))
+        self._axes.remove(inside, self._inputs.values)
+        inner_args, inner_kwargs = inside.args
+        outputs = inside.outputs(self.fun(*inner_args, **inner_kwargs))
+        specs = get_output_prefixes(self._where, self._prefix, outputs.outcome, self._inputs)
+        self._axes.add(inside, outputs, self._inputs.values, specs)
+        self.out_axes.outcome, self.out_axes.values = outputs.outcome, specs
+        return outputs
+
+
+def _map_modules(
+    transform: Callable,
+    fun: Callable,
+    inputs: tuple[str, Any],
+    outputs: tuple[str, Any],
+    metadata: Mapping[str, Any],
+    default: Any,
+) -> Callable:
+    """Lift a transformation with options for arguments and results.
+
+    Args:
+      transform: the ordinary transformation, called with a function, its input option and its output option.
+      fun: the user's function.
+      inputs, outputs: the description of each option for error messages, and its value.
+      metadata: the option `transform_metadata`.
+      default: the input option of keyword arguments.
+    """
+    # One transformed function for each structure of the arguments, so that compiled programs are found again.
+    cache: Cache[Hashable, Callable] = Cache("nnx.mapped_functions", 1024)
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        parts = flatten_arguments((args, kwargs))
+        key = parts.graph.definition, parts.tree
+        if (transformed := cache.get(key)) is None:
+            # The option depends on the structure of the modules only, not on their values, and is resolved once per
+            # structure.
+            prefix = InputPrefix(*inputs, parts, default=default)
+            function = _Mapped(fun, *outputs, prefix, AxisMetadata(metadata))
+            transformed = cache[key] = transform(function, prefix.to_pure(parts)[0], function.out_axes)
+        pure_args, pure_kwargs = parts.to_pure()
+        return write_back(parts, transformed(*pure_args, **pure_kwargs))
+
+    return mapped
+
+
+@decorator_if_missing
+def vmap(
+    f: Any = MISSING,
+    *,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    axis_name: AxisName = None,
+    axis_size: int | None = None,
+    spmd_axis_name: AxisName = None,
+    transform_metadata: Mapping[str, Any] = {},
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Vectorize a function of modules.
+
+    Args:
+      f: the function. If omitted, a decorator is returned.
+      in_axes: as in `phalanx.vmap`; for a module, a dimension for all its variables or a `StateAxes`.
+      out_axes: the same for the result.
+      axis_name, axis_size, spmd_axis_name: as in `phalanx.vmap`.
+      transform_metadata: its `partition_name` is the name of the mapped dimension in the variables' `out_sharding`.
+      graph, graph_updates: accepted for compatibility with Flax.
+
+    Returns:
+      The vectorized function. Changes to modules are written back to the caller's modules, stacked along the dimension
+      along which they are mapped.
+
+    Raises:
+      ArgumentError: a variable that is not mapped is set to different values, a filter matches no variable, or a shared
+        variable has two different dimensions.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> w = nnx.Param(jnp.arange(3.0))
+      >>> nnx.vmap(lambda w, x: w * x, in_axes=(0, None))(w, 2.0).tolist()
+      [0.0, 2.0, 4.0]
+    """
+
+    def transform(function: Callable, in_axes: PyTree, out_axes: Outputs) -> Callable:
+        return transforms.vmap(
+            function, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size, spmd_axis_name=spmd_axis_name
+        )
+
+    return _map_modules(transform, f, ("vmap, in_axes", in_axes), ("vmap, out_axes", out_axes), transform_metadata, 0)
+
+
+@decorator_if_missing
+def pmap(
+    f: Any = MISSING,
+    *,
+    axis_name: AxisName = None,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    static_broadcasted_argnums: int | Sequence[int] = (),
+    devices: Sequence[Any] | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: int | Sequence[int] = (),
+    transform_metadata: Mapping[str, Any] = {},
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Map a function of modules over devices.
+
+    Args:
+      f: the function. If omitted, a decorator is returned.
+      in_axes, out_axes, transform_metadata: as in `vmap`.
+      axis_name, static_broadcasted_argnums, devices, backend, axis_size, donate_argnums: as in `phalanx.pmap`.
+      graph, graph_updates: accepted for compatibility with Flax.
+
+    Returns:
+      The mapped function, or a decorator.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> nnx.pmap(lambda w, x: w * x, in_axes=(None, 0))(nnx.Param(jnp.array(2.0)), jnp.ones(1)).tolist()
+      [2.0]
+    """
+
+    def transform(function: Callable, in_axes: PyTree, out_axes: Outputs) -> Callable:
+        return spmd.pmap(
+            function,
+            in_axes=in_axes,
+            out_axes=out_axes,
+            axis_name=axis_name,
+            static_broadcasted_argnums=static_broadcasted_argnums,
+            devices=devices,
+            backend=backend,
+            axis_size=axis_size,
+            donate_argnums=donate_argnums,
+        )
+
+    return _map_modules(transform, f, ("pmap, in_axes", in_axes), ("pmap, out_axes", out_axes), transform_metadata, 0)
+
+
+@decorator_if_missing
+def shard_map(
+    f: Any = MISSING,
+    *,
+    mesh: Mesh | None = None,
+    in_specs: PyTree,
+    out_specs: PyTree,
+    axis_names: Sequence[Hashable] | frozenset = (),
+    check_vma: bool = True,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Map a per-shard function of modules over the devices of a mesh.
+
+    Args:
+      f: the function of per-shard arrays and modules. If omitted, a decorator is returned.
+      mesh, axis_names, check_vma: as in `phalanx.shard_map`.
+      in_specs: as in `phalanx.shard_map`; for a module, a spec for all its variables or a `StateSharding`.
+      out_specs: the same for the result; changed variables keep the spec of the corresponding input.
+      graph, graph_updates: accepted for compatibility with Flax.
+
+    Returns:
+      The function of global arrays and modules. Changes are written back to the caller's modules.
+
+    Raises:
+      ShardingError: a spec does not fit a value, or a replicated variable is set to different values.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import PartitionSpec as P
+      >>> mesh = phalanx.make_mesh((1,), ("data",))
+      >>> @nnx.shard_map(mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
+      ... def scale(w, x):
+      ...     return w * x
+      >>> scale(nnx.Param(jnp.array(2.0)), jnp.arange(3.0)).tolist()
+      [0.0, 2.0, 4.0]
+    """
+
+    def transform(function: Callable, in_specs: PyTree, out_specs: Outputs) -> Callable:
+        return spmd.shard_map(
+            function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma
+        )
+
+    inputs, outputs = ("shard_map, in_specs", in_specs), ("shard_map, out_specs", out_specs)
+    return _map_modules(transform, f, inputs, outputs, {}, PartitionSpec())

@@ -1,0 +1,325 @@
+"""`StateAxes` and `StateSharding`: options of transformations that assign a value to each variable of a module.
+
+An option of a transformation (`in_axes`, `in_shardings`, `in_specs`, ...) is a pytree prefix of the arguments. For a
+module it is a single value for all variables, or a `StateAxes` or `StateSharding` that assigns values by filter or by
+path. A variable that is reached along several paths must have the same value on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from phalanx.core.error_classes import ArgumentError
+from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
+from phalanx.nnx.graphlib.graph_walk import get_graph, iter_entries
+from phalanx.nnx.graphlib.states import Path, State, format_path
+from phalanx.nnx.objects import ROOTS, Object
+from phalanx.nnx.transforms.lifting import LiftedArguments, OutputSpec
+from phalanx.nnx.variable import Static, Variable
+from phalanx.tree import flatten_axes
+from phalanx.typing import PyTree
+
+
+class Carry:
+    """Marks the carry in `in_axes` and `out_axes` of `scan`: the value passed from one iteration to the next.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> sums = nnx.scan(lambda c, x: (c + x, c + x), in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+      >>> sums(0.0, jnp.arange(3.0))[1].tolist()
+      [0.0, 1.0, 3.0]
+    """
+
+
+class FilterMap(Mapping):
+    """A value for each variable of a module: a mapping from filters, or a `State` with the same paths.
+
+    Args:
+      table: a mapping from filters to values, pairs (filter, value), or a state with a value for each variable.
+    """
+
+    __slots__ = ("_filters", "_predicates", "_values", "_values_by_path")
+
+    def __init__(self, table: State | Mapping[Filter, Any] | Iterable[tuple[Filter, Any]], /):
+        self._values_by_path: dict[Path, Any] | None = None
+        self._filters: tuple = ()
+        self._values: tuple = ()
+        if isinstance(table, State):
+            leaves = table.leaves_by_path()
+            self._values_by_path = {p: x.raw_value if isinstance(x, Variable) else x for p, x in leaves}
+        else:
+            pairs = tuple(table.items() if isinstance(table, Mapping) else table)
+            self._filters = tuple(f for f, _ in pairs)
+            self._values = tuple(v for _, v in pairs)
+        self._predicates = to_predicates(self._filters, type(self).__name__)
+
+    filters = property(lambda self: self._filters)
+
+    def resolve(self, path: Path, leaf: Any, where: str) -> Any:
+        """Return the value for a variable or array.
+
+        Args:
+          path: the path of the variable in the module.
+          leaf: the variable or array.
+          where: the transformation and option, for error messages.
+
+        Returns:
+          The value.
+
+        Raises:
+          ArgumentError: there is no value for it.
+        """
+        if self._values_by_path is not None:
+            if path in self._values_by_path:
+                return self._values_by_path[path]
+            raise ArgumentError(
+                f"{where}, {format_path(path)}",
+                expected=f"a value for this path in the state given to {type(self).__name__}",
+                got="none",
+                fix=f"start from the module: {type(self).__name__}(nnx.map_state(function, nnx.state(module)))",
+            )
+        # Predicates see the variable without its value if it is an output, since the trace has ended by then.
+        n = first_match(self._predicates, path, leaf)
+        if n is None:
+            raise ArgumentError(
+                f"{where}, {format_path(path)}",
+                expected="a filter that matches it",
+                got=f"a {type(leaf).__name__}, which none of {', '.join(map(repr, self._predicates))} matches",
+                fix=f"add the filter nnx.{type(leaf).__name__}, or `...` as the last filter for all other variables",
+            )
+        return self._values[n]
+
+    def check_filters_match(self, items: Iterable[tuple[Path, Any]], where: str) -> None:
+        """Check that each path, tag or predicate matches a variable; otherwise it is most likely misspelled.
+
+        Filters by type may match nothing: options are written for many models, and variables are created inside.
+
+        Raises:
+          ArgumentError: a filter matches no variable.
+        """
+        matched = {first_match(self._predicates, path, leaf) for path, leaf in items}
+        for n in range(len(self._filters)):
+            if n not in matched and not isinstance(self._predicates[n], OfType | Everything | AnyOf):
+                raise ArgumentError(
+                    f"{where}, filter {self._predicates[n]!r}",
+                    expected="a filter that matches at least one variable",
+                    got="none",
+                    fix=f"remove {self._predicates[n]!r}, or correct it; nnx.state(module) shows the paths",
+                )
+
+    def __getitem__(self, filter: Filter) -> Any:
+        for f, v in zip(self._filters, self._values):
+            if f == filter:
+                return v
+        raise KeyError(filter)
+
+    def __iter__(self) -> Iterator[Filter]:
+        return iter(self._filters)
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def _key(self) -> Hashable:
+        by_path = self._values_by_path
+        exact = None if by_path is None else tuple((p, Static(v)) for p, v in sorted(by_path.items(), key=str))
+        return type(self), self._filters, tuple(map(Static, self._values)), exact
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        if self._values_by_path is not None:
+            return f"{type(self).__name__}({ {format_path(p): v for p, v in self._values_by_path.items()}!r})"
+        return f"{type(self).__name__}({dict(zip(map(repr, self._predicates), self._values))!r})"
+
+
+class StateAxes(FilterMap):
+    """The dimensions along which the variables of a module are mapped, for `vmap`, `scan` and `pmap`.
+
+    Args:
+      table: a mapping from filters to dimensions (None for variables that are not mapped), pairs (filter, dimension),
+        or a state with a dimension for each variable.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> axes = nnx.StateAxes({nnx.Param: 0, ...: None})
+      >>> model = {"w": nnx.Param(jnp.arange(3.0)), "n": nnx.Cache(jnp.array(2.0))}
+      >>> nnx.vmap(lambda m: m["w"] * m["n"], in_axes=({"w": 0, "n": None},))(model).tolist()
+      [0.0, 2.0, 4.0]
+    """
+
+    __slots__ = ()
+    axes = property(lambda self: self._values)
+
+
+class StateSharding(FilterMap):
+    """The shardings or specs of the variables of a module, for `jit` and `shard_map`.
+
+    Args:
+      table: a mapping from filters to shardings or specs, pairs (filter, sharding), or a state with one for each
+        variable.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> from phalanx.sharding import P
+      >>> specs = nnx.StateSharding({nnx.Param: P("model"), ...: P()})
+      >>> specs.resolve(("w",), nnx.Param(1.0), "shard_map, in_specs")
+      PartitionSpec('model')
+    """
+
+    __slots__ = ()
+    shardings = property(lambda self: self._values)
+
+
+def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> StateAxes:
+    """Assign a value to each variable of a module, to be used for the module in `in_axes`, `in_specs` and so on.
+
+    Args:
+      node: the module.
+      filter_map: a mapping from filters to values, or a function `(path, variable) -> value`.
+      graph: accepted for compatibility with Flax.
+
+    Returns:
+      A `StateAxes`.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+      >>> nnx.prefix(model, {nnx.Param: 0, ...: None}).resolve(("scale",), model.scale, "vmap, in_axes")
+      0
+    """
+    table = filter_map if isinstance(filter_map, FilterMap) or callable(filter_map) else StateAxes(filter_map)
+    choose = table if callable(table) else lambda path, leaf: table.resolve(path, leaf, "prefix")
+    return StateAxes(State.from_flat_path((path, choose(path, leaf)) for path, leaf in get_graph(node).leaves(node)))
+
+
+def is_prefix_leaf(x: object) -> bool:
+    """Whether a value is a leaf of a prefix: None and `Carry`, which are values rather than structure."""
+    return x is None or x is Carry
+
+
+class InputPrefix:
+    """An option broadcast to the leaves of the arguments, and to the values of the modules among them.
+
+    Args:
+      where: the transformation and option, for error messages.
+      prefix: the option.
+      parts: the arguments, as `(args, kwargs)`.
+      default: the value for keyword arguments.
+
+    Raises:
+      TreeError: the option is not a prefix of the arguments.
+      ArgumentError: a filter matches no variable, a variable is matched by no filter, or a variable that is reached
+        along several paths has different values.
+    """
+
+    def __init__(self, where: str, prefix: Any, parts: LiftedArguments, default: Any = None):
+        args_tree, kwargs_tree = parts.tree.children()
+        self.leaves = flatten_axes(where, args_tree, prefix, is_leaf=is_prefix_leaf, lists_as_tuples=True)
+        # As in `vmap`, options refer to positional arguments only.
+        self.leaves += [default] * kwargs_tree.num_leaves
+        self.where = where
+        self.roots = [s for s, x in zip(self.leaves, parts.leaves, strict=True) if isinstance(x, ROOTS)]
+        self.arrays = [s for s, x in zip(self.leaves, parts.leaves, strict=True) if not isinstance(x, ROOTS)]
+        leaves = list(zip(parts.paths(), parts.variables_and_arrays(), strict=True))
+        self.values = [resolve_prefix(self.roots[n], path, leaf, where) for (n, path), leaf in leaves]
+        _check_shared_variables(where, parts, self.roots, self.values)
+        for n, spec in enumerate(self.roots):
+            if isinstance(spec, FilterMap):
+                spec.check_filters_match([(path, leaf) for (m, path), leaf in leaves if m == n], where)
+
+    def to_pure(self, parts: LiftedArguments) -> Any:
+        """The option as a tree of the structure of the arguments, with a `PureModule` for each module."""
+        pure = iter(parts.pure_modules(self.values))
+        values = [next(pure) if isinstance(x, ROOTS) else s for x, s in zip(parts.leaves, self.leaves, strict=True)]
+        return parts.tree.unflatten(values)
+
+
+def resolve_prefix(spec: Any, path: Path, leaf: Any, where: str) -> Any:
+    """The value for a variable or array of a module, from the option for the module."""
+    return spec.resolve(path, leaf, where) if isinstance(spec, FilterMap) else spec
+
+
+def get_output_prefixes(where: str, prefix: Any, outcome: OutputSpec, inputs: InputPrefix) -> list[Any]:
+    """The value of an option for each output value.
+
+    Changed variables have the value of the corresponding input, and new variables that of the module which contains
+    them, so that `out_axes` describes the result of the function only.
+
+    Args:
+      where: the transformation and option, for error messages.
+      prefix: the option for the result.
+      outcome: the output spec of the function.
+      inputs: the option for the arguments.
+    """
+    # The structure of the result is known only after tracing, so that the prefix is broadcast here.
+    leaves = flatten_axes(where, outcome.tree, prefix, is_leaf=is_prefix_leaf, lists_as_tuples=True)
+    nodes = [s for s, is_node in zip(leaves, outcome.is_node, strict=True) if is_node]
+    specs = []
+    for origin in outcome.origins:
+        if origin.kind == "out":
+            specs.append(leaves[origin.number])
+        elif origin.kind == "variable":
+            specs.append(inputs.values[origin.number])
+        elif origin.number < outcome.num_roots:
+            specs.append(resolve_prefix(inputs.roots[origin.number], origin.path, origin.variable, inputs.where))
+        else:
+            spec = nodes[origin.number - outcome.num_roots]
+            specs.append(resolve_prefix(spec, origin.path, origin.variable, where))
+    return specs
+
+
+def _check_shared_variables(where: str, parts: LiftedArguments, roots: Sequence[Any], values: Sequence[Any]) -> None:
+    """Check that a variable that is reached along several paths has the same value on all of them."""
+    # Without shared references, or with one value for all modules, there is nothing to compare; this is the common
+    # case.
+    if not parts.graph.definition.has_refs or (
+        not any(isinstance(s, FilterMap) for s in roots) and all(_is_equal(s, roots[0]) for s in roots)
+    ):
+        return
+    first = {id(v): n for n, v in enumerate(parts.graph.variables)}
+    places = parts.paths()
+    for number, root in enumerate(parts.roots):
+        for path, variable in iter_all_paths(root):
+            n = first[id(variable)]
+            spec = resolve_prefix(roots[number], path, variable, where)
+            if not _is_equal(spec, values[n]):
+                first_place, place = _format_place(places[n]), _format_place((number, path))
+                raise ArgumentError(
+                    f"{where}, {type(variable).__name__}",
+                    expected="the same value on all paths to a shared variable",
+                    got=f"{values[n]!r} for {first_place} and {spec!r} for {place}",
+                    fix=f"give {place} the value {values[n]!r}, or pass the variable only once",
+                )
+
+
+def _is_equal(a: object, b: object) -> bool:
+    return a is b or (type(a) is type(b) and bool(a == b))
+
+
+def _format_place(place: tuple[int, Path]) -> str:
+    number, path = place
+    return f"{format_path(path) or 'the variable itself'} of module {number}"
+
+
+def iter_all_paths(root: Any) -> Iterator[tuple[Path, Variable]]:
+    """Iterate over the variables of a module along all paths that lead to them, except along cycles."""
+    yield from _iter_paths(root, (), frozenset())
+
+
+def _iter_paths(x: Any, path: Path, parents: frozenset[int]) -> Iterator[tuple[Path, Variable]]:
+    if isinstance(x, Variable):
+        yield path, x
+        return
+    if id(x) in parents:
+        return
+    for key, value in iter_entries(x):
+        if isinstance(value, Object | Variable | dict | State | list | tuple):
+            yield from _iter_paths(value, (*path, key), parents | {id(x)})

@@ -1,0 +1,240 @@
+"""The operators and methods of arrays and tracers, installed on `core.array_operators.Operators` at import.
+
+Binary operators on two concrete arrays take a direct path: one dictionary lookup by the operands' types finds a
+compiled call (`ufunc_dispatch.make_eager_binary`). All other operands go through the plans of the ufunc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.array_operators import install
+from phalanx.core.config import state
+from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
+from phalanx.numpy import legacy_array_attributes as legacy_array_attributes
+from phalanx.numpy.creation import array_creation
+from phalanx.numpy.indexing import getitem, nonzero, take
+from phalanx.numpy.indexing.index_update import At
+from phalanx.numpy.operands import canonical_shape, unwrap_array_like
+from phalanx.numpy.products import matrix_products
+from phalanx.numpy.reductions import arg_reductions, array_reductions, cumulative_reductions, moments
+from phalanx.numpy.shapes import diagonals, repeating, reshaping, transposition
+from phalanx.numpy.sorting import sort_and_search
+from phalanx.numpy.ufuncs import rounding, ufunc_table
+from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
+from phalanx.runtime.array import Array
+from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
+
+# Operator name -> ufunc. Each row defines `__name__` and the reflected `__rname__`.
+_BINARY = {
+    "add": ufunc_table.add,
+    "sub": ufunc_table.subtract,
+    "mul": ufunc_table.multiply,
+    "truediv": ufunc_table.divide,
+    "floordiv": ufunc_table.floor_divide,
+    "mod": ufunc_table.remainder,
+    "and": ufunc_table.bitwise_and,
+    "or": ufunc_table.bitwise_or,
+    "xor": ufunc_table.bitwise_xor,
+    "lshift": ufunc_table.left_shift,
+    "rshift": ufunc_table.right_shift,
+}
+_COMPARISONS = {
+    "eq": ufunc_table.equal,
+    "ne": ufunc_table.not_equal,
+    "lt": ufunc_table.less,
+    "le": ufunc_table.less_equal,
+    "gt": ufunc_table.greater,
+    "ge": ufunc_table.greater_equal,
+}
+_UNARY = {
+    "neg": ufunc_table.negative,
+    "pos": ufunc_table.positive,
+    "abs": ufunc_table.absolute,
+    "invert": ufunc_table.invert,
+}
+# Functions that become methods unchanged: module -> names.
+_FUNCTIONS = {
+    array_reductions: "all any max min prod ptp sum",
+    arg_reductions: "argmax argmin",
+    cumulative_reductions: "cumprod cumsum",
+    moments: "mean std var",
+    reshaping: "ravel",
+    transposition: "squeeze swapaxes",
+    diagonals: "diagonal trace",
+    repeating: "repeat",
+    sort_and_search: "argpartition argsort sort",
+    take: "choose take",
+    nonzero: "nonzero",
+    ufunc_table: "conj conjugate",
+    matrix_products: "dot",
+    array_creation: "copy",
+    rounding: "round",
+}
+
+
+def _make_guarded_operators(function: Callable[..., Array]) -> tuple[Callable, Callable]:
+    """The operator and the reflected operator of a function that is not a ufunc, such as `matmul`."""
+    run_eagerly = make_eager_binary(function, function.__name__)
+
+    def operator(self: Array, other: object) -> Any:
+        try:
+            # Two concrete arrays: the compiled call, if there is one for their types.
+            if type(other) is Array and type(self) is Array and state.trace is None:
+                out = run_eagerly(self, other)
+                if out is not None:
+                    return out
+            if hasattr(other, "aval"):
+                return function(self, other)
+            return function(self, unwrap_array_like(other)) if is_operand(other) else NotImplemented
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def reflected(self: Array, other: object) -> Any:
+        return function(unwrap_array_like(other), self) if is_operand(other) else NotImplemented
+
+    return mark_api_boundary(operator), reflected
+
+
+def _make_power_operators() -> tuple[Callable, Callable]:
+    operator, reflected = make_operators(ufunc_table.power)
+
+    def power(self: Array, other: object) -> Any:
+        # A Python integer becomes `integer_pow`, whose derivative is defined at 0.
+        return ufunc_table.power(self, other) if type(other) is int else operator(self, other)
+
+    return power, reflected
+
+
+def _shape_from_args(args: tuple, name: str) -> tuple:
+    """The shape of `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
+    if len(args) == 1 and not isinstance(args[0], int) and not getattr(args[0], "is_symbolic_dim", False):
+        return canonical_shape(args[0], name)
+    return args
+
+
+def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: ShardingLike | None = None) -> Array:
+    return reshaping.reshape(self, _shape_from_args(args, "reshape"), order, out_sharding=out_sharding)
+
+
+def _transpose(self: Array, *args: Any) -> Array:
+    if not args or args == (None,):
+        return transposition.transpose(self)
+    return transposition.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+
+
+def _astype(self: Array, dtype: DTypeLike | None, copy: bool = False, device: ShardingLike | None = None) -> Array:
+    return array_creation.astype(self, dtype, copy=copy, device=device)
+
+
+def _view(self: Array, dtype: DTypeLike | None = None, type: None = None) -> Array:
+    """The same bytes read as another dtype; the last dimension grows or shrinks with the item size."""
+    if dtype is None:
+        return self
+    dtype = np.dtype(dtype)
+    size = self.dtype.itemsize
+    if size < dtype.itemsize:
+        grouped: Shape = (*self.shape[:-1], -1, dtype.itemsize // size)
+        return lax.bitcast_convert_type(reshaping.reshape(self, grouped), dtype)
+    out = lax.bitcast_convert_type(self, dtype)
+    return reshaping.reshape(out, (*self.shape[:-1], -1)) if size > dtype.itemsize and self.ndim else out
+
+
+def _to_device(self: Array, device: ShardingLike | None, *, stream: object = None) -> Array:
+    return array_creation.array(self, copy=False, device=device)
+
+
+def _divmod(self: Array, other: object) -> Any:
+    return ufunc_table.divmod(self, other) if hasattr(other, "aval") or is_operand(other) else NotImplemented
+
+
+def _rdivmod(self: Array, other: object) -> Any:
+    return ufunc_table.divmod(other, self) if is_operand(other) else NotImplemented
+
+
+def _round(self: Array, ndigits: int | None = None) -> Array:
+    return rounding.round(self, 0 if ndigits is None else ndigits)
+
+
+def _clip(self: Array, min: ArrayLike | None = None, max: ArrayLike | None = None, **deprecated: Any) -> Array:
+    return rounding.clip(self, min, max, **deprecated)
+
+
+def _flatten(self: Array, order: str = "C", *, out_sharding: ShardingLike | None = None) -> Array:
+    return reshaping.ravel(self, order, out_sharding=out_sharding)
+
+
+def _searchsorted(
+    self: Array, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
+) -> Array:
+    return sort_and_search.searchsorted(self, v, side, sorter, method=method)
+
+
+def _compress(
+    self: Array,
+    condition: ArrayLike,
+    axis: int | None = None,
+    *,
+    out: None = None,
+    size: int | None = None,
+    fill_value: ArrayLike = 0,
+) -> Array:
+    return take.compress(condition, self, axis, out=out, size=size, fill_value=fill_value)
+
+
+def methods() -> dict[str, Any]:
+    """All operators, methods and properties of arrays, by name."""
+    table: dict[str, Any] = {}
+    for name, ufunc in _BINARY.items():
+        table[f"__{name}__"], table[f"__r{name}__"] = make_operators(ufunc)
+    table["__pow__"], table["__rpow__"] = _make_power_operators()
+    table["__matmul__"], table["__rmatmul__"] = _make_guarded_operators(matrix_products.matmul)
+    # Python reflects a comparison by itself: `2 < x` calls `x > 2`.
+    table |= {f"__{name}__": make_operators(ufunc)[0] for name, ufunc in _COMPARISONS.items()}
+    table |= {f"__{name}__": _as_method(ufunc) for name, ufunc in _UNARY.items()}
+    table |= {name: _as_method(getattr(m, name)) for m, names in _FUNCTIONS.items() for name in names.split()}
+    return table | {
+        "__divmod__": _divmod,
+        "__rdivmod__": _rdivmod,
+        "__round__": _round,
+        "__getitem__": getitem.getitem,
+        "__iter__": getitem.iterate,
+        "reshape": _reshape,
+        "transpose": _transpose,
+        "astype": _astype,
+        "view": _view,
+        "to_device": _to_device,
+        "clip": _clip,
+        "flatten": _flatten,
+        "searchsorted": _searchsorted,
+        "compress": _compress,
+        "at": property(At),
+        "T": property(transposition.transpose),
+        "mT": property(transposition.matrix_transpose),
+        "real": property(ufunc_table.real),
+        "imag": property(ufunc_table.imag),
+        "flat": property(reshaping.ravel),
+        "itemsize": property(lambda self: self.dtype.itemsize),
+        "nbytes": property(lambda self: self.size * self.dtype.itemsize),
+    }
+
+
+def _as_method(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function as a method. A plain function binds to the array by itself; other callables need a wrapper."""
+    if type(function) is FunctionType:
+        return function
+
+    def method(self: Array, *args: Any, **kwargs: Any) -> Array:
+        return function(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = function.__name__, function.__doc__
+    return method
+
+
+install(methods())

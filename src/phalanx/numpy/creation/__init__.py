@@ -1,0 +1,1 @@
+"""Array creation: from data, constants, ranges, grids, windows and files."""

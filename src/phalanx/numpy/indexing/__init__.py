@@ -1,0 +1,1 @@
+"""Indexing: reads, updates, `take` and `where`, and functions that make index arrays."""

@@ -1,0 +1,318 @@
+"""Parsing of index expressions: the contents of the brackets of `x[...]`, split into a hashable key and arrays.
+
+The key has one entry per index: an int, a slice as a triple, None, Ellipsis, or the type of an index array. Plans of
+reads (`read_plans`) and updates (`update_plans`) are cached by the key, so that the second use of an expression costs
+only the parsing.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.aval import get_aval
+from phalanx.core.error_classes import ArgumentError, PhalanxError, TracedValueError, example
+from phalanx.engine.cache import Cache
+from phalanx.numpy.operands import concrete_or_none
+from phalanx.symbolic import max_dim, min_dim
+from phalanx.typing import Array, ArrayLike, DimSize
+
+_Entry: TypeAlias = ArrayLike | slice | EllipsisType | None
+Index: TypeAlias = _Entry | tuple[_Entry, ...]
+"""The expression between the brackets of `x[...]`."""
+
+
+class IndexingError(PhalanxError, IndexError, TypeError):
+    """An index expression does not fit the array."""
+
+
+@example("phalanx.jit(lambda x: x[x > 0])(jnp.ones(2))", where="indexing with a boolean mask")
+class NonConcreteBooleanIndexError(TracedValueError, IndexError):
+    """An array was indexed by a traced boolean mask, so that the shape of the result would depend on values."""
+
+    _where = "indexing with a boolean mask"
+    _expected = "a mask that is known while tracing, since the result's shape depends on its values"
+    _fix = "use phalanx.numpy.where(mask, x, other), or phalanx.numpy.nonzero(mask, size=...)"
+
+
+class HostIntegers:
+    """Entry of a key: an integer array on the host, with negative indices already resolved. Interned by shape.
+
+    Args:
+      shape: shape of the array.
+    """
+
+    __slots__ = ("__weakref__", "shape")
+
+    shape: tuple
+    _made: Cache[tuple, HostIntegers] = Cache("numpy.host_indices", weak="values")
+
+    def __new__(cls, shape: tuple) -> HostIntegers:
+        found = cls._made.get(shape)
+        if found is None:
+            found = object.__new__(cls)
+            found.shape = shape
+            cls._made[shape] = found
+        return found
+
+
+class Slice:
+    """A resolved slice: the `count` elements start, start + step, ... of a dimension."""
+
+    __slots__ = ("count", "start", "step")
+
+    def __init__(self, start: DimSize, step: int, count: DimSize):
+        self.start, self.step, self.count = start, step, count
+
+
+def parse_index(x: ArrayLike, index: Index) -> tuple[Any, tuple, list]:
+    """Split an index expression into a hashable key and its arrays.
+
+    Args:
+      x: the indexed array.
+      index: the expression.
+
+    Returns:
+      A tuple: the array, with an added dimension for each True or False in the expression; the key; the arrays.
+
+    Raises:
+      IndexingError: an entry is not a valid index.
+      NonConcreteBooleanIndexError: a boolean mask is traced.
+    """
+    entries = index if type(index) is tuple else (index,)
+    key: list = []
+    arrays: list = []
+    for i, e in enumerate(entries):
+        kind = type(e)
+        if kind is int or e is None or e is Ellipsis:
+            key.append(e)
+        elif kind is slice:
+            key.append((_bound(e.start), _bound(e.stop), _bound(e.step)))
+        elif (aval := getattr(e, "aval", None)) is not None and aval.dtype.kind in "iu":
+            key.append(aval)
+            arrays.append(e)
+        else:
+            return _parse_rest(x, entries, i, key, arrays)
+    return x, tuple(key), arrays
+
+
+def _bound(b: object) -> Any:
+    if b is None or type(b) is int or getattr(b, "is_symbolic_dim", False):
+        return b
+    if getattr(b, "aval", None) is not None and concrete_or_none(b) is None:
+        raise IndexingError(
+            "index expression",
+            expected="slice bounds that are known while tracing, since they decide the shape",
+            got=f"{b!r}",
+            fix="use lax.dynamic_slice, whose size is static, or mark the bound's argument as static",
+        )
+    try:
+        return operator.index(b)
+    except TypeError:
+        raise IndexingError(
+            "index expression",
+            expected="integers or None as slice bounds",
+            got=f"{b!r}",
+            fix="convert the bound with int()",
+        ) from None
+
+
+def _parse_rest(x: Array, entries: tuple, begin: int, key: list, arrays: list) -> tuple[Any, tuple, list]:
+    """Continue `parse_index` at an entry that is a mask, a NumPy array or not a valid index."""
+    for i in range(begin, len(entries)):
+        e = entries[i]
+        if isinstance(e, bool | np.bool_):
+            x, e = _new_dimension(x, entries, i, key), np.zeros(int(e), np.int32)
+            key.append(HostIntegers(e.shape))
+            arrays.append(e)
+        elif isinstance(e, np.integer | int):
+            key.append(int(e))
+        elif isinstance(e, np.ndarray):
+            _add_host_array(x, e, entries, i, key, arrays)
+        elif getattr(e, "aval", None) is not None and e.dtype == np.bool_:
+            known = _concretize_mask(e)
+            x = x if known.ndim else _new_dimension(x, entries, i, key)
+            _add_host_array(x, np.atleast_1d(known), entries, i, key, arrays)
+        elif e is None or e is Ellipsis or type(e) is slice:
+            key.append((_bound(e.start), _bound(e.stop), _bound(e.step)) if type(e) is slice else e)
+        elif getattr(e, "aval", None) is not None and dtypes.issubdtype(e.dtype, np.integer):
+            key.append(e.aval)
+            arrays.append(e)
+        elif hasattr(e, "__phalanx_array__"):
+            entries = (*entries[:i], e.__phalanx_array__(), *entries[i + 1 :])
+            return _parse_rest(x, entries, i, key, arrays)
+        else:
+            raise _not_an_index(e)
+    return x, tuple(key), arrays
+
+
+def _concretize_mask(e: Any) -> np.ndarray:
+    """The concrete value of a mask.
+
+    Raises:
+      NonConcreteBooleanIndexError: the mask is traced.
+    """
+    known = concrete_or_none(e)
+    if known is None:
+        described = e.describe() if hasattr(e, "describe") else repr(e)
+        raise NonConcreteBooleanIndexError.of(described, e.origin() if hasattr(e, "origin") else None)
+    return known
+
+
+def _not_an_index(e: Any) -> IndexingError:
+    if isinstance(e, list | tuple):
+        return IndexingError(
+            "index expression",
+            expected="integers, slices, arrays, None or Ellipsis",
+            got=f"the sequence {e!r}",
+            fix=f"index with an array: x[jnp.array({e!r})]",
+        )
+    what = e.aval.str_short() if hasattr(getattr(e, "aval", None), "str_short") else f"{e!r} of type {type(e).__name__}"
+    return IndexingError(
+        "index expression",
+        expected="integers, slices, arrays of integers or booleans, None or Ellipsis",
+        got=what,
+        fix="convert the index to an integer with .astype(int)",
+    )
+
+
+def _num_indexed_dims(e: Any) -> int:
+    """Number of dimensions of the array that an entry indexes."""
+    if e is None or e is Ellipsis or isinstance(e, bool | np.bool_):
+        return 0
+    if getattr(e, "dtype", None) == np.bool_:
+        return e.ndim
+    return 1
+
+
+def _new_dimension(x: Array, entries: tuple, i: int, key: list) -> Any:
+    # Earlier True and False entries have added one dimension each.
+    added = sum(
+        isinstance(e, bool | np.bool_) or (getattr(e, "ndim", 1) == 0 and e.dtype == np.bool_) for e in entries[:i]
+    )
+    before = sum(_num_indexed_dims(e) for e in entries[:i]) + added
+    if any(e is Ellipsis for e in entries[:i]):
+        before = x.ndim - sum(_num_indexed_dims(e) for e in entries[i:])
+    return lax.expand_dims(x, (before,))
+
+
+def _add_host_array(x: Array, e: np.ndarray, entries: tuple, i: int, key: list, arrays: list) -> None:
+    """Append a host array to `key` and `arrays`: a mask as its nonzero indices, integers with negatives resolved."""
+    dim = len([k for k in key if k is not None and k is not Ellipsis])
+    if any(v is Ellipsis for v in entries[:i]):
+        dim = x.ndim - sum(_num_indexed_dims(v) for v in entries[i:])
+    if e.dtype == np.bool_:
+        # A mask is equivalent to one array of indices per dimension.
+        dims = x.shape[dim : dim + e.ndim]
+        if e.shape != dims:
+            raise IndexingError(
+                "index expression",
+                expected=f"a mask of the shape {dims} of the dimensions that it indexes",
+                got=e.shape,
+                fix="broadcast the mask to these dimensions with phalanx.numpy.broadcast_to",
+            )
+        for found in np.nonzero(e):
+            key.append(HostIntegers(found.shape))
+            arrays.append(found.astype(np.int32))
+        return
+    if e.dtype.kind not in "iu" and not (e.size == 0 and e.dtype == np.float64):
+        raise _not_an_index(e)
+    n = x.shape[dim] if 0 <= dim < x.ndim else 0
+    if type(n) is not int:
+        key.append(get_aval(e))
+        arrays.append(e)
+        return
+    e = e.astype(np.int64)
+    e = np.where(e < 0, e + n, e)
+    # An index below -n must stay out of bounds, and must not be taken for one counted from the end again.
+    e = np.where(e < 0, np.iinfo(np.int32).max, e)
+    key.append(HostIntegers(e.shape))
+    arrays.append(np.minimum(e, np.iinfo(np.int32).max).astype(np.int32) if n < 2**31 else e)
+
+
+def resolve_slice(bounds: tuple, n: DimSize) -> Slice:
+    """Resolve the bounds of a slice of a dimension of size `n`, which may be symbolic.
+
+    Raises:
+      IndexingError: the step is 0.
+    """
+    start, stop, step = bounds
+    step = 1 if step is None else step
+    if step == 0:
+        raise IndexingError(
+            "index expression",
+            expected="a slice step other than 0",
+            got=0,
+            fix="leave the step out, or pass a nonzero integer",
+        )
+    # Python resolves static bounds, including negative ones and those beyond the ends.
+    if type(n) is int and not any(getattr(b, "is_symbolic_dim", False) for b in (start, stop)):
+        first, last, step = slice(start, stop, step).indices(n)
+        return Slice(first, step, len(range(first, last, step)))
+    return _symbolic_slice(start, stop, step, n)
+
+
+def _symbolic_slice(start: Any, stop: ArrayLike | None, step: int, n: DimSize) -> Slice:
+    if step > 0:
+        first, last = _within(start, 0, n, n, 0), _within(stop, 0, n, n, n)
+    else:
+        first, last = _within(start, -1, n - 1, n, n - 1), _within(stop, -1, n - 1, n, -1)
+    # ceil(distance / |step|), and 0 if the distance is negative.
+    count = last - first if step > 0 else first - last
+    return Slice(first, step, max_dim(0, -(-count // abs(step))))
+
+
+def _within(b: Array, low: Array, high: Array, n: DimSize, missing: Any) -> Any:
+    """A bound of a slice, counted from 0 and clamped to [low, high]."""
+    if b is None:
+        return missing
+    return max_dim(low, min_dim(n + b if b < 0 else b, high))
+
+
+def expand_ellipsis(key: tuple, ndim: int, shape: tuple) -> tuple:
+    """Replace the Ellipsis of a key by full slices, so that every dimension has an entry.
+
+    Raises:
+      IndexingError: there are too many indices, or several Ellipses.
+    """
+    consumed = sum(e is not None and e is not Ellipsis for e in key)
+    ellipses = sum(e is Ellipsis for e in key)
+    if ellipses > 1:
+        raise IndexingError(
+            "index expression",
+            expected="at most one Ellipsis",
+            got=ellipses,
+            fix="keep one '...' and write the other dimensions as ':'",
+        )
+    if consumed > ndim:
+        raise IndexingError(
+            "index expression",
+            expected=f"at most {ndim} indices for an array of shape {shape}",
+            got=consumed,
+            fix="leave out the last ones",
+        )
+    whole = ((None, None, None),) * (ndim - consumed)
+    if not ellipses:
+        return (*key, *whole)
+    at = next(i for i, e in enumerate(key) if e is Ellipsis)
+    return (*key[:at], *whole, *key[at + 1 :])
+
+
+def check_mode(mode: str | lax.GatherScatterMode | None, where: str) -> None:
+    """Check the `mode` argument of an indexing function.
+
+    Raises:
+      ArgumentError: `mode` is unknown.
+    """
+    if mode not in ("fill", "clip", "drop", "promise_in_bounds", None) and not isinstance(mode, lax.GatherScatterMode):
+        raise ArgumentError(
+            f"{where}, argument mode",
+            expected="'fill', 'drop', 'clip' or 'promise_in_bounds'",
+            got=repr(mode),
+            fix="pass one of these modes, or a lax.GatherScatterMode",
+        )

@@ -1,0 +1,321 @@
+"""Functions that make index arrays: of diagonals, triangles and grids, and from flat indices."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.numpy.creation.array_creation import array
+from phalanx.numpy.creation.ranges import arange
+from phalanx.numpy.indexing.nonzero import concrete_mask, nonzero
+from phalanx.numpy.operands import canonical_shape, cast, check_integers, check_vector, to_host_operand, to_operand
+from phalanx.numpy.shapes.joining import stack
+from phalanx.numpy.ufuncs.rounding import clip
+from phalanx.numpy.ufuncs.ufunc_implementations import select_where
+from phalanx.numpy.ufuncs.ufunc_table import divmod
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.typing import Array, ArrayLike, DTypeLike, Shape
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple:
+    """Index arrays for the main diagonal of an array.
+
+    Args:
+      n: length of the diagonal.
+      ndim: the number of dimensions.
+
+    Returns:
+      A tuple of `ndim` vectors int[n].
+
+    Examples:
+      >>> [i.tolist() for i in jnp.diag_indices(2)]
+      [[0, 1], [0, 1]]
+    """
+    return (arange(n),) * ndim
+
+
+def diag_indices_from(arr: ArrayLike) -> tuple:
+    """Index arrays for the main diagonal of a square array.
+
+    Args:
+      arr: array of rank 2 or more with equal dimensions.
+
+    Returns:
+      A tuple with one index vector per dimension.
+
+    Raises:
+      ShapeError: the dimensions differ.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.diag_indices_from(jnp.zeros((2, 2)))]
+      [[0, 1], [0, 1]]
+    """
+    x = to_operand(arr, "diag_indices_from")
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ShapeError(
+            "diag_indices_from",
+            expected="an array of rank 2 or more with equal dimensions",
+            got=x.shape,
+            fix="use diag_indices(n, ndim) with the length and the rank",
+        )
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """Index arrays for the lower triangle of a matrix.
+
+    Args:
+      n, m: numbers of rows and columns; m defaults to n.
+      k: uppermost diagonal to include: 0 for the main one, positive above it.
+
+    Returns:
+      A pair of integer vectors: row indices and column indices.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.tril_indices(2)]
+      [[0, 1, 1], [0, 0, 1]]
+    """
+    # The size depends on n, k and m only, which are static: NumPy computes the indices once on the host.
+    return tuple(map(array, np.tril_indices(n, k, m)))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """Index arrays for the upper triangle of a matrix.
+
+    Args:
+      n, m: numbers of rows and columns; m defaults to n.
+      k: lowermost diagonal to include: 0 for the main one, positive above it.
+
+    Returns:
+      A pair of integer vectors: row indices and column indices.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.triu_indices(2)]
+      [[0, 0, 1], [0, 1, 1]]
+    """
+    return tuple(map(array, np.triu_indices(n, k, m)))
+
+
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple:
+    """Index arrays for the lower triangle of a given matrix.
+
+    Args:
+      arr: a matrix; only its shape is used.
+      k: as in `tril_indices`.
+
+    Returns:
+      A pair of integer vectors: row indices and column indices.
+
+    Raises:
+      ShapeError: `arr` is not a matrix.
+
+    Examples:
+      >>> len(jnp.tril_indices_from(jnp.zeros((2, 2)))[0])
+      3
+    """
+    return tril_indices(_matrix_shape(arr, "tril_indices_from")[0], k, arr.shape[1])
+
+
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple:
+    """Index arrays for the upper triangle of a given matrix.
+
+    Args:
+      arr: a matrix; only its shape is used.
+      k: as in `triu_indices`.
+
+    Returns:
+      A pair of integer vectors: row indices and column indices.
+
+    Raises:
+      ShapeError: `arr` is not a matrix.
+
+    Examples:
+      >>> len(jnp.triu_indices_from(jnp.zeros((2, 2)))[0])
+      3
+    """
+    return triu_indices(_matrix_shape(arr, "triu_indices_from")[0], k, arr.shape[1])
+
+
+def _matrix_shape(arr: Array, name: str) -> tuple:
+    if arr.ndim != 2:
+        raise ShapeError(name, expected="a matrix", got=arr.shape, fix="give an array of rank 2")
+    return arr.shape
+
+
+def mask_indices(n: int, mask_func: Callable[..., ArrayLike], k: int = 0, *, size: int | None = None) -> tuple:
+    """Index arrays of the elements of a square matrix selected by a masking function.
+
+    Args:
+      n: number of rows and columns.
+      mask_func: function of a matrix and `k`, such as `triu`.
+      k: passed to `mask_func`.
+      size: static length of the result, which is truncated or padded; required under tracing.
+
+    Returns:
+      A pair of integer vectors: row indices and column indices.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.mask_indices(2, jnp.triu)]
+      [[0, 0, 1], [0, 1, 1]]
+    """
+    return nonzero(mask_func(lax.full((n, n), 1, np.dtype(np.float32)), k), size=size)
+
+
+def indices(dimensions: Shape, dtype: DTypeLike | None = None, sparse: bool = False) -> Any:
+    """Indices of a grid: one array per dimension that holds the index along it.
+
+    Args:
+      dimensions: shape of the grid, an int or a tuple of ints.
+      dtype: dtype of the indices; the default integer dtype if None.
+      sparse: return open grids, of size 1 along the other dimensions.
+
+    Returns:
+      dtype[rank, *dimensions], or with `sparse` a tuple of arrays.
+
+    Raises:
+      ArgumentTypeError: a dimension is not an integer.
+
+    Examples:
+      >>> jnp.indices((2, 2)).tolist()
+      [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+    """
+    dims = canonical_shape(dimensions, "indices")
+    dtype = dtypes.requested_dtype(int if dtype is None else dtype, "indices")
+    out = [
+        lax.broadcasted_iota(dtype, tuple(d if not sparse or i == j else 1 for j, d in enumerate(dims)), i)
+        for i in range(len(dims))
+    ]
+    if sparse:
+        return tuple(out)
+    return stack(out) if out else lax.full((0,), 0, dtype)
+
+
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike],
+    dims: Shape,
+    mode: str = "raise",
+    order: str = "C",
+    *,
+    dtype: DTypeLike | None = None,
+) -> Any:
+    """Convert multi-dimensional indices to indices into the flattened array.
+
+    Args:
+      multi_index: one integer array per dimension.
+      dims: shape of the array.
+      mode: handling of out-of-bounds indices: `"wrap"`, `"clip"`, or `"raise"`, which requires concrete indices.
+      order: `"C"` or `"F"`.
+      dtype: integer dtype of the result.
+
+    Returns:
+      Integers with the shape of the index arrays.
+
+    Raises:
+      ArgumentError: an index is out of bounds and `mode` is `"raise"`.
+      ConcretizationTypeError: an index is traced and `mode` is `"raise"`.
+      ShapeError: the number of index arrays differs from the number of dimensions.
+
+    Examples:
+      >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
+      [1, 3]
+    """
+    parts = [to_host_operand(i, "ravel_multi_index") for i in multi_index]
+    dims = canonical_shape(dims, "ravel_multi_index")
+    if len(parts) != len(dims):
+        raise ShapeError(
+            "ravel_multi_index",
+            expected=f"{len(dims)} index arrays",
+            got=len(parts),
+            fix=f"pass one index array for each of the {len(dims)} dimensions",
+        )
+    if mode == "raise":
+        for p, d in zip(parts, dims, strict=True):
+            known = concrete_mask(p, "ravel_multi_index")
+            if np.any((known < 0) | (known >= d)):
+                raise ArgumentError(
+                    "ravel_multi_index",
+                    expected=f"indices from 0 to {d - 1}",
+                    got=known.tolist(),
+                    fix="give mode='clip' or mode='wrap'",
+                )
+    elif mode == "clip":
+        # Out-of-bounds indices move to the nearest element of their dimension.
+        parts = [clip(p, 0, d - 1) for p, d in zip(parts, dims, strict=True)]
+    else:
+        parts = [p % d for p, d in zip(parts, dims, strict=True)]
+    pairs = list(zip(parts, dims, strict=True))
+    pairs = pairs if order == "C" else pairs[::-1]
+    out: Any = None
+    for p, d in pairs:
+        # Horner's rule over the dimensions, slowest first.
+        out = p if out is None else out * d + p
+    return out if hasattr(out, "aval") and dtype is None else array(out, dtype)
+
+
+def unravel_index(indices: ArrayLike, shape: Shape) -> tuple:
+    """Convert indices into a flattened array to multi-dimensional indices.
+
+    Args:
+      indices: integers; negative ones count from the end, out-of-bounds ones are clipped.
+      shape: shape of the array, an int or a tuple of ints.
+
+    Returns:
+      A tuple with one array per dimension, of the shape of `indices`.
+
+    Raises:
+      DTypeError: the indices are not integers.
+
+    Examples:
+      >>> [i.tolist() for i in jnp.unravel_index(jnp.array([1, 3]), (2, 2))]
+      [[0, 1], [1, 1]]
+    """
+    shape = canonical_shape(shape, "unravel_index")
+    return tuple(_unravel(to_operand(indices, "unravel_index"), shape))
+
+
+@eager_jit(static_argnames=("shape",))
+def _unravel(indices: Array, shape: tuple) -> list:
+    total = math.prod(shape)
+    check_integers("unravel_index, argument indices", indices)
+    one = functools.partial(cast, dtype=indices.dtype)
+    # An index out of bounds on either side selects the nearest element, as in a read. Clamping to [-total, total - 1]
+    # comes first, so that negative indices are within bounds after `total` is added to them.
+    indices = lax.clamp(one(-total), indices, one(total - 1))
+    indices = select_where(lax.lt(indices, one(0)), indices + one(total), indices)
+    out: list = []
+    for d in reversed(shape):
+        indices, rest = divmod(indices, one(d))
+        out.append(rest)
+    return out[::-1]
+
+
+def ix_(*args: Any) -> tuple:
+    """Open mesh: index arrays that select the Cartesian product of given indices.
+
+    Args:
+      args: vectors of integers, or of booleans that are to be known.
+
+    Returns:
+      A tuple of integer arrays; array i has rank len(args) and varies along dimension i only.
+
+    Raises:
+      ShapeError: an operand is not a vector.
+
+    Examples:
+      >>> [i.shape for i in jnp.ix_(jnp.array([0, 1]), jnp.array([2]))]
+      [(2, 1), (1, 1)]
+    """
+    out = []
+    for i, a in enumerate(args):
+        x = array(a) if isinstance(a, list | tuple) else to_operand(a, "ix_")
+        check_vector(f"ix_, argument {i}", x)
+        x = nonzero(x)[0] if x.dtype == np.bool_ else x if x.size else x.astype(int)
+        out.append(lax.reshape(x, (1,) * i + (x.shape[0],) + (1,) * (len(args) - i - 1)))
+    return tuple(out)

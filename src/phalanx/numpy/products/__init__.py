@@ -1,0 +1,1 @@
+"""Products of arrays: matrix products, `einsum` and convolution."""

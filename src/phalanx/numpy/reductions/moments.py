@@ -1,0 +1,265 @@
+"""Means, variances and standard deviations over axes.
+
+Half precision is computed in float32. With a `where` mask, the divisor is the number of included elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes, promotion
+from phalanx.core.error_classes import DTypeError, ShapeError
+from phalanx.lax.collectives.named_axes import split_axis_names
+from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, refuse_out, to_numpy_scalar, to_operand
+from phalanx.numpy.reductions.array_reductions import _FLOAT32, _static, is_half, num_reduced_elements, sum
+from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.typing import Array, ArrayLike, Axis, DTypeLike
+
+
+def _mean_dtypes(x: Array, dtype: np.dtype, name: str) -> tuple[Any, Any]:
+    """The dtypes of the computation and of the result of a mean."""
+    if dtype is None:
+        result = dtypes.to_inexact_dtype(x.dtype)
+    else:
+        result = dtypes.requested_dtype(dtype, name)
+    if not dtypes.issubdtype(result, np.inexact):
+        return dtypes.to_inexact_dtype(result), result
+    return (_FLOAT32 if is_half(result) else result), result
+
+
+def _count(
+    where: ArrayLike | None, shape: tuple, axes: tuple, names: tuple, dtype: np.dtype, keepdims: bool, name: str
+) -> Any:
+    """The number of elements that are averaged: a float, or an array if there is a mask."""
+    if where is None:
+        n = num_reduced_elements(shape, axes) * math.prod(map(lax.axis_size, names))
+        return float(n) if type(n) is int else n
+    mask = broadcast_to_shape(to_bool(to_operand(where, name)), shape)
+    return sum(cast(mask, dtype), axis=(*axes, *names), keepdims=keepdims)
+
+
+@_static
+def mean(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Arithmetic mean over axes.
+
+    Args:
+      a, axis, dtype, out, keepdims, where: as in `sum`.
+
+    Returns:
+      The means, with the reduced axes removed, in floating point unless `dtype` is given; NaN for no elements.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.mean(jnp.array([1.0, 2.0, 6.0])).item()
+      3.0
+    """
+    refuse_out(out, "mean")
+    x = to_operand(a, "mean")
+    axis, names = split_axis_names(axis)
+    axes = canonical_axes(axis, x.ndim, "mean")
+    # The sum is accumulated in `compute`, which is at least float32.
+    compute, result = _mean_dtypes(x, dtype, "mean")
+    x = cast(x, compute) if x.dtype != compute else x
+    n = _count(where, x.shape, axes, names, compute, keepdims, "mean")
+    y = sum(x, axis=(*axes, *names), keepdims=keepdims, where=where) / n
+    return y if y.dtype == result else cast(y, result)
+
+
+@_static
+def var(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: ArrayLike = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: ArrayLike | None = None,
+) -> Array:
+    """Variance over axes.
+
+    Args:
+      a: array or scalar.
+      axis: axis or axes to reduce, or None for all; may include names of mapped axes in scope.
+      dtype: dtype of the computation and of the result.
+      out: must be None; arrays are immutable.
+      ddof: delta degrees of freedom: the divisor is the number of elements minus `ddof`.
+      keepdims: keep the reduced dimensions with size 1.
+      where: boolean mask, broadcastable to the shape of `a`, of the elements to include.
+      mean: precomputed mean, with the reduced dimensions kept.
+      correction: alias of `ddof`.
+
+    Returns:
+      Real numbers, with the reduced axes removed.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.var(jnp.array([1.0, 3.0])).item()
+      1.0
+    """
+    return _variance("var", a, axis, dtype, out, ddof if correction is None else correction, keepdims, where, mean)
+
+
+def _variance(
+    name: str,
+    a: Array,
+    axis: Axis,
+    dtype: np.dtype,
+    out: None,
+    ddof: ArrayLike,
+    keepdims: bool,
+    where: ArrayLike | None,
+    mean: ArrayLike | None,
+) -> Any:
+    refuse_out(out, name)
+    x = to_operand(a, name)
+    axis, names = split_axis_names(axis)
+    axes = canonical_axes(axis, x.ndim, name)
+    # A real dtype for complex data requests the dtype of the result only; the deviations stay complex.
+    over = (*axes, *names)
+    if dtype is not None and dtypes.issubdtype(x.dtype, np.complexfloating) and np.dtype(dtype).kind != "c":
+        dtype = None if dtypes.issubdtype(dtype, np.inexact) else dtype
+    compute, result = _mean_dtypes(x, dtype, name)
+    # The variance of complex numbers is real, but the deviations are complex.
+    if x.dtype.kind == "c" and compute.kind != "c":
+        compute = x.dtype
+    x = cast(x, compute) if x.dtype != compute else x
+    n = _count(where, x.shape, axes, names, _to_real_dtype(compute), keepdims, name)
+    if mean is None:
+        # The mean keeps the reduced dimensions, to be subtracted from the operand.
+        n_kept = n if where is None else _count(where, x.shape, axes, names, _to_real_dtype(compute), True, name)
+        mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
+    # Two passes: E[x^2] - E[x]^2 in one pass would cancel catastrophically for data far from 0.
+    centered = x - mean
+    # |z|^2 without the square root of `abs`.
+    if compute.kind == "c":
+        squares = lax.square(lax.real(centered)) + lax.square(lax.imag(centered))
+    else:
+        squares = lax.square(centered)
+    # With fewer elements than `ddof` the divisor is 0, so that the result is NaN or infinite, as in NumPy.
+    divisor = n - ddof if ddof else n
+    if type(divisor) is float and divisor < 0:
+        divisor = 0.0
+    elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
+        divisor = lax.max(divisor, to_numpy_scalar(0, divisor.dtype))
+    y = sum(squares, axis=over, keepdims=keepdims, where=where) / divisor
+    result = _to_real_dtype(result)
+    return y if y.dtype == result else cast(y, result)
+
+
+def _to_real_dtype(dtype: np.dtype) -> Any:
+    return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
+
+
+@_static
+def std(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: ArrayLike = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: ArrayLike | None = None,
+) -> Array:
+    """Standard deviation over axes.
+
+    Args:
+      a, axis, dtype, out, ddof, keepdims, where, mean, correction: as in `var`.
+
+    Returns:
+      Real numbers, with the reduced axes removed.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+      DTypeError: `dtype` is not inexact.
+
+    Examples:
+      >>> jnp.std(jnp.array([1.0, 3.0])).item()
+      1.0
+    """
+    if dtype is not None and not dtypes.issubdtype(dtype, np.inexact):
+        raise DTypeError(
+            "std, argument dtype",
+            expected="an inexact dtype",
+            got=dtype,
+            fix="pass dtype='float32', or leave dtype out",
+        )
+    ddof = ddof if correction is None else correction
+    return lax.sqrt(_variance("std", a, axis, dtype, out, ddof, keepdims, where, mean))
+
+
+def average(
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """Weighted mean over axes.
+
+    Args:
+      a: array or scalar.
+      axis: axis or tuple of axes; None for all.
+      weights: array of the shape of `a`, or of the reduced dimensions; equal weights by default.
+      returned: also return the sums of the weights.
+      keepdims: keep the reduced dimensions with size 1.
+
+    Returns:
+      The means, with the reduced axes removed; with `returned`, a pair of them and the sums of the weights.
+
+    Raises:
+      AxisError: an axis is out of range.
+      ShapeError: the weights have the wrong shape.
+
+    Examples:
+      >>> jnp.average(jnp.array([1.0, 2.0]), weights=jnp.array([3.0, 1.0])).item()
+      1.25
+    """
+    out = _average(a, weights, axis, keepdims)
+    return out if returned else out[0]
+
+
+@eager_jit(static_argnames=("axis", "keepdims"))
+def _average(a: Array, weights: Array, axis: Axis, keepdims: bool) -> tuple:
+    x = to_operand(a, "average")
+    axes = canonical_axes(axis, x.ndim, "average")
+    if weights is None:
+        y = mean(x, axis=axes, keepdims=keepdims)
+        return y, lax.full(y.shape, num_reduced_elements(x.shape, axes), y.dtype)
+    w = to_operand(weights, "average")
+    if w.shape != x.shape:
+        wanted = tuple(x.shape[i] for i in axes)
+        if w.shape != wanted or axis is None:
+            raise ShapeError(
+                "average, argument weights",
+                expected=f"the shape {x.shape}, or that of the axes, {wanted}",
+                got=w.shape,
+                fix="broadcast the weights with phalanx.numpy.broadcast_to(weights, a.shape)",
+            )
+        w = lax.broadcast_in_dim(w, tuple(x.shape[i] if i in axes else 1 for i in range(x.ndim)), axes)
+        w = broadcast_to_shape(w, x.shape)
+    dtype = dtypes.to_inexact_dtype(promotion.result_type(x, w))
+    w = cast(w, dtype)
+    total = sum(w, axis=axes, keepdims=keepdims)
+    return sum(cast(x, dtype) * w, axis=axes, keepdims=keepdims) / total, total

@@ -1,0 +1,1 @@
+"""Functions that change the shape or the order of elements."""

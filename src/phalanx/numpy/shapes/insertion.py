@@ -1,0 +1,216 @@
+"""Adding and removing slices along an axis: `append`, `insert`, `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.numpy.creation.array_creation import array
+from phalanx.numpy.indexing.take import take
+from phalanx.numpy.operands import broadcast_to_shape, cast, concrete_or_none, flatten_without_axis, to_operand
+from phalanx.numpy.shapes.joining import concatenate
+from phalanx.numpy.shapes.reshaping import ravel, reshape
+from phalanx.numpy.shapes.splitting import split_at_bounds
+from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.runtime.eager_jit import eager_jit
+from phalanx.symbolic import is_symbolic
+from phalanx.typing import Array, ArrayLike, DimSize
+
+
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
+    """Append values to the end of an array.
+
+    Args:
+      arr, values: arrays or nested lists of numbers whose other dimensions are equal.
+      axis: the axis; None flattens both arrays first.
+
+    Returns:
+      The joined array, in the promoted dtype of both.
+
+    Raises:
+      AxisError: an axis is out of range.
+      ShapeError: ranks or other dimensions differ.
+
+    Examples:
+      >>> jnp.append(jnp.arange(2), 9).tolist()
+      [0, 1, 9]
+    """
+    arr, values = (array(x) if isinstance(x, list | tuple) else to_operand(x, "append") for x in (arr, values))
+    if axis is None:
+        return concatenate([ravel(arr), ravel(values)], 0)
+    return concatenate([arr, values], axis)
+
+
+def insert(arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: ArrayLike, axis: int | None = None) -> Array:
+    """Insert values before given indices, which must be concrete.
+
+    Args:
+      arr: an array or nested lists of numbers.
+      obj: an integer, a slice or integers: indices into the original array.
+      values: values to insert, cast to the dtype of `arr`; they broadcast to the inserted slices.
+      axis: the axis; None flattens the array first.
+
+    Returns:
+      The array with the values inserted.
+
+    Raises:
+      ArgumentError: an index is out of bounds.
+      AxisError: an axis is out of range.
+      ConcretizationTypeError: `obj` is traced.
+
+    Examples:
+      >>> jnp.insert(jnp.array([1, 3]), 1, 2).tolist()
+      [1, 2, 3]
+    """
+    arr = array(arr) if isinstance(arr, list | tuple) else to_operand(arr, "insert")
+    values = array(values) if isinstance(values, list | tuple) else to_operand(values, "insert")
+    arr, axis = flatten_without_axis(arr, axis, "insert")
+    n = arr.shape[axis]
+    values = (
+        reshape(values, (1,) * (arr.ndim - values.ndim) + tuple(values.shape)) if values.ndim < arr.ndim else values
+    )
+    values = cast(values, arr.dtype)
+    where = np.arange(n)[obj] if isinstance(obj, slice) else _concretize_indices(obj, "insert")
+    _check_bounds("insert", where, n, n)
+    single = where.ndim == 0 or where.size == 1
+    # A single index inserts all values at one position.
+    if single:
+        at = int(where.reshape(()))
+        at = at + n if at < 0 else at
+        if where.ndim == 0 and np.ndim(obj) == 0:
+            values = moveaxis(values, 0, axis)
+        count = values.shape[axis]
+        values = broadcast_to_shape(values, (*arr.shape[:axis], count, *arr.shape[axis + 1 :]))
+        first, rest = split_at_bounds(arr, (0, at, n), axis)
+        return concatenate([first, values, rest], axis)
+    where = np.where(where < 0, where + n, where)
+    # Position k in sorted order moves up by the k values that are inserted before it.
+    order = np.argsort(where, kind="stable")
+    places = np.empty(len(where), np.int64)
+    places[order] = where[order] + np.arange(len(where))
+    old = np.ones(n + len(where), bool)
+    old[places] = False
+    values = broadcast_to_shape(values, (*arr.shape[:axis], len(where), *arr.shape[axis + 1 :]))
+    # For each position of the result, its position in the array joined with the new values.
+    source = np.empty(n + len(where), np.int32)
+    source[old] = np.arange(n)
+    source[places] = n + np.arange(len(where))
+    # One gather from the joined array builds the result.
+    return take(concatenate([arr, values], axis), source, axis, mode="clip")
+
+
+def _concretize_indices(obj: ArrayLike | slice | Sequence[int], where: str) -> np.ndarray:
+    known = concrete_or_none(np.asarray(obj) if isinstance(obj, list | tuple | range) else obj)
+    if known is None:
+        raise ConcretizationTypeError(
+            f"{where}, argument obj",
+            expected="indices that are known while tracing",
+            got=str(obj),
+            fix="mark the argument they come from as static",
+        )
+    return known
+
+
+def delete(
+    arr: ArrayLike,
+    obj: ArrayLike | slice | Sequence[int],
+    axis: int | None = None,
+    *,
+    assume_unique_indices: bool = False,
+) -> Array:
+    """Delete elements or slices at given indices.
+
+    Args:
+      arr: an array or nested lists of numbers.
+      obj: an integer, a slice, integers or a boolean mask; concrete unless `assume_unique_indices`.
+      axis: the axis; None flattens the array first.
+      assume_unique_indices: promise that the integers are in bounds and distinct; they may then be traced.
+
+    Returns:
+      The array without the deleted elements.
+
+    Raises:
+      ArgumentError: an index is out of bounds.
+      AxisError: an axis is out of range.
+      ConcretizationTypeError: `obj` is a traced array and `assume_unique_indices` is False.
+      ShapeError: the length of the mask differs from that of the axis.
+
+    Examples:
+      >>> jnp.delete(jnp.arange(4), 1).tolist()
+      [0, 2, 3]
+    """
+    arr = array(arr) if isinstance(arr, list | tuple) else to_operand(arr, "delete")
+    arr, axis = flatten_without_axis(arr, axis, "delete")
+    n = arr.shape[axis]
+    if (
+        not isinstance(obj, slice)
+        and concrete_or_none(np.asarray(obj) if isinstance(obj, list | tuple) else obj) is None
+    ):
+        if assume_unique_indices or obj.ndim == 0:
+            return take(arr, _complement(obj, n), axis, mode="clip")
+    if is_symbolic(n):
+        return _delete_symbolic(arr, obj, axis)
+    keep = np.ones(n, bool)
+    where = obj if isinstance(obj, slice) else _concretize_indices(obj, "delete")
+    if not isinstance(where, slice) and where.dtype != bool:
+        _check_bounds("delete", where, n, n - 1)
+        where = where.astype(int)
+    elif not isinstance(where, slice) and where.shape != (n,):
+        raise ShapeError(
+            "delete, argument obj",
+            expected=f"a mask of shape {(n,)}",
+            got=where.shape,
+            fix=f"pass a mask with {n} elements, or the axis it belongs to with axis=",
+        )
+    # The kept indices are known on the host, so that the result is one gather.
+    keep[where] = False
+    return take(arr, np.flatnonzero(keep).astype(np.int32), axis, mode="clip")
+
+
+def _check_bounds(name: str, where: np.ndarray, n: DimSize, last: Array) -> None:
+    bad = None if is_symbolic(n) or where.dtype == bool else (where < -n) | (where > last)
+    if bad is not None and np.any(bad):
+        raise ArgumentError(
+            f"{name}, argument obj",
+            expected=f"indices from {-n} to {last}",
+            got=where[bad].ravel()[0].item(),
+            fix=f"pass indices from {-n} to {last}",
+        )
+
+
+def _delete_symbolic(arr: Array, obj: ArrayLike | slice | Sequence[int], axis: int) -> Any:
+    """`delete` along an axis of symbolic length.
+
+    The length of the result must be one expression that holds for all sizes. It is the length minus the number of
+    distinct indices, so they must be concrete; and -1 and 3 could denote the same element for some size, so all must
+    be counted from the same end.
+    """
+    known = None if isinstance(obj, slice) else np.unique(_concretize_indices(obj, "delete"))
+    if known is None or known.dtype == bool or (known.size and known[0] < 0 <= known[-1]):
+        raise ArgumentError(
+            "delete along a symbolic length",
+            expected="indices counted from one end, which are the same for every size",
+            got=repr(obj),
+            fix="concatenate the slices that are to stay",
+        )
+    return take(arr, _complement(known, arr.shape[axis]), axis, mode="clip")
+
+
+@eager_jit(static_argnames=("n",))
+def _complement(obj: ArrayLike | slice | Sequence[int], n: int) -> Any:
+    """The indices from 0 to n - 1 that are not in `obj`, whose entries are distinct.
+
+    The k-th remaining index is k plus the number of deleted indices before it: with sorted `obj`, those entries with
+    `obj[j] - j <= k`.
+    """
+    obj = ravel(to_operand(obj, "delete"))
+    obj = obj + n * (obj < 0).astype(obj.dtype)
+    obj = lax.sort(obj)
+    m = obj.shape[0]
+    place = lax.iota(np.dtype(np.int32), n - m)
+    shift = (obj - lax.iota(obj.dtype, m))[None, :] <= place[:, None].astype(obj.dtype)
+    return place + lax.reduce_sum(shift.astype("int32"), (1,))

@@ -1,0 +1,1 @@
+"""Elementwise functions and their methods; functions applied elementwise or along axes."""

@@ -1,0 +1,262 @@
+"""The methods of binary ufuncs: `reduce`, `accumulate`, `outer`, `at`, `reduceat`.
+
+A reduction of `lax` is used where there is one; otherwise the ufunc is applied in a loop over the axis.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.error_classes import ArgumentError
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.numpy.indexing.where import where
+from phalanx.numpy.operands import (
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    cast,
+    refuse_out,
+    to_numpy_scalar,
+    to_operand,
+)
+from phalanx.numpy.reductions import array_reductions, cumulative_reductions
+from phalanx.numpy.shapes.reshaping import ravel
+from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.ufuncs import ufunc_table
+from phalanx.numpy.ufuncs.ufunc_implementations import select_where
+from phalanx.typing import Array, ArrayLike, Axis
+
+
+def equip(ufunc: Callable, identity: ArrayLike | None, reduction: Callable | None, cumulative: Callable | None) -> None:
+    """Attach the ufunc methods to a binary function.
+
+    Args:
+      ufunc: the function.
+      identity: its neutral element, or None.
+      reduction: the equivalent reduction, or None.
+      cumulative: the equivalent cumulative operation, or None.
+    """
+    ufunc.identity, ufunc.nargs = identity, 3  # type: ignore[attr-defined]
+    ufunc.reduce = functools.partial(api_boundary(_reduce), ufunc, reduction)  # type: ignore[attr-defined]
+    ufunc.accumulate = functools.partial(api_boundary(_accumulate), ufunc, cumulative)  # type: ignore[attr-defined]
+    ufunc.outer = functools.partial(api_boundary(_outer), ufunc)  # type: ignore[attr-defined]
+    ufunc.at = functools.partial(api_boundary(_at), ufunc)  # type: ignore[attr-defined]
+    ufunc.reduceat = functools.partial(api_boundary(_reduceat), ufunc)  # type: ignore[attr-defined]
+
+
+def _cast_operand(ufunc: Callable[..., Array], a: Array, dtype: np.dtype, where: str) -> Any:
+    """Cast the operand to the requested dtype, or to the dtype in which the ufunc computes."""
+    x = to_operand(a, where)
+    if dtype is not None:
+        return cast(x, dtypes.requested_dtype(dtype, where))
+    if not hasattr(ufunc, "rule"):  # a ufunc made by `frompyfunc` accepts every dtype
+        return x
+    to = ufunc.rule.choose(x.dtype)[1]
+    return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else to)
+
+
+def _reduce(
+    ufunc: Any,
+    reduction: Callable | None,
+    a: Array,
+    /,
+    *,
+    axis: Axis = 0,
+    dtype: np.dtype | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
+    refuse_out(out, f"{ufunc.__name__}.reduce")
+    x = _cast_operand(ufunc, a, dtype, f"{ufunc.__name__}.reduce")
+    if reduction is not None:
+        options = {} if initial is None else {"initial": initial}
+        return reduction(x, axis=axis, keepdims=keepdims, where=where, **options)
+    if where is not None and initial is None and ufunc.identity is None:
+        raise ArgumentError(
+            f"{ufunc.__name__}.reduce",
+            expected="initial, since where is given",
+            got="None",
+            fix="pass initial=, the result where the mask excludes all elements",
+        )
+    dims = x.shape
+    axes = canonical_axes(axis, x.ndim, f"{ufunc.__name__}.reduce")
+    n = math.prod(dims[i] for i in axes)
+
+    def rows(v: Array) -> Any:
+        v = moveaxis(v, axes, tuple(range(len(axes))))
+        return lax.reshape(v, (n, *v.shape[len(axes) :]))
+
+    # All reduced dimensions become one leading dimension, over which the loop runs.
+    x, mask = rows(x), None if where is None else rows(broadcast_to_shape(to_operand(where, ufunc.__name__), dims))
+    # Without an initial value the loop begins with the first element; a mask may exclude that one, so that it needs a
+    # neutral element.
+    first = initial if initial is not None else ufunc.identity if n == 0 or mask is not None else None
+    if n == 0 and first is None:
+        raise ArgumentError(
+            f"{ufunc.__name__}.reduce",
+            expected="at least one element",
+            got="none",
+            fix="pass initial=, the result for no elements",
+        )
+
+    def step(i: Array | int, y: Array) -> Any:
+        z = cast(ufunc(y, x[i]), y.dtype)
+        return z if mask is None else select_where(mask[i], z, y)
+
+    y = x[0] if first is None else lax.full(x.shape[1:], first, x.dtype)
+    y = lax.fori_loop(int(first is None), n, step, y) if n else y
+    return array_reductions.restore_reduced_dims(y, dims, axes) if keepdims else y
+
+
+def _accumulate(
+    ufunc: Callable[..., Array],
+    cumulative: Callable | None,
+    a: Array,
+    /,
+    axis: int = 0,
+    dtype: np.dtype | None = None,
+    out: None = None,
+) -> Any:
+    refuse_out(out, f"{ufunc.__name__}.accumulate")
+    x = _cast_operand(ufunc, a, dtype, f"{ufunc.__name__}.accumulate")
+    axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.accumulate")
+    if cumulative is not None:
+        return cumulative(x, axis=axis)
+    x = moveaxis(x, axis, 0)
+    if x.shape[0] == 0:
+        return moveaxis(x, 0, axis)
+
+    def step(y: Array, v: Array) -> tuple:
+        y = cast(ufunc(y, v), y.dtype)
+        return y, y
+
+    _, ys = lax.scan(step, x[0], x[1:])
+    return moveaxis(lax.concatenate([x[:1], ys], 0), 0, axis)
+
+
+def _outer(ufunc: Callable[..., Array], a: Array, b: Array, /) -> Any:
+    a, b = to_operand(a, ufunc.__name__), to_operand(b, ufunc.__name__)
+    return ufunc(lax.reshape(a, a.shape + (1,) * b.ndim), b)
+
+
+def _at(
+    ufunc: Callable[..., Array], a: Array, indices: Array, b: Array | None = None, /, *, inplace: bool = True
+) -> Any:
+    if inplace:
+        raise ArgumentError(
+            f"{ufunc.__name__}.at, argument inplace",
+            expected="False, since arrays do not change",
+            got=True,
+            fix="give inplace=False and use the returned array",
+        )
+    x = to_operand(a, ufunc.__name__)
+    # These have a scatter, which handles repeated indices in parallel.
+    method = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max", "minimum": "min"}.get(
+        ufunc.__name__
+    )
+    if method is not None:
+        return getattr(x.at[indices], method)(b)
+    chosen = x[indices]
+    shape = chosen.shape
+    values = ravel(
+        lax.broadcast_in_dim(to_operand(b, ufunc.__name__), shape, tuple(range(len(shape) - np.ndim(b), len(shape))))
+    )
+    # Flat indices of the selected elements, by indexing an iota of the shape of the array.
+    places = ravel(lax.reshape(lax.iota(np.dtype(np.int32), math.prod(x.shape)), x.shape)[indices])
+    flat = ravel(x)
+
+    def step(i: Array | int, y: Array) -> Any:
+        return y.at[places[i]].set(cast(ufunc(y[places[i]], values[i]), y.dtype))
+
+    return lax.reshape(lax.fori_loop(0, places.shape[0], step, flat), x.shape)
+
+
+def _reduceat(
+    ufunc: Callable[..., Array],
+    a: Array,
+    indices: Array,
+    axis: int = 0,
+    dtype: np.dtype | None = None,
+    out: None = None,
+) -> Any:
+    refuse_out(out, f"{ufunc.__name__}.reduceat")
+    x, starts = _cast_operand(ufunc, a, dtype, f"{ufunc.__name__}.reduceat"), to_operand(indices, ufunc.__name__)
+    axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.reduceat")
+    x = moveaxis(x, axis, 0)
+    n = x.shape[0]
+    ends = lax.concatenate([starts[1:], lax.full((1,), n, starts.dtype)], 0)
+    # As in NumPy, an empty or decreasing range selects the element at its start.
+    ends = lax.max(ends, starts + to_numpy_scalar(1, starts.dtype))
+
+    def step(i: Array | int, y: Array) -> Any:
+        # Element i belongs to all segments that began before it and have not ended.
+        inside = (starts < i) & (i < ends)
+        inside = lax.reshape(inside, inside.shape + (1,) * (x.ndim - 1))
+        return where(inside, cast(ufunc(y, x[i]), y.dtype), y)
+
+    return moveaxis(lax.fori_loop(0, n, step, x[starts]), 0, axis)
+
+
+def _logical(ufunc: Callable, reduction: Callable) -> Callable:
+    def reduce(
+        x: Array,
+        axis: Axis = None,
+        keepdims: bool = False,
+        where: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
+    ) -> Any:
+        out = reduction(x, axis, keepdims=keepdims, where=where)
+        return out if initial is None else ufunc(initial, out)
+
+    return reduce
+
+
+def _parity(x: Array, axis: Axis, keepdims: bool, where: ArrayLike | None) -> Any:
+    """Whether an odd number of elements is nonzero."""
+    return ufunc_table.equal(
+        array_reductions.sum(ufunc_table.not_equal(x, 0), axis, keepdims=keepdims, where=where) & 1, 1
+    )
+
+
+def _cumulative(op: Callable) -> Callable:
+    return lambda x, axis: op(x, axis=axis)
+
+
+equip(ufunc_table.add, 0, array_reductions.sum, cumulative_reductions.cumsum)
+equip(ufunc_table.multiply, 1, array_reductions.prod, cumulative_reductions.cumprod)
+equip(ufunc_table.maximum, None, array_reductions.max, _cumulative(lax.cummax))
+equip(ufunc_table.minimum, None, array_reductions.min, _cumulative(lax.cummin))
+equip(ufunc_table.logical_and, True, _logical(ufunc_table.logical_and, array_reductions.all), None)
+equip(ufunc_table.logical_or, False, _logical(ufunc_table.logical_or, array_reductions.any), None)
+equip(ufunc_table.logical_xor, False, _logical(ufunc_table.logical_xor, _parity), None)
+equip(ufunc_table.logaddexp, -np.inf, None, _cumulative(lax.cumlogsumexp))
+equip(ufunc_table.logaddexp2, -np.inf, None, None)
+for _f, _identity in [
+    (ufunc_table.subtract, None),
+    (ufunc_table.divide, None),
+    (ufunc_table.floor_divide, None),
+    (ufunc_table.power, None),
+    (ufunc_table.bitwise_and, -1),
+    (ufunc_table.bitwise_or, 0),
+    (ufunc_table.bitwise_xor, 0),
+    (ufunc_table.fmax, None),
+    (ufunc_table.fmin, None),
+    (ufunc_table.remainder, None),
+    (ufunc_table.hypot, 0),
+    (ufunc_table.gcd, 0),
+    (ufunc_table.lcm, None),
+    (ufunc_table.arctan2, None),
+    (ufunc_table.less, None),
+    (ufunc_table.greater, None),
+    (ufunc_table.equal, None),
+]:
+    equip(_f, _identity, None, None)

@@ -1,0 +1,296 @@
+"""Functions applied over leading dimensions or along axes: `vectorize`, `apply_along_axis`, `frompyfunc`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.numpy.operands import broadcast_shapes, canonical_axes, canonical_axis, to_operand
+from phalanx.numpy.ufuncs.ufunc_methods import equip
+from phalanx.transforms import vmap
+from phalanx.typing import Array, ArrayLike, Axis
+
+
+def apply_along_axis(func1d: Callable, axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
+    """Apply a function to the one-dimensional slices along an axis.
+
+    Args:
+      func1d: function of a vector, `args` and `kwargs`; it is mapped with `vmap`.
+      axis: axis along which the slices are taken.
+      arr: array of rank 1 or more.
+      args, kwargs: passed to `func1d`.
+
+    Returns:
+      An array in which the axis is replaced by the dimensions of the function's result.
+
+    Raises:
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.apply_along_axis(jnp.sum, 0, jnp.array([[1, 2], [3, 4]])).tolist()
+      [4, 6]
+    """
+    x = to_operand(arr, "apply_along_axis")
+    axis = canonical_axis(axis, x.ndim, "apply_along_axis")
+
+    def function(v: Array) -> Any:
+        return func1d(v, *args, **kwargs)
+
+    # Map the dimensions behind the axis, last one first, then those before it: the order of dimensions is kept.
+    for _ in range(x.ndim - axis - 1):
+        function = vmap(function, in_axes=-1, out_axes=-1)
+    for _ in range(axis):
+        function = vmap(function, in_axes=0, out_axes=0)
+    return function(x)
+
+
+def apply_over_axes(func: Callable, a: ArrayLike, axes: Axis) -> Array:
+    """Apply a reduction over several axes in turn, keeping them with size 1.
+
+    Args:
+      func: a reduction that takes an array and `axis=`, such as `sum`.
+      a: an array.
+      axes: the axis or axes, in order of application.
+
+    Returns:
+      An array of the rank of `a`.
+
+    Raises:
+      AxisError: an axis is out of range.
+      ShapeError: the rank of a result is neither that of `a` nor one less.
+
+    Examples:
+      >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 2)), [0, 1]).tolist()
+      [[4.0]]
+    """
+    x = to_operand(a, "apply_over_axes")
+    for axis in canonical_axes(axes if isinstance(axes, tuple | list) else (axes,), x.ndim, "apply_over_axes"):
+        y = func(x, axis=axis)
+        if y.ndim == x.ndim - 1:
+            y = lax.expand_dims(y, (axis,))
+        if y.ndim != x.ndim:
+            raise ShapeError(
+                "apply_over_axes, argument func",
+                expected=f"a result of rank {x.ndim} or one less",
+                got=y.shape,
+                fix="reduce along the given axis only",
+            )
+        x = y
+    return x
+
+
+_SIGNATURE = re.compile(r"^\s*(\([^()]*\)\s*(,\s*\([^()]*\)\s*)*)->\s*(\([^()]*\)\s*(,\s*\([^()]*\)\s*)*)$")
+
+
+def _parse_signature(signature: str) -> tuple[list, list]:
+    """The names of the core dimensions of each argument and each result.
+
+    Raises:
+      ArgumentError: the string is not a signature.
+    """
+    if not _SIGNATURE.match(signature):
+        raise ArgumentError(
+            "vectorize, argument signature",
+            expected="a string such as '(m,n),(n)->(m)'",
+            got=repr(signature),
+            fix="name the core dimensions of each argument and result in parentheses",
+        )
+    sides = signature.split("->")
+    return tuple(  # type: ignore[return-value]
+        [tuple(n.strip() for n in part.split(",") if n.strip()) for part in re.findall(r"\(([^()]*)\)", side)]
+        for side in sides
+    )
+
+
+def vectorize(
+    pyfunc: Callable, *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
+) -> Callable:
+    """Vectorize a function of scalars, or of arrays with core dimensions, over leading dimensions.
+
+    Args:
+      pyfunc: the function.
+      excluded: positions or names of arguments that are passed through unmapped.
+      signature: core dimensions, for example `"(m,n),(n)->(m)"`; none by default.
+
+    Returns:
+      The vectorized function.
+
+    Raises:
+      ArgumentError: the signature is malformed or does not match the arguments.
+
+    Examples:
+      >>> dot = jnp.vectorize(jnp.vdot, signature="(n),(n)->()")
+      >>> dot(jnp.ones((2, 3)), jnp.ones(3)).tolist()
+      [3.0, 3.0]
+    """
+    excluded = frozenset(excluded)
+    parsed = _parse_signature(signature) if signature is not None else None
+
+    @api_boundary
+    @functools.wraps(pyfunc)
+    def vectorized(*args: Any, **kwargs: Any) -> Any:
+        # None and excluded arguments are passed through unmapped.
+        fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
+        names = [n for n in kwargs if n not in excluded]
+        arrays = [x for i, x in enumerate(args) if i not in fixed] + [kwargs[n] for n in names]
+
+        def function(*xs: Any) -> Any:
+            count = len(xs) - len(names)
+            given = iter(xs[:count])
+            positional = [fixed[i] if i in fixed else next(given) for i in range(len(args))]
+            named = {n: v for n, v in kwargs.items() if n in excluded} | dict(zip(names, xs[count:], strict=True))
+            return pyfunc(*positional, **named)
+
+        return _call_vectorized(function, arrays, parsed, excluded)
+
+    return vectorized
+
+
+def _call_vectorized(function: Callable, args: list, parsed: tuple | None, excluded: frozenset) -> Any:
+    args = [to_operand(x, f"vectorize, argument {i}") for i, x in enumerate(args)]
+    cores = parsed[0] if parsed is not None else [()] * len(args)
+    if len(cores) != len(args):
+        raise ArgumentError(
+            "vectorize",
+            expected=f"{len(cores)} arguments, as the signature has",
+            got=len(args),
+            fix="name arguments to be passed as they are in excluded",
+        )
+    sizes: dict[str, Any] = {}
+    shapes = []
+    for i, (x, core) in enumerate(zip(args, cores, strict=True)):
+        if x.ndim < len(core):
+            raise ShapeError(
+                f"vectorize, argument {i}",
+                expected=f"the core dimensions ({','.join(core)})",
+                got=x.shape,
+                fix="add the missing dimensions to the argument, or remove them from the signature",
+            )
+        cut = x.ndim - len(core)
+        for name, n in zip(core, x.shape[cut:], strict=True):
+            # Dimensions of one name must be equal; core dimensions do not broadcast.
+            if sizes.setdefault(name, n) != n:
+                raise ShapeError(
+                    f"vectorize, argument {i}",
+                    expected=f"{sizes[name]} for the core dimension {name}",
+                    got=n,
+                    fix="give arguments whose core dimensions agree",
+                )
+        shapes.append(x.shape[:cut])
+    loop = broadcast_shapes(*shapes, where="vectorize")
+    with_check = _check_results(function, parsed, sizes)
+    # Dimensions of size 1 are squeezed and left unmapped, so that broadcasting copies nothing.
+    squeezed = [
+        lax.squeeze(x, tuple(i for i, d in enumerate(s) if d == 1 and loop[len(loop) - len(s) + i] != 1))
+        if any(d == 1 and loop[len(loop) - len(s) + i] != 1 for i, d in enumerate(s))
+        else x
+        for x, s in zip(args, shapes, strict=True)
+    ]
+    # From the last loop dimension to the first: each `vmap` adds a leading dimension.
+    for d in range(len(loop)):
+        at = len(loop) - 1 - d
+        axes = []
+        for s in shapes:
+            i = at - (len(loop) - len(s))
+            axes.append(0 if i >= 0 and not (s[i] == 1 and loop[at] != 1) else None)
+        if any(a is not None for a in axes):
+            with_check = vmap(with_check, in_axes=tuple(axes))
+    return with_check(*squeezed)
+
+
+def _check_results(function: Callable, parsed: tuple | None, sizes: dict) -> Callable:
+    if parsed is None:
+        return function
+
+    def with_check(*xs: Any) -> Any:
+        out = function(*xs)
+        results = out if isinstance(out, tuple | list) else (out,)
+        if len(results) != len(parsed[1]):
+            raise ArgumentError(
+                "vectorize",
+                expected=f"{len(parsed[1])} results, as the signature has",
+                got=len(results),
+                fix="name one parenthesized result in the signature for each value returned",
+            )
+        for core, y in zip(parsed[1], results, strict=True):
+            found = np.shape(y)
+            agrees = len(found) == len(core) and all(sizes.get(n, d) == d for n, d in zip(core, found, strict=True))
+            if not agrees:
+                raise ShapeError(
+                    "vectorize",
+                    expected=f"a result with core dimensions ({','.join(core)})",
+                    got=found,
+                    fix="change the signature or the function",
+                )
+        return out
+
+    return with_check
+
+
+def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | None = None) -> Callable:
+    """Turn a function of scalars into a ufunc: it broadcasts, and has `reduce`, `accumulate`, `outer` and `at`.
+
+    Args:
+      func: a traceable function of scalars.
+      nin: number of arguments.
+      nout: number of results.
+      identity: neutral element of the function, if it has one.
+
+    Returns:
+      A function of arrays; if `nin` is 2, it has the methods of binary ufuncs.
+
+    Examples:
+      >>> double = jnp.frompyfunc(lambda x: 2 * x, 1, 1)
+      >>> double(jnp.arange(3)).tolist()
+      [0, 2, 4]
+    """
+    mapped = vectorize(func)
+
+    def ufunc(*args: Any) -> Any:
+        if len(args) != nin:
+            raise ArgumentError(
+                f"{func.__name__}",
+                expected=f"{nin} arguments",
+                got=len(args),
+                fix=f"call it with {nin} arguments, as declared by nin",
+            )
+        return mapped(*args)
+
+    ufunc.__name__ = func.__name__
+    ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.identity = nin, nout, nin + nout, identity  # type: ignore[attr-defined]
+    if nin == 2:
+        equip(ufunc, identity, None, None)
+    return ufunc
+
+
+class _UfuncMeta(type):
+    def __instancecheck__(cls, x: Array) -> bool:
+        return callable(x) and hasattr(x, "nin") and hasattr(x, "nout") and not isinstance(x, np.ufunc)
+
+
+class ufunc(metaclass=_UfuncMeta):
+    """The class of elementwise functions such as `jnp.add`; calling it is the same as calling `frompyfunc`.
+
+    Binary ufuncs have the methods `reduce`, `accumulate`, `outer`, `at` and `reduceat`.
+
+    Args:
+      func: the function of scalars.
+      nin, nout: number of arguments and results.
+      identity: neutral element of the function, if it has one.
+
+    Examples:
+      >>> isinstance(jnp.add, jnp.ufunc), isinstance(jnp.sum, jnp.ufunc)
+      (True, False)
+      >>> jnp.ufunc(lambda x, y: x * y, 2, 1, identity=1).reduce(jnp.arange(1, 5)).item()
+      24
+    """
+
+    def __new__(cls, func: Callable, /, nin: int, nout: int, *, identity: Any = None) -> Any:
+        return frompyfunc(func, nin, nout, identity=identity)

@@ -1,0 +1,177 @@
+"""Shardings of single dimensions: which dimensions of an emitted value are sharded, and constraints on them.
+
+XLA decides shardings after a program is emitted, by propagation from the shardings of the inputs and from constraints.
+The rules of this package must often know earlier whether a dimension will be sharded: a convolution, for example, is
+partitioned in one way along the batch and in another along space. `find_dim_sharding` predicts it. It follows a
+dimension backwards through the operations emitted so far until it meets a value whose sharding is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_context import ModuleContext
+from phalanx.runtime.shardy import sdy_replicated
+from phalanx.sharding import NamedSharding
+
+Dimension = tuple[ir.Value, int]  # one dimension of an emitted value
+
+
+class DimSharding(NamedTuple):
+    """The sharding of one dimension: the axes it is sharded over, and the sharding of the value they come from."""
+
+    sharding: NamedSharding
+    axes: tuple
+
+    @property
+    def parts(self) -> int:
+        """The number of parts."""
+        return self.sharding.mesh.num_parts(self.axes)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether two devices may hold the same part; on a mesh with one axis of several devices none do."""
+        return self.sharding.mesh.size not in self.sharding.mesh.shape.values()
+
+
+def find_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimSharding | None:
+    """Return the predicted sharding of dimension `dim` of `x`, or None if it is not known to be sharded."""
+    # Dimensions that lead to no sharding are remembered for the whole module: in a deep model many values lead back to
+    # the same inputs, and each search would otherwise walk through all layers before it.
+    visited: set[Dimension] = set()
+    pending = [(x, dim)]
+    while pending:
+        place = pending.pop()
+        if place in visited or place in module.unsharded_dims:
+            continue
+        visited.add(place)
+        value, d = place
+        known, inferred = module.known_shardings.get(value), module.inferred_shardings.get(value)
+        for sharding in (known, inferred):
+            if isinstance(sharding, NamedSharding):
+                found = DimSharding(sharding, sharding.axes(len(_shape(value)))[d])
+                if found.parts > 1:
+                    return found
+        if known is None:
+            pending.extend(_source_dims(value, d))
+    module.unsharded_dims |= visited
+    return None
+
+
+def has_empty_shards(size: int, parts: int) -> bool:
+    """Whether a dimension of this size, divided into this many parts, leaves the last part empty."""
+    return (parts - 1) * -(-size // parts) >= size
+
+
+def materialize(ctx: LoweringContext, x: ir.Value) -> ir.Value:
+    """Return `x` behind an optimization barrier, unless it is a loop carry or a constant.
+
+    See the workaround "single_element_update".
+    """
+    op = x.owner.owner if isinstance(x.owner, ir.Block) else x.owner
+    return x if op.name in ("stablehlo.while", "stablehlo.constant") else hlo.optimization_barrier([x])
+
+
+def replicate_dims(ctx: LoweringContext, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+    """Constrain `x` to be replicated along `dims`; the other dimensions are left to the partitioner."""
+    if ctx.module.is_portable or not dims:
+        return x
+    ndim = len(_shape(x))
+    open_dims = tuple([d for d in range(ndim) if d not in dims])
+    return sdy.ShardingConstraintOp(x, sdy_replicated(ndim, open_dims)).result
+
+
+def _shape(x: ir.Value) -> list[int]:
+    return list(ir.RankedTensorType(x.type).shape)
+
+
+def _source_dims(x: ir.Value, d: int) -> list[Dimension]:
+    """Return the dimensions of operands that become dimension `d` of `x`."""
+    op = x.owner
+    if isinstance(op, ir.Block):  # an argument of a loop body: follow the initial value, whose sharding the loop keeps
+        loop = op.owner
+        return [(loop.operands[x.arg_number], d)] if loop.name == "stablehlo.while" else []
+    if (find := _SOURCE_OF_DIM.get(op.name)) is not None:
+        source = find(op, d)
+        return [] if source is None else [(op.operands[0], source)]
+    if (find := _SOURCES_OF_DIM.get(op.name)) is not None:
+        return find(op, d)
+    rank = len(_shape(x))
+    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and len(_shape(o)) == rank]
+
+
+def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
+    before, after = _shape(op.operands[0]), _shape(op.results[0])
+    # A dimension survives a reshape if it has the same size and the same number of elements before it.
+    same = (b for b, n in enumerate(before) if n == after[d] and math.prod(before[:b]) == math.prod(after[:d]))
+    return next(same, None)
+
+
+def _source_of_broadcast(op: ir.Operation, d: int) -> int | None:
+    dims = list(op.attributes["broadcast_dimensions"])
+    return dims.index(d) if d in dims else None
+
+
+def _source_of_reduce(op: ir.Operation, d: int) -> int:
+    removed = {*op.attributes["dimensions"]}
+    return [b for b in range(len(_shape(op.operands[0]))) if b not in removed][d]
+
+
+def _source_of_convolution(op: ir.Operation, d: int) -> int | None:
+    numbers = hlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    outs = [numbers.output_batch_dimension, *numbers.output_spatial_dimensions]
+    ins = [numbers.input_batch_dimension, *numbers.input_spatial_dimensions]
+    return dict(zip(outs, ins, strict=True)).get(d)
+
+
+def _sources_of_dot_general(op: ir.Operation, d: int) -> list[Dimension]:
+    numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    sides = [
+        (list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)),
+        (list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)),
+    ]
+    if d < len(sides[0][0]):
+        return [(x, batch[d]) for x, (batch, _) in zip(op.operands, sides, strict=True)]
+    free = [
+        (x, b)
+        for x, (batch, summed) in zip(op.operands, sides, strict=True)
+        for b in range(len(_shape(x)))
+        if b not in batch and b not in summed
+    ]
+    return [free[d - len(sides[0][0])]]
+
+
+def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
+    numbers = hlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    x, indices = op.operands
+    offset = list(numbers.offset_dims)
+    if d in offset:
+        removed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+        return [(x, [b for b in range(len(_shape(x))) if b not in removed][offset.index(d)])]
+    outside = [b for b in range(len(_shape(op.results[0]))) if b not in offset]
+    batch = [b for b in range(len(_shape(indices))) if b != numbers.index_vector_dim]
+    return [(indices, batch[outside.index(d)])]
+
+
+def _sources_of_custom_call(op: ir.Operation, d: int) -> list[Dimension]:
+    """Treat the custom calls of Phalanx as elementwise, which most of them are."""
+    shape = _shape(op.results[0])
+    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and _shape(o) == shape]
+
+
+_SOURCE_OF_DIM = {
+    "stablehlo.reshape": _source_of_reshape,
+    "stablehlo.transpose": lambda op, d: op.attributes["permutation"][d],
+    "stablehlo.broadcast_in_dim": _source_of_broadcast,
+    "stablehlo.reduce": _source_of_reduce,
+    "stablehlo.convolution": _source_of_convolution,
+}
+_SOURCES_OF_DIM = {
+    "stablehlo.dot_general": _sources_of_dot_general,
+    "stablehlo.gather": _sources_of_gather,
+    "stablehlo.custom_call": _sources_of_custom_call,
+}

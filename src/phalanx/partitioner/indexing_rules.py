@@ -1,0 +1,225 @@
+"""Partitioned lowering of `gather`, the scatter family, `dynamic_slice`, `dynamic_update_slice` and `pad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray
+from phalanx.core.jaxpr import Var
+from phalanx.core.primitive import Primitive
+from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.indexing.dynamic_slice import emit_starts
+from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices
+from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices
+from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
+from phalanx.lax.windows.window_shape import crop_negative_padding
+from phalanx.partitioner.dim_sharding import materialize, replicate_dims
+from phalanx.partitioner.workarounds import is_active
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.symbolic import is_constant_shape
+from phalanx.typing import ArrayLike
+
+# For each scatter whose updates commute, the element that leaves any other unchanged.
+_IDENTITY_ELEMENTS = {
+    "scatter_add": lambda dtype: 0,
+    "scatter_sub": lambda dtype: 0,
+    "scatter_mul": lambda dtype: 1,
+    "scatter_min": dtypes.highest,
+    "scatter_max": dtypes.lowest,
+}
+# How the operand is combined with the updates that were scattered into identity elements.
+_COMBINE = {
+    "scatter_add": hlo.add,
+    "scatter_sub": hlo.add,
+    "scatter_mul": hlo.multiply,
+    "scatter_min": hlo.minimum,
+    "scatter_max": hlo.maximum,
+}
+_INDEX_FILL = -1  # out of bounds, so that updates there are dropped
+
+
+def _lower_as(
+    ctx: LoweringContext,
+    primitive: Primitive,
+    operands: Sequence[ir.Value],
+    avals: Sequence[ShapedArray],
+    params: dict[str, Any],
+) -> ir.Value:
+    """Lower the current equation by its primitive's own rule, with operands of other types."""
+    outer = ctx.eqn
+    ctx.eqn = outer.replace(invars=[Var(a) for a in avals])
+    try:
+        return primitive.lower(ctx, *operands, **params)
+    finally:
+        ctx.eqn = outer
+
+
+def lower_gather(ctx: LoweringContext, primitive: Primitive, x: ir.Value, indices: ir.Value, **params: Any) -> ir.Value:
+    """Lower `gather` for several devices; avoids "sharded_index_vectors"."""
+    x_aval, i_aval = ctx.avals_in
+    index_map = params["dimension_numbers"].start_index_map
+    indices, i_aval = widen_indices(indices, i_aval, largest_indexed_size(x_aval, index_map), ctx)
+    if len(index_map) > 1 and is_active("sharded_index_vectors"):
+        indices = replicate_dims(ctx, indices, [i_aval.ndim - 1])
+    return _lower_as(ctx, primitive, (x, indices), (x_aval, i_aval), params)
+
+
+def lower_scatter(
+    ctx: LoweringContext,
+    primitive: Primitive,
+    x: ir.Value,
+    indices: ir.Value,
+    updates: ir.Value,
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    **params: Any,
+) -> ir.Value:
+    """Lower a primitive of the scatter family for several devices."""
+    x_aval, i_aval, u_aval = ctx.avals_in
+    # Clip first, since the padding below adds indices that must stay out of bounds. FILL_OR_DROP then keeps the
+    # primitive's own rule from clipping again.
+    indices, i_aval = clip_indices(ctx, indices, dimension_numbers, mode)
+    params |= {"dimension_numbers": dimension_numbers, "mode": GatherScatterMode.FILL_OR_DROP}
+    identity = _IDENTITY_ELEMENTS.get(primitive.name)
+    if identity is not None and is_active("uneven_scatter_updates"):
+        indices, i_aval, updates, u_aval = _pad_updates(
+            ctx, (indices, i_aval), (updates, u_aval), dimension_numbers, identity(u_aval.dtype)
+        )
+    if is_constant_shape(i_aval.shape):
+        if i_aval.shape[-1] > 1 and is_active("sharded_index_vectors"):
+            indices = replicate_dims(ctx, indices, [i_aval.ndim - 1])
+        # With fewer index vectors than devices, a device may have a single one.
+        if np.prod(i_aval.shape[:-1], dtype=int) <= ctx.module.num_partitions and is_active("single_element_update"):
+            x = materialize(ctx, x)
+    avals = (x_aval, i_aval, u_aval)
+    if identity is None or not dimension_numbers.operand_batching_dims or not is_active("batched_scatter_operand"):
+        return _lower_as(ctx, primitive, (x, indices, updates), avals, params)
+    # A constant is the same on every device, whichever device XLA takes the operand from.
+    identities = ctx.constant(identity(x_aval.dtype), ctx.aval_out)
+    scattered = _lower_as(ctx, primitive, (identities, indices, updates), avals, params)
+    return _COMBINE[primitive.name](x, scattered)
+
+
+def lower_scatter_extreme(
+    ctx: LoweringContext, primitive: Primitive, x: ir.Value, indices: ir.Value, updates: ir.Value, **params: Any
+) -> ir.Value | list[ir.Value]:
+    """Lower `scatter_min` or `scatter_max` for several devices; on integers where an all-reduce would drop NaN."""
+    if not (drops_nans(ctx, ctx.aval_out.dtype) and is_active("all_reduce_nan")):
+        return lower_scatter(ctx, primitive, x, indices, updates, **params)
+
+    def scatter_integers(x: Array, indices: Array, updates: Array) -> Any:
+        scatter = lambda x, updates: primitive(x, indices, updates, **params)
+        return reduce_as_integers(scatter, primitive.name == "scatter_max", x, updates)
+
+    return ctx.inline(scatter_integers, x, indices, updates)
+
+
+def _pad_updates(
+    ctx: LoweringContext,
+    indices: tuple[ir.Value, ShapedArray],
+    updates: tuple[ir.Value, ShapedArray],
+    numbers: ScatterDimensionNumbers,
+    identity: ArrayLike,
+) -> tuple[ir.Value, ShapedArray, ir.Value, ShapedArray]:
+    """Pad indices and updates along unbatched dimensions to a multiple of the number of devices.
+
+    The added indices are out of bounds and the added updates are identity elements, so neither changes the result.
+    """
+    i_aval, u_aval = indices[1], updates[1]
+    high = [
+        -n % ctx.module.num_partitions
+        if isinstance(n, int) and n > 1 and d not in numbers.scatter_indices_batching_dims
+        else 0
+        for d, n in enumerate(i_aval.shape[:-1])
+    ]
+    outside = [d for d in range(u_aval.ndim) if d not in numbers.update_window_dims]
+    high_of_updates = dict(zip(outside, high, strict=True))
+    padded = []
+    for (x, aval), fill, pads in (
+        (indices, _INDEX_FILL, [*high, 0]),
+        (updates, identity, [high_of_updates.get(d, 0) for d in range(u_aval.ndim)]),
+    ):
+        if any(pads):
+            none = [0] * aval.ndim
+            x = hlo.pad(x, ctx.constant(fill, ShapedArray((), aval.dtype)), none, pads, none)
+            aval = aval.with_shape(tuple([n + more for n, more in zip(aval.shape, pads, strict=True)]))
+        padded += [x, aval]
+    return tuple(padded)
+
+
+def lower_dynamic_slice(
+    ctx: LoweringContext, primitive: Primitive, x: ir.Value, *starts: ir.Value, sizes: tuple, wrap: tuple
+) -> ir.Value:
+    """Lower `dynamic_slice` for several devices; avoids "dynamic_slice_start"."""
+    x_aval, *avals = ctx.avals_in
+    starts, avals = _clamp_starts(ctx, "dynamic_slice_start", starts, avals, x_aval.shape, sizes, wrap)
+    params = {"sizes": sizes, "wrap": (False,) * len(wrap)}  # negative starts are already counted from the end
+    return _lower_as(ctx, primitive, (x, *starts), (x_aval, *avals), params)
+
+
+def lower_dynamic_update_slice(
+    ctx: LoweringContext, primitive: Primitive, x: ir.Value, update: ir.Value, *starts: ir.Value, wrap: tuple
+) -> ir.Value:
+    """Lower `dynamic_update_slice` for several devices; avoids "dynamic_update_slice_start"."""
+    x_aval, u_aval, *avals = ctx.avals_in
+    is_single = starts and any(u == 1 != n for u, n in zip(u_aval.shape, x_aval.shape, strict=True))
+    if is_single and is_active("single_element_update"):
+        x = materialize(ctx, x)
+    starts, avals = _clamp_starts(ctx, "dynamic_update_slice_start", starts, avals, x_aval.shape, u_aval.shape, wrap)
+    return _lower_as(ctx, primitive, (x, update, *starts), (x_aval, u_aval, *avals), {"wrap": (False,) * len(wrap)})
+
+
+def _clamp_starts(
+    ctx: LoweringContext,
+    workaround: str,
+    starts: Sequence[ir.Value],
+    avals: Sequence[ShapedArray],
+    shape: tuple,
+    sizes: tuple,
+    wrap: tuple,
+) -> tuple[tuple[ir.Value, ...], list[ShapedArray]]:
+    """Convert starts to one integer type and clamp them so that the slice is in bounds; returns their types as well."""
+    if not starts:
+        return (), []
+    emitted, scalar = emit_starts(ctx, starts, avals, shape, wrap)
+    if is_constant_shape((*shape, *sizes)) and is_active(workaround):
+        zero = ctx.constant(0, scalar)
+        limits = [ctx.constant(n - size, scalar) for n, size in zip(shape, sizes, strict=True)]
+        emitted = [hlo.clamp(zero, v, limit) for v, limit in zip(emitted, limits, strict=True)]
+    return tuple(emitted), [scalar] * len(emitted)
+
+
+def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir.Value, *, config: tuple) -> ir.Value:
+    """Lower `pad` for several devices; avoids "interior_padding" and "negative_padding"."""
+    low, high, interior = zip(*config, strict=True) if config else ((), (), ())
+    shape = ctx.avals_in[0].shape
+    if is_constant_shape((*shape, *low, *high, *interior)) and 0 not in shape:
+        if any(interior) and is_active("interior_padding"):
+            x, shape = _interleave(ctx, x, value, interior)
+            high, interior = tuple(h - n for h, n in zip(high, interior, strict=True)), (0,) * len(shape)
+        if min((*low, *high), default=0) < 0 and not any(interior) and is_active("negative_padding"):
+            starts, stops, padding = crop_negative_padding(shape, tuple(zip(low, high)), [1] * len(shape))
+            x = hlo.slice(x, starts, stops, [1] * len(shape))
+            low, high = zip(*padding, strict=True)
+    return ctx.pad(x, value, low, high, interior, ctx.aval_out)
+
+
+def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Sequence[int]) -> tuple[ir.Value, tuple]:
+    """Put `interior[d]` values after each element along dimension `d`; returns the result and its shape.
+
+    Each element gets a dimension of size 1, which is padded at its end and merged back.
+    """
+    aval = ctx.avals_in[0]
+    singled = [n for size in aval.shape for n in (size, 1)]
+    added = [n for count in interior for n in (0, count)]
+    padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
+    shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
+    x = ctx.reshape(x, aval.with_shape(tuple(singled)))
+    x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
+    return ctx.reshape(x, aval.with_shape(shape)), shape

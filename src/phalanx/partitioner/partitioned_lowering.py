@@ -1,0 +1,107 @@
+"""The lowering rule of each primitive in programs for several devices.
+
+`RULES` has the primitives that need more than the `lower` rule of their definition: a rule that avoids defects of
+XLA's partitioner (`phalanx.partitioner.workarounds`). `PER_SHARD` has the primitives that each device runs on its own
+shards, with the condition under which it does. Importing this module provides them to `phalanx.runtime.lowering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.jaxpr import Eqn
+from phalanx.engine.mlir import ir
+from phalanx.partitioner.convolution_rules import lower_convolution
+from phalanx.partitioner.indexing_rules import (
+    lower_dynamic_slice,
+    lower_dynamic_update_slice,
+    lower_gather,
+    lower_pad,
+    lower_scatter,
+    lower_scatter_extreme,
+)
+from phalanx.partitioner.per_shard import lower_per_shard
+from phalanx.partitioner.reduction_rules import lower_extreme
+from phalanx.partitioner.window_rules import lower_reduce_window, windows_overlap
+from phalanx.partitioner.workarounds import is_active
+from phalanx.runtime.lowering import LoweringContext, special_lowering
+from phalanx.symbolic import is_constant_shape
+
+RULES: dict[str, Callable[..., Any]] = {
+    "conv_general_dilated": lower_convolution,
+    "dynamic_slice": lower_dynamic_slice,
+    "dynamic_update_slice": lower_dynamic_update_slice,
+    "gather": lower_gather,
+    "pad": lower_pad,
+    "reduce_max": lower_extreme,
+    "reduce_min": lower_extreme,
+    "reduce_window": lower_reduce_window,
+    "reduce_window_max": lower_reduce_window,
+    "reduce_window_min": lower_reduce_window,
+    "reduce_window_sum": lower_reduce_window,
+    "scatter": lower_scatter,
+    "scatter_add": lower_scatter,
+    "scatter_apply": lower_scatter,
+    "scatter_max": lower_scatter_extreme,
+    "scatter_min": lower_scatter_extreme,
+    "scatter_mul": lower_scatter,
+    "scatter_sub": lower_scatter,
+}
+
+
+def _always(*_: object, **__: object) -> bool:
+    return True
+
+
+def _draws_at_positions(words: ShapedArray, high: ShapedArray, *_: object, dtype: Any, whole: tuple) -> bool:
+    """Whether a rejection sampler can draw the bits of a shard from the positions of its elements in the array."""
+    return dtype.impl.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+
+
+# For each primitive the workaround that requires per-shard lowering, and the condition under which it does: a function
+# of the types of the operands and the parameters. The condition is evaluated again for the shards, and must be the same
+# for them, so it must not depend on the sizes of parallel dimensions.
+PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
+    "erf": ("gathered_elementwise", _always),
+    "fft": ("gathered_fft", _always),
+    "ffi_call": ("gathered_ffi_call", lambda *_, num_batch, **__: num_batch > 0),
+    "igamma": ("gathered_elementwise", _always),
+    "igamma_grad_a": ("gathered_elementwise", _always),
+    "igammac": ("gathered_elementwise", _always),
+    "random_binomial_by_rejection": ("gathered_rejection_sampling", _draws_at_positions),
+    "random_binomial_by_waiting": ("gathered_rejection_sampling", _draws_at_positions),
+    "random_gamma_grad": ("gathered_elementwise", _always),
+    "random_gamma_rounds": ("gathered_rejection_sampling", _draws_at_positions),
+    "random_poisson_by_rejection": ("gathered_rejection_sampling", _draws_at_positions),
+    "random_poisson_by_waiting": ("gathered_rejection_sampling", _draws_at_positions),
+    "reduce": ("all_reduce_any_function", lambda *avals, **_: len(avals) == 2),
+    "reduce_xor": ("all_reduce_any_function", _always),
+    "regularized_incomplete_beta": ("gathered_elementwise", _always),
+    "rng_bit_generator": ("gathered_rng_bit_generator", lambda key, **_: key.ndim > 1),
+    "select_and_gather_add": ("variadic_windows", _always),
+    "select_and_scatter_add": ("overlapping_select_and_scatter", windows_overlap),
+    "top_k": ("gathered_top_k", _always),
+    "triangular_solve": ("gathered_triangular_solve", _always),
+    "tridiagonal_solve": ("gathered_tridiagonal_solve", _always),
+    "while_each": ("gathered_while", _always),
+}
+
+
+def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
+    """Lower an equation of a program for several devices."""
+    # Rules call `primitive.lower` themselves if they change operands or constrain results only.
+    primitive = eqn.primitive
+    if (rule := RULES.get(primitive.name)) is not None:
+        return rule(ctx, primitive, *operands, **eqn.params)
+    # Another process runs an exported program, and cannot call back into this one to lower the shards.
+    found = PER_SHARD.get(primitive.name)
+    if found is not None and not ctx.module.is_portable:
+        workaround, applies = found
+        if is_active(workaround) and applies(*ctx.avals_in, **eqn.params):
+            return lower_per_shard(ctx, eqn, operands)
+    return primitive.lower(ctx, *operands, **eqn.params)
+
+
+special_lowering.provide(lower_partitioned=lower)

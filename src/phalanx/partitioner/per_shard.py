@@ -1,0 +1,206 @@
+"""Per-shard lowering: an operation that each device runs on its shards of the operands.
+
+XLA partitions most operations along their parallel dimensions by itself, but gathers the operands of some, such as
+Fourier transforms, `top_k`, and loops under `vmap`. `lower_per_shard` emits such an operation as a custom call. The
+call carries a sharding rule for Shardy, derived from the primitive's own `sharding_rule`. When XLA's partitioner comes
+to the call, it calls back into `_PerShardCall.split`, which lowers the operation again for operands of the shard's
+shape. Where a dimension that is summed over is sharded, each device computes a partial sum, and an all-reduce follows.
+
+Called by `phalanx.partitioner.partitioned_lowering`; builds on `phalanx.runtime.custom_partitioning_calls`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray, physical_aval
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var
+from phalanx.core.primitive import ShardingRule, infer_results
+from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
+from phalanx.engine.mlir import hlo, ir
+from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.module_lowering import lower_jaxpr_to_module
+from phalanx.sharding.hlo_conversion import hlo_to_tiling, manual_coordinates, tiling_to_hlo
+from phalanx.sharding.tiling import Tiling
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+_calls = PartitionedCalls("phalanx.per_shard")
+
+
+def lower_per_shard(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """Emit an operation of a partitioned program as a call that each device runs on its shards."""
+    # With some axes manual, the partitioner numbers only the partitions of the other axes, so that the replica groups
+    # of an all-reduce cannot be written down.
+    call = _PerShardCall(eqn, ctx.module.platform, may_all_reduce=ctx.module.manual is None)
+    program = call.jaxpr_for([aval.shape for aval in call.avals_in])
+    text = f"{program}\nsums: {sorted(map(str, call.summed))}"
+    return _calls.emit(ctx, text, call, operands, call.avals_out, call.sdy_rule())
+
+
+class _PerShardCall:
+    """One operation that is lowered per shard, with the answers to the partitioner's questions about it.
+
+    Args:
+      eqn: an application of the operation.
+      platform: where it runs.
+      may_all_reduce: whether partial sums of several devices may be added up.
+    """
+
+    def __init__(self, eqn: Eqn, platform: str, may_all_reduce: bool):
+        self.eqn = eqn
+        self.platform = platform
+        self.context = state.context
+        self.avals_out = [v.aval for v in eqn.outvars]
+        # The lowering has broadcast scalar operands of elementwise operations to the shape of the result.
+        shape = self.avals_out[0].shape if eqn.primitive.broadcasts_scalars else ()
+        self.avals_in = [a.aval if a.aval.shape else a.aval.with_shape(shape) for a in eqn.invars]
+        self.rule: ShardingRule = eqn.primitive.sharding_rule(*self.avals_in, **eqn.params)
+        names = {n for names in (*self.rule.operands, *self.rule.results) for n in names}
+        sums = {n for n, reduction in self.rule.reduced.items() if may_all_reduce and reduction == "sum"}
+        self.summed = sums - self.rule.whole
+        # Only sums are reduced across devices. A dimension that is reduced otherwise is gathered, as are dimensions
+        # that the sharding rule excludes.
+        self.divisible = (names - self.rule.whole - self.rule.reduced.keys()) | self.summed
+
+    @property
+    def tensors(self) -> list[tuple[ShapedArray, Sequence[Hashable]]]:
+        """The physical type and the dimension names of each operand, then of each result."""
+        found: list[tuple[ShapedArray, Sequence[Hashable]]] = []
+        logical = [*zip(self.avals_in, self.rule.operands), *zip(self.avals_out, self.rule.results)]
+        for i, (aval, names) in enumerate(logical):
+            physical = physical_aval(aval)  # a random key has one dimension more, for its words
+            found.append((physical, [*names, *(("words", i, d) for d in range(physical.ndim - aval.ndim))]))
+        return found
+
+    def sdy_rule(self) -> ir.Attribute:
+        """The sharding rule for Shardy: a factor for each name; factors that are not divisible need replication."""
+        sizes: dict[Hashable, int] = {}
+        tensors = []
+        for aval, names in self.tensors:
+            # The same indivisible name may have different sizes in different operands, hence a factor for each size.
+            keys = [name if name in self.divisible else (name, n) for name, n in zip(names, aval.shape, strict=True)]
+            sizes.update(zip(keys, aval.shape, strict=True))
+            tensors.append([[key] for key in keys])
+        replicated = [key for key in sizes if key not in self.divisible]
+        return make_sdy_sharding_rule(tensors, len(self.avals_in), sizes, need_replication_factors=replicated)
+
+    def jaxpr_for(self, shapes: Sequence[tuple[int, ...]]) -> Jaxpr:
+        """The jaxpr of the operation alone, for operands of these physical shapes."""
+        ins = [Var(aval.with_shape(shape[: aval.ndim])) for aval, shape in zip(self.avals_in, shapes, strict=True)]
+        # The results of the shard follow from its operands by the type rule, since parameters do not contain sizes of
+        # parallel dimensions.
+        avals = tuple([v.aval for v in ins])
+        outs = [Var(aval) for aval in infer_results(self.eqn.primitive, avals, self.eqn.params)]
+        return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
+
+    def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> PartitionedCall:
+        """Answer how the call is partitioned, given the shardings that XLA has found for its operands and results."""
+        given = [*operands, *results]
+        num_devices = max([len(s.tile_assignment_devices()) for s in given if s.is_tiled()], default=1)
+        # Inside a `shard_map` over some axes, XLA's shardings also contain the coordinates along the manual axes, which
+        # the answer must repeat.
+        manual = next((m for m in (manual_coordinates(s, num_devices) for s in given) if m is not None), None)
+        tilings = [hlo_to_tiling(s, num_devices, a.ndim) for s, (a, _) in zip(given, self.tensors, strict=True)]
+        # XLA's shardings may conflict, for example where two operands were sharded by different constraints. The answer
+        # states shardings that agree, and XLA reshards the operands to them.
+        factors = _choose_factor_shardings(self, tilings, manual)
+        shardings, shapes = [], []
+        for aval, names in self.tensors:
+            found = [factors.get(name) for name in names]
+            parts = tuple([f.parts if f else 1 for f in found])
+            coordinates = [f.coordinates if f else np.zeros(num_devices, np.int64) for f in found]
+            stacked = np.stack(coordinates, axis=1) if coordinates else np.zeros((num_devices, 0), np.int64)
+            tiling = Tiling(parts, stacked)
+            # XLA reshards between shardings in the same notation more cheaply, so prefer the object that it passed.
+            same = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
+            shardings.append(next(same, None) or tiling_to_hlo(tiling, manual))
+            shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
+        num = len(self.avals_in)
+        module = lower_jaxpr_to_module(self.jaxpr_for(shapes[:num]), self.platform, name="per_shard").module
+        if self.summed & factors.keys():
+            _all_reduce_results(module, _reduction_groups(factors, self.summed, manual))
+        return PartitionedCall(str(module), shardings[:num], shardings[num:])
+
+
+class _FactorSharding(NamedTuple):
+    """The number of parts that a dimension is divided into, and for each device the part that it holds."""
+
+    parts: int
+    coordinates: np.ndarray
+
+
+def _choose_factor_shardings(
+    call: _PerShardCall, tilings: Sequence[Tiling], manual: np.ndarray | None
+) -> dict[Hashable, _FactorSharding]:
+    """Choose a sharding for each divisible name: the largest tensor that is sharded along it decides.
+
+    A choice that conflicts with an earlier one (see `_are_compatible`) is dropped, and that dimension is gathered.
+    """
+    # Large tensors are the expensive ones to reshard, so they choose first.
+    candidates: list[tuple[int, Hashable, _FactorSharding]] = []
+    for (aval, names), tiling in zip(call.tensors, tilings, strict=True):
+        nbytes = math.prod(aval.shape) * aval.dtype.itemsize
+        for d, name in enumerate(names):
+            parts = tiling.parts[d]
+            # Uneven shards are padded, and the padding must not enter a sum.
+            is_exact = name not in call.summed or aval.shape[d] % parts == 0
+            if parts > 1 and name in call.divisible and is_exact:
+                candidates.append((nbytes, name, _FactorSharding(parts, tiling.coordinates[:, d])))
+    chosen: dict[Hashable, _FactorSharding] = {}
+    for _, name, factor in sorted(candidates, key=lambda candidate: -candidate[0]):
+        if name not in chosen and _are_compatible([*chosen.values(), factor], manual):
+            chosen[name] = factor
+    return chosen
+
+
+def _are_compatible(factors: Sequence[_FactorSharding], manual: np.ndarray | None) -> bool:
+    """Whether each combination of parts is held by the same number of devices."""
+    # Otherwise the factors together would not be a sharding: some parts would be held by no device, or by more than
+    # others.
+    columns = [f.coordinates for f in factors] + ([manual] if manual is not None else [])
+    num_groups = math.prod(f.parts for f in factors) * (len(np.unique(manual)) if manual is not None else 1)
+    _, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    return len(counts) == num_groups and len(set(counts.tolist())) == 1
+
+
+def _reduction_groups(
+    factors: dict[Hashable, _FactorSharding], summed: set[Hashable], manual: np.ndarray | None
+) -> np.ndarray:
+    """The partitions that hold the partial sums of one result: i64[groups, members]."""
+    kept = [f.coordinates for name, f in factors.items() if name not in summed]
+    partial = [f.coordinates for name, f in factors.items() if name in summed]
+    manual = np.zeros_like(partial[0]) if manual is None else manual
+    # Sort devices by result, then by partial sum. Devices left equal are replicas, of which each group takes one.
+    order = np.lexsort((*partial, *kept, manual))
+    members = math.prod(f.parts for name, f in factors.items() if name in summed)
+    results = math.prod(f.parts for name, f in factors.items() if name not in summed) * len(np.unique(manual))
+    return order.reshape(results, members, -1).swapaxes(1, 2).reshape(-1, members)
+
+
+def _all_reduce_results(module: ir.Module, groups: np.ndarray) -> None:
+    """Make the `main` function of a module return the sums of its results over groups of partitions."""
+    with module.context, ir.Location.unknown():
+        main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+        last = list(main.regions[0].blocks[0].operations)[-1]
+        for i, value in enumerate(last.operands):
+            attributes = {
+                "replica_groups": ir.DenseElementsAttr.get(np.ascontiguousarray(groups)),
+                "channel_handle": hlo.ChannelHandle.get(i + 1, 1),  # XLA assigns new numbers
+                "use_global_device_ids": ir.UnitAttr.get(),
+            }
+            with ir.InsertionPoint(last):
+                total = ir.Operation.create(
+                    "stablehlo.all_reduce", results=[value.type], operands=[value], attributes=attributes, regions=1
+                )
+            element = ir.RankedTensorType.get([], ir.RankedTensorType(value.type).element_type)
+            with ir.InsertionPoint(total.regions[0].blocks.append(element, element)) as inner:
+                hlo.return_([hlo.add(*inner.block.arguments)])
+            last.operands[i] = total.results[0]

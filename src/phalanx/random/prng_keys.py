@@ -1,0 +1,368 @@
+"""The public functions of random keys: `key`, `split`, `fold_in`, `bits`, and the conversions to and from raw keys.
+
+A typed key is an array with a key dtype, a raw key an array of uint32 words; a function returns the kind it was given.
+Builds on `key_primitives`; each distribution checks its key by `single_key`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NewType
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core import dtypes
+from phalanx.core.aval import get_aval
+from phalanx.core.config import state
+from phalanx.core.dtypes import KeyDtype
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShapeError
+from phalanx.engine.cache import memoize
+from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
+from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.random.key_primitives import random_bits_p, random_fold_in_p, random_seed_p, random_split_p
+from phalanx.random.prng_implementations import Generator, find_generator
+from phalanx.runtime.array import Array
+from phalanx.symbolic import is_symbolic
+from phalanx.typing import ArrayLike, DTypeLike, PRNGKey as KeyLike, Shape, ShardingLike
+
+Key = NewType("Key", Array)  # for annotations: an array of keys
+
+
+@memoize("random.key_dtype", 256)
+def _key_dtype(generator: Generator) -> KeyDtype:
+    return KeyDtype(generator)
+
+
+def key_dtype(impl_spec: str | Generator | KeyDtype | None = None) -> KeyDtype:
+    """Return the dtype of the keys of a generator.
+
+    Args:
+      impl_spec: the generator, its name, or its key dtype; the option `default_prng_impl` if None.
+
+    Returns:
+      The extended dtype.
+
+    Raises:
+      ArgumentError: there is no such generator.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.key_dtype("rbg")
+      key<rbg>
+    """
+    impl = state.context.default_prng_impl if impl_spec is None else impl_spec
+    if isinstance(impl, KeyDtype):
+        return impl
+    return _key_dtype(impl if isinstance(impl, Generator) else find_generator(str(impl)))
+
+
+def key(seed: ArrayLike, *, impl: str | Generator | KeyDtype | None = None, dtype: KeyDtype | None = None) -> Array:
+    """Make a typed key from a seed.
+
+    Args:
+      seed: an integer, or an integer array of rank 0. Only the lowest 32 bits are used, unless `enable_x64` is on.
+      impl: the name of a generator: "threefry2x32", "rbg" or "unsafe_rbg".
+      dtype: the dtype of the key, instead of `impl`.
+
+    Returns:
+      A key array of shape ().
+
+    Raises:
+      ArgumentTypeError: `seed` is not an integer.
+      ArgumentError: `impl` is not the name of a generator, or both `impl` and `dtype` are given.
+      ShapeError: `seed` is an array of higher rank.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.key_data(random.key(7)).tolist()
+      [0, 7]
+    """
+    if dtype is not None and impl is not None:
+        raise ArgumentError(
+            "random.key", expected="impl or dtype", got="both", fix="leave out impl, which dtype implies"
+        )
+    made = key_dtype(dtype if dtype is not None else impl)
+    # A concrete seed is split into words on the host, without a compiled program.
+    if isinstance(seed, int | np.integer | np.bool_):
+        return random_wrap_p(made.impl.seed(*_host_words(seed)), dtype=made)
+    aval = get_aval(seed)
+    if aval.ndim:
+        raise ShapeError(
+            "random.key", expected="one seed", got=aval.str_short(), fix="map over several seeds with vmap"
+        )
+    return random_seed_p(seed, dtype=made)
+
+
+def _host_words(seed: int) -> tuple[np.uint32, np.uint32]:
+    """Split a Python seed, which must fit in int64, into its high and low word."""
+    # A NumPy seed of at most 32 bits has no high word, and a negative one is not sign-extended into it.
+    is_narrow = isinstance(seed, np.generic) and seed.dtype.itemsize < 8
+    seed = int(seed)
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError("random.key", expected="a seed of 64 bits", got=seed, fix="take it modulo 2**63")
+    high = (seed >> 32) % 2**32 if state.context.enable_x64 and not is_narrow else 0
+    return np.uint32(high), np.uint32(seed % 2**32)
+
+
+def PRNGKey(seed: ArrayLike, *, impl: str | Generator | KeyDtype | None = None) -> Array:
+    """Make a raw key from a seed: an array of uint32 words. Prefer `key`, which makes a typed key.
+
+    Args:
+      seed: an integer, or an integer array of rank 0. Only the lowest 32 bits are used, unless `enable_x64` is on.
+      impl: the name of a generator.
+
+    Returns:
+      A uint32 array of the generator's key shape.
+
+    Raises:
+      ArgumentTypeError: `seed` is not an integer.
+      ArgumentError: `impl` is not the name of a generator.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.PRNGKey(7).tolist()
+      [0, 7]
+    """
+    return random_unwrap_p(key(seed, impl=impl))
+
+
+def wrap_key_data(
+    key_bits_array: ArrayLike, *, impl: str | Generator | KeyDtype | None = None, dtype: KeyDtype | None = None
+) -> Array:
+    """Convert raw key data to typed keys.
+
+    Args:
+      key_bits_array: uint32 data; the last dimension is the words of a key.
+      impl: the name of the generator.
+      dtype: the dtype of the keys, instead of `impl`.
+
+    Returns:
+      A key array with the leading dimensions of the data.
+
+    Raises:
+      ShapeError: the data do not have the shape or dtype of such keys.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import random
+      >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
+      (3,)
+    """
+    return random_wrap_p(key_bits_array, dtype=key_dtype(impl if dtype is None else dtype))
+
+
+def key_data(keys: KeyLike) -> Array:
+    """Return the words of keys: key[*k] -> uint32[*k, *key_shape]. Raw keys are returned unchanged.
+
+    Args:
+      keys: a key array.
+
+    Returns:
+      A uint32 array.
+
+    Raises:
+      ArgumentTypeError: `keys` is not a key array.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.key_data(random.key(1, impl="rbg")).tolist()
+      [0, 1, 0, 1]
+    """
+    keys, is_raw = as_keys("key_data", keys)
+    return random_unwrap_p(keys)
+
+
+def key_impl(keys: KeyLike) -> str:
+    """Return the name of the generator of keys.
+
+    Args:
+      keys: a key array.
+
+    Returns:
+      The name; the name of the default generator for raw keys.
+
+    Raises:
+      ArgumentTypeError: `keys` is not a key array.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.key_impl(random.key(0))
+      'threefry2x32'
+    """
+    return as_keys("key_impl", keys)[0].dtype.impl.name
+
+
+def as_keys(where: str, keys: KeyLike) -> tuple[Any, bool]:
+    """Convert a key argument to typed keys; return them and whether they were raw."""
+    dtype = getattr(keys, "dtype", None)
+    if isinstance(dtype, KeyDtype):
+        return keys, False
+    # A raw key is recognized by its dtype and by the key shape of the default generator.
+    made = key_dtype()
+    shape = getattr(keys, "shape", None)
+    if dtype == np.uint32 and shape is not None and tuple(shape[-1:]) == made.key_shape:
+        return random_wrap_p(keys, dtype=made), True
+    raise ArgumentTypeError(
+        f"random.{where}, key",
+        expected=f"a typed key, or uint32{list(made.key_shape)}, the words of a {made.impl.name} key",
+        got=get_aval(keys).str_short() if dtype is not None else repr(keys),
+        fix="make a key with phalanx.random.key(seed)",
+    )
+
+
+def single_key(where: str, key: KeyLike) -> tuple[Any, bool]:
+    """Convert a key argument to one typed key of rank 0; return it and whether it was raw."""
+    keys, is_raw = as_keys(where, key)
+    if keys.ndim:
+        raise ShapeError(
+            f"random.{where}, key",
+            expected="a single key",
+            got=f"keys of shape {tuple(keys.shape)}",
+            fix="map over several keys with vmap",
+        )
+    return keys, is_raw
+
+
+def check_shape(where: str, shape: Shape) -> tuple:
+    """Convert a shape argument to a tuple, and check that its sizes are not negative."""
+    if isinstance(shape, int | np.integer) or is_symbolic(shape):
+        shape = (shape,)
+    try:
+        sizes = tuple(d if is_symbolic(d) else d.__index__() for d in shape)
+    except (TypeError, AttributeError):
+        raise ArgumentTypeError(
+            f"random.{where}, shape",
+            expected="a tuple of ints",
+            got=repr(shape),
+            fix="pass a tuple of Python ints, such as (2, 3)",
+        ) from None
+    if any(not is_symbolic(d) and d < 0 for d in sizes):
+        raise ShapeError(
+            f"random.{where}, shape", expected="sizes that are not negative", got=sizes, fix="pass sizes of at least 0"
+        )
+    return sizes
+
+
+def split(key: KeyLike, num: int | Shape = 2) -> Any:
+    """Split a key into new keys; the old key should not be used again.
+
+    Args:
+      key: the random key.
+      num: the number of new keys, or the shape of the array of keys.
+
+    Returns:
+      A key array of shape `(num,)` or `num`; raw if `key` is.
+
+    Raises:
+      ArgumentTypeError: `key` is not a key.
+      ShapeError: `key` is an array of several keys, or `num` is negative.
+
+    Examples:
+      >>> from phalanx import random
+      >>> first, second = random.split(random.key(0))
+      >>> random.split(first, (2, 3)).shape
+      (2, 3)
+    """
+    typed, is_raw = single_key("split", key)
+    new = random_split_p(typed, shape=check_shape("split", num))
+    return random_unwrap_p(new) if is_raw else new
+
+
+def fold_in(key: KeyLike, data: ArrayLike) -> Any:
+    """Make a new key from a key and an integer, such as the number of a training step.
+
+    Args:
+      key: the random key.
+      data: an integer, or an integer array of rank 0; only the lowest 32 bits are used.
+
+    Returns:
+      A key; raw if `key` is.
+
+    Raises:
+      ArgumentTypeError: `key` is not a key, or `data` is not an integer.
+      ShapeError: `key` or `data` is an array of several.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.key_data(random.fold_in(random.key(0), 1)).shape
+      (2,)
+    """
+    typed, is_raw = single_key("fold_in", key)
+    new = random_fold_in_p(typed, _fold_data(data))
+    return random_unwrap_p(new) if is_raw else new
+
+
+def _fold_data(data: Array) -> Array:
+    if isinstance(data, int):
+        return np.uint32(data % 2**32)
+    aval = get_aval(data)
+    if aval.ndim or not dtypes.issubdtype(aval.dtype, np.integer):
+        error = ShapeError if aval.ndim else ArgumentTypeError
+        raise error(
+            "random.fold_in, data", expected="one integer", got=aval.str_short(), fix="map over several with vmap"
+        )
+    return lax.convert_element_type(data, np.dtype(np.uint32))
+
+
+def clone(key: KeyLike) -> Any:
+    """Copy a key, so that the copy may be used again under the option `debug_key_reuse`.
+
+    Args:
+      key: the random key.
+
+    Returns:
+      The key.
+
+    Raises:
+      ArgumentTypeError: `key` is not a key.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.clone(random.key(0)).dtype
+      key<fry>
+    """
+    typed, is_raw = as_keys("clone", key)
+    if is_raw or not state.context.debug_key_reuse:
+        return key
+    # A new array over the same words, which is not recorded as consumed.
+    return random_wrap_p(random_unwrap_p(typed), dtype=typed.dtype)
+
+
+def bits(
+    key: KeyLike, shape: Shape = (), dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Sample uniformly random bits as unsigned integers.
+
+    Args:
+      key: the random key.
+      shape: the shape of the result.
+      dtype: an unsigned dtype; uint32 (uint64 under `enable_x64`) if None.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
+
+    Returns:
+      An array of `dtype` and shape `shape`.
+
+    Raises:
+      ArgumentError: `dtype` is not unsigned.
+      ShapeError: `key` is an array of several keys.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.bits(random.key(0), (2,), "uint8").dtype
+      dtype('uint8')
+    """
+    typed, _ = single_key("bits", key)
+    dtype = dtypes.requested_dtype(
+        np.uint64 if dtype is None and state.context.enable_x64 else dtype or np.uint32, "bits"
+    )
+    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+        raise ArgumentError(
+            "random.bits, dtype",
+            expected="an unsigned dtype",
+            got=str(dtype),
+            fix="pass an unsigned dtype such as 'uint32'",
+        )
+    # Generators draw bytes at least; narrower integers are truncated.
+    width = dtypes.itemsize_bits(dtype)
+    drawn = random_bits_p(typed, width=max(width, 8), shape=check_shape("bits", shape))
+    return apply_out_sharding(lax.convert_element_type(drawn, dtype) if width < 8 else drawn, out_sharding)

@@ -1,0 +1,223 @@
+"""Rejection sampling: loops that draw in rounds until every element has accepted a sample.
+
+The numbers that an element draws depend only on the key, on the round, and on the position of the element in the whole
+array. Each device of a mesh can therefore run the loop for its own shard, from the positions of that shard, and stop
+as soon as its elements are done, without communication. A generator that can only draw whole arrays (`rbg`) draws the
+whole array on each device, of which the device takes its shard.
+
+Builds on `key_primitives`; `gamma` and `discrete` declare their loops with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from phalanx import lax
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.dtypes import KeyDtype
+from phalanx.core.error_classes import ShapeError
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine.cache import memoize
+from phalanx.engine.mlir import ir
+from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
+from phalanx.lax.shape.dims import dim_names
+from phalanx.random.key_primitives import random_bits_p, random_fold_in_p
+from phalanx.random.prng_implementations import position_counters
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.symbolic import is_constant_shape
+from phalanx.transforms import vmap
+from phalanx.transforms.batching import move_mapped_dim
+from phalanx.typing import Array, Shape
+
+
+class Positions(NamedTuple):
+    """Row-major positions of the elements of a shard in the whole array.
+
+    Args:
+      high: the high words, uint32[*s] or uint32[].
+      low: the low words, uint32[*s].
+    """
+
+    high: Array
+    low: Array
+
+
+class SelectedPositions(NamedTuple):
+    """Elements selected from an array that can only be drawn as a whole.
+
+    Args:
+      whole: the shape of that array.
+      low: the row-major positions of the elements in it, uint32[*s].
+    """
+
+    whole: tuple
+    low: Array
+
+
+SampleShape: TypeAlias = Shape | Positions | SelectedPositions
+"""The elements to draw: a shape, or a part of a larger array."""
+
+_TAKE = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+
+
+def bits_at(key: Array, width: int, at: SampleShape) -> Array:
+    """Draw random bits from a typed key.
+
+    Args:
+      key: the key.
+      width: the number of bits of each element: 8, 16, 32 or 64.
+      at: the shape of the result, or the part of a larger array to draw.
+    """
+    if isinstance(at, Positions):
+        return key.dtype.impl.bits_at(random_unwrap_p(key), width, at)
+    if isinstance(at, SelectedPositions):
+        whole = lax.reshape(random_bits_p(key, width=width, shape=at.whole), (math.prod(at.whole),))
+        return lax.gather(whole, lax.expand_dims(at.low, (at.low.ndim,)), _TAKE, (1,), mode="clip")
+    return random_bits_p(key, width=width, shape=at)
+
+
+class RejectionLoop(Primitive):
+    """Base of the sampling loops: key words[*k, w], positions[*s] twice, parameters[*k, *s] -> samples[*k, *s].
+
+    The positions are those of a shard in an array of the shape `whole`. A subclass defines `draw`; its result has the
+    type of the first parameter.
+    """
+
+    def draw(self, key: Array, at: SampleShape, *parameters: Array) -> Array:
+        """Run the loop for one typed key, drawing the elements `at`."""
+        raise NotImplementedError  # each loop defines it
+
+    def sample(self, key: Array, *parameters: Array) -> Array:
+        """Apply the primitive to one typed key and parameters that have the shape of the result."""
+        whole = get_aval(parameters[0]).shape
+        high, low = position_counters(whole)
+        return self(random_unwrap_p(key), high, low, *parameters, dtype=key.dtype, whole=whole)
+
+    def lower_per_shard(
+        self, words: ShapedArray, high: ShapedArray, *avals: ShapedArray, dtype: KeyDtype, whole: tuple
+    ) -> bool:
+        # Shards need the bits at given positions, or the whole array on each device, whose shape must then be static.
+        return dtype.impl.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+
+    def abstract_eval(
+        self,
+        words: ShapedArray,
+        high: ShapedArray,
+        low: ShapedArray,
+        first: ShapedArray,
+        *rest: ShapedArray,
+        dtype: KeyDtype,
+        whole: tuple,
+    ) -> ShapedArray:
+        shape = (*words.shape[:-1], *low.shape)
+        for aval in (first, *rest):
+            if aval.shape != shape:
+                raise ShapeError(
+                    self.name,
+                    expected=f"parameters of shape {shape}",
+                    got=aval.str_short(),
+                    fix=f"broadcast each parameter to {shape} with lax.broadcast_in_dim",
+                )
+        return first.update(weak_type=False)
+
+    def sharding_rule(
+        self, words: ShapedArray, high: ShapedArray, low: ShapedArray, *rest: ShapedArray, dtype: KeyDtype, whole: tuple
+    ) -> ShardingRule:
+        keys, positions = dim_names(words.ndim - 1, "key "), dim_names(low.ndim)
+        each = [*keys, *positions]
+        # Examples and positions are parallel factors; the words of a key are not sharded.
+        operands = [[*keys, "word"], positions if high.ndim else [], positions, *([each] * len(rest))]
+        return ShardingRule(operands, [each], whole=["word"])
+
+    def lower(self, ctx: LoweringContext, *operands: ir.Value, dtype: KeyDtype, whole: tuple) -> ir.Value:
+        return ctx.call(_trace_loop(self, tuple(ctx.avals_in), dtype, whole), operands)[0]
+
+    jvp = ZERO
+
+    def batch(self, *args: Any, dtype: KeyDtype, whole: tuple) -> tuple:
+        operands, dims = args[: len(args) // 2], args[len(args) // 2 :]
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+
+        def move_to_front(xs: Sequence[Array], ds: Sequence[int | None]) -> list[Array]:
+            return [move_mapped_dim(x, d, size, 0) for x, d in zip(xs, ds, strict=True)]
+
+        words, high, low, *parameters = operands
+        front = move_to_front([words, *parameters], [dims[0], *dims[3:]])
+        return self(front[0], high, low, *front[1:], dtype=dtype, whole=whole), 0
+
+
+@memoize("random.rejection_loops", 1024)
+def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, whole: tuple) -> Jaxpr:
+    """Trace a loop for operands of these types, which are shards of arrays of the shape `whole`."""
+
+    def draw(words: Array, high: Array, low: Array, *parameters: Array) -> Array:
+        if dtype.impl.bits_at is not None:
+            at: SampleShape = Positions(high, low)
+        else:
+            at = whole if low.shape == whole else SelectedPositions(whole, low)
+        return primitive.draw(random_wrap_p(words, dtype=dtype), at, *parameters)
+
+    # One `vmap` for each dimension of the array of keys; positions are the same for all keys.
+    for _ in range(avals[0].ndim - 1):
+        draw = vmap(draw, (0, None, None, *([0] * (len(avals) - 3))))
+    return trace_to_jaxpr(lambda *xs: [draw(*xs)], avals, primitive.name)
+
+
+def sample_until_accepted(key: Array, propose: Callable[[Array], tuple], start: Array, is_done: Array) -> Array:
+    """Repeat a proposal until each element has accepted one; the body of a rejection sampler.
+
+    Args:
+      key: the typed key; round i proposes with this key folded with i.
+      propose: from a key to (acceptances, proposed values), both of the shape of `start`.
+      start: the values of the elements that never draw.
+      is_done: the elements that never draw.
+
+    Returns:
+      The accepted values.
+    """
+    dims = tuple(range(start.ndim))
+
+    def step(state: tuple) -> tuple:
+        i, done, value = state
+        accepted, proposal = propose(random_fold_in_p(key, i))
+        # An element that is done keeps its value: later rounds draw for all elements.
+        taken = lax.bitwise_and(accepted, lax.bitwise_not(done))
+        return lax.add(i, np.uint32(1)), lax.bitwise_or(done, accepted), lax.select(taken, proposal, value)
+
+    def is_running(state: tuple) -> Array:
+        return lax.reduce_or(lax.bitwise_not(state[1]), dims)
+
+    return lax.while_loop(is_running, step, (np.uint32(0), is_done, start))[2]
+
+
+def count_arrivals(
+    key: Array, waiting_time: Callable[[Array], Array], is_in_time: Callable[[Array], Array], start: Array
+) -> Array:
+    """Count arrivals before a deadline by adding up random waiting times; the body of the counting samplers.
+
+    Args:
+      key: the typed key; round i draws with this key folded with i.
+      waiting_time: from a key to waiting times of the shape of `start`.
+      is_in_time: whether a time of arrival still counts.
+      start: the time at which each element starts; infinity for the elements that never draw.
+
+    Returns:
+      The counts, in the dtype of `start`.
+    """
+    dims, one, zero = tuple(range(start.ndim)), lax.full_like(start, 1), lax.full_like(start, 0)
+
+    def step(state: tuple) -> tuple:
+        i, time, count = state
+        time = lax.add(time, waiting_time(random_fold_in_p(key, i)))
+        return lax.add(i, np.uint32(1)), time, lax.add(count, lax.select(is_in_time(time), one, zero))
+
+    def is_running(state: tuple) -> Array:
+        return lax.reduce_or(is_in_time(state[1]), dims)
+
+    return lax.while_loop(is_running, step, (np.uint32(0), start, zero))[2]

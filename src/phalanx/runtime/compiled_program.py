@@ -1,0 +1,404 @@
+"""Lowering a jaxpr for devices, compiling it, and running the executable on buffers.
+
+`lower` resolves what the MLIR module does not: constants become leading parameters, unread inputs are dropped, and each
+parameter and result has a sharding and a kind of memory. `CompiledProgram` is the callable that `jit`, eager operations
+and the stages hold. Builds on `module_lowering` and the engine's compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from phalanx.core import effects
+from phalanx.core.aval import physical_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import DeletedArrayError, ShardingError
+from phalanx.core.jaxpr import Jaxpr, dce_jaxpr
+from phalanx.core.list_partition import select_flagged
+from phalanx.core.trace import Tracer, leak_error
+from phalanx.engine import buffers, client, compiler
+from phalanx.engine.client import Device
+from phalanx.engine.hook import Hook
+from phalanx.engine.transfer_guard import explicit_transfer
+from phalanx.runtime import (
+    engine_options as engine_options,  # declares the options that concern the engine
+    in_flight,
+    transfer,
+)
+from phalanx.runtime.abstract_devices import PlaceholderDevice
+from phalanx.runtime.array import Array, ArrayType, donated_twice_error
+from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories
+from phalanx.runtime.module_context import Inspection
+from phalanx.runtime.module_lowering import lower_jaxpr_to_module
+from phalanx.runtime.reshard_lowering import SLICED_FROM
+from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, from_hlo_sharding
+from phalanx.sharding.gspmd_sharding import reorder_devices
+
+
+class RunChecks(Protocol):
+    """The checks of programs that debugging options ask for."""
+
+    def check_no_collectives(self, compiled: CompiledProgram, axes: frozenset) -> None:
+        """Raise if a compiled program communicates along one of the axes of the option `no_collectives`."""
+
+    def use_keys(self, program: Jaxpr, args: Sequence[Any]) -> None:
+        """Record the random keys that a call consumes; raise if one was consumed before (`debug_key_reuse`)."""
+
+
+run_checks = Hook[RunChecks]("phalanx.spmd.communication", "phalanx.random.key_reuse")
+
+# From this many elements on, a constant of the jaxpr becomes an argument of the program; a smaller one of the host
+# becomes part of its text, where XLA can fold it.
+INLINE_CONSTANT_SIZE = 256
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoweredProgram:
+    """A program lowered for a set of devices, not yet compiled.
+
+    Args:
+      program: the jaxpr as traced, its constants included; None once it is compiled.
+      module: the MLIR module with its context; None once it is compiled.
+      kept: numbers of the inputs that are parameters of the module; None for all.
+      constants: values that are passed as leading arguments at each call.
+      devices: in partition order.
+      in_shardings, out_shardings: one for each input and output; None where the partitioner chooses.
+      donated: numbers of the inputs whose buffers may be reused.
+      committed: whether the results are committed to these devices.
+      is_attached: whether the devices are ones of this process's clients, on which the program can run.
+    """
+
+    program: Any
+    module: Any
+    kept: list[int] | None
+    constants: list[Any]
+    devices: tuple[Device, ...]
+    in_shardings: Sequence[Any]
+    out_shardings: Sequence[Any]
+    donated: tuple[int, ...]
+    committed: bool
+    is_attached: bool
+
+    def compile(self, options: dict | None = None) -> CompiledProgram:
+        """Compile for the devices that the program was lowered for.
+
+        Raises:
+          ShardingError: these are not attached, or the program would communicate along an axis of `no_collectives`.
+        """
+        if not self.is_attached:
+            raise ShardingError(
+                "compile",
+                expected="a program for devices that are attached",
+                got=f"one for {len(self.devices)} devices of platform {self.module.platform!r} that are not",
+                fix="lower it for arguments over a Mesh of devices, or write it to a file with phalanx.export",
+            )
+        module = self.module
+        executable = compiler.compile_module(
+            module.module,
+            self.devices,
+            num_partitions=len(self.devices),
+            propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
+            host_callbacks=module.host_callbacks,
+            options=options or {},
+            is_cacheable=module.is_self_contained and not module.inspections,
+        )
+        for inspection in module.inspections:
+            self._report(inspection)
+        compiled = CompiledProgram(self, executable)
+        if state.context.no_collectives and len(self.devices) > 1:
+            run_checks.check_no_collectives(compiled, state.context.no_collectives)
+        return compiled
+
+    def _report(self, inspection: Inspection) -> None:
+        """Pass the sharding that the compiler chose for a value to its observer."""
+        if len(self.devices) == 1:
+            inspection.observer(inspection.shape, transfer.single_device_sharding(self.devices[0]))
+            return
+        for found in inspection.found:
+            sharding = from_hlo_sharding(found, self.devices, _result_mesh(self), len(inspection.shape))
+            inspection.observer(inspection.shape, sharding)
+
+
+def lower(
+    program: Jaxpr,
+    devices: tuple,
+    in_shardings: Sequence[Sharding],
+    out_shardings: Sequence[Sharding | None] | None = None,
+    *,
+    donated: Sequence[int] = (),
+    keep_unused: bool = False,
+    name: str = "fn",
+    committed: bool = False,
+    platform: str | None = None,
+    slice_threshold: int = SLICED_FROM,
+) -> LoweredProgram:
+    """Lower a jaxpr for devices.
+
+    Args:
+      program: the jaxpr.
+      devices: in partition order.
+      in_shardings: a sharding for each input.
+      out_shardings: for each output a sharding, or None to leave it to the partitioner.
+      donated: numbers of the inputs whose buffers may be reused.
+      keep_unused: keep parameters that nothing reads.
+      name: the name that profilers show.
+      committed: whether the results are committed to these devices.
+      platform: another platform than that of the devices, to inspect the module for it.
+      slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
+    """
+    device_platform = client.platform_name(devices[0].platform)
+    is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
+    declared = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
+    out_shardings = _apply_typed_shardings(program, declared, devices)
+    # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists its devices in.
+    in_shardings = [
+        reorder_devices(s, devices, physical_aval(v.aval).ndim)
+        for s, v in zip(in_shardings, program.invars, strict=True)
+    ]
+    closed, constants = _hoist_constants(program)
+    num_constants, kept = len(constants), None
+    if not keep_unused:
+        smaller, used = dce_jaxpr(closed, [True] * len(closed.outvars))
+        if not all(used[num_constants:]):
+            kept = [i for i, u in enumerate(used[num_constants:]) if u]
+        # `used` covers constants and inputs; zip stops after the constants.
+        constants = [c for c, u in zip(constants, used, strict=False) if u]
+        closed = smaller
+    is_partitioned = len(devices) > 1
+    # Constants are the same on every device.
+    replicated = transfer.replicated_sharding(devices, in_shardings)
+    # From the number of an input to its position among the parameters, constants not counted.
+    position = {i: n for n, i in enumerate(kept if kept is not None else range(len(in_shardings)))}
+    inputs = [replicated] * len(constants) + [in_shardings[i] for i in position]
+    in_memories = [*map(non_default_memory_kind, inputs)]
+    out_memories = [
+        non_default_memory_kind(s) or m
+        for s, m in zip(out_shardings, result_memories(closed, in_memories), strict=True)
+    ]
+    module = lower_jaxpr_to_module(
+        closed,
+        platform or device_platform,
+        num_partitions=len(devices),
+        devices=devices,
+        name=name,
+        in_shardings=inputs if is_partitioned else None,
+        out_shardings=out_shardings if is_partitioned else None,
+        donated=[len(constants) + position[i] for i in donated if i in position],
+        memories=(in_memories, out_memories),
+        is_attached=is_attached,
+        slice_threshold=slice_threshold,
+    )
+    with explicit_transfer():  # The user's function closes over these values, so a transfer guard must not refuse them.
+        placed = [transfer.put(c, replicated)._buffer for c in constants] if is_attached else []
+    return LoweredProgram(
+        program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed, is_attached
+    )
+
+
+def _apply_typed_shardings(program: Jaxpr, declared: list, devices: tuple) -> list:
+    """The shardings of outputs, completed by the ones in their types.
+
+    Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
+    """
+    typed = [v.aval.sharding for v in (*program.outvars, *program.invars) if v.aval.sharding is not None]
+    if not typed or typed[0].mesh.auto_axes or typed[0].mesh.size != len(devices):
+        return declared
+    replicated = typed[0].replicated
+    return [
+        s if s is not None else NamedSharding((a := v.aval.sharding or replicated).mesh.on(devices), a.spec.canonical)
+        for v, s in zip(program.outvars, declared, strict=True)
+    ]
+
+
+def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
+    """The jaxpr with its large constants as leading inputs, and the values of these."""
+    if not program.constvars:
+        return program, []
+    if (leaked := next((c for c in program.consts if isinstance(c, Tracer)), None)) is not None:
+        raise leak_error(leaked)
+    # Arrays on devices are never inlined: their values would have to be transferred to the host first.
+    large = [not (isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE) for c in program.consts]
+    return program.hoist_some(large), select_flagged(program.consts, large)
+
+
+class CompiledProgram:
+    """A compiled program that runs on buffers and returns arrays.
+
+    Args:
+      lowered: the program as lowered.
+      executable: the engine's executable.
+    """
+
+    __slots__ = (
+        "_handlers",
+        "_program",
+        "_run",
+        "executable",
+        "has_effects",
+        "has_ordered_effects",
+        "lowered",
+        "out_types",
+    )
+
+    def __init__(self, lowered: LoweredProgram, executable: Any):
+        # The jaxpr is held weakly, because it may hold this compiled form (`Jaxpr.derive`): a cycle would keep both,
+        # and the memory of the executable, until the garbage collector runs. The module is not needed any more.
+        self._program = weakref.ref(lowered.program)
+        self.lowered = dataclasses.replace(lowered, program=None, module=None)
+        self.executable = executable
+        self.has_effects = bool(lowered.program.effects)
+        self.has_ordered_effects = bool(effects.ordered(lowered.program.effects))
+        shardings = _output_shardings(lowered, executable)
+        self.out_types = [
+            ArrayType(v.aval, s if m == non_default_memory_kind(s) else s.with_memory_kind(m), lowered.committed)
+            for v, s, m in zip(lowered.program.outvars, shardings, lowered.module.memories, strict=True)
+        ]
+        self._handlers = [_make_result_handler(t) for t in self.out_types]
+        run = executable.execute_sharded
+        if lowered.kept is not None or lowered.constants:
+            run = _select_arguments(run, lowered.kept, lowered.constants)
+        if self.has_effects:
+            run = functools.partial(run, with_tokens=True)
+        elif lowered.devices[0].platform == "cpu" and _has_collectives(lowered, executable):
+            run = in_flight.limit_in_flight(run)
+        self._run = run if len(lowered.devices) == 1 else _check_buffers(run, lowered.donated)
+
+    @property
+    def program(self) -> Jaxpr | None:
+        """The jaxpr that was compiled, as long as anything else holds it."""
+        return self._program()
+
+    @property
+    def parameters(self) -> list[int]:
+        """The numbers of the inputs that are parameters of the program, in its order; they follow the constants."""
+        lowered = self.lowered
+        return list(range(len(lowered.in_shardings))) if lowered.kept is None else list(lowered.kept)
+
+    def reused(self) -> set[int]:
+        """The numbers of the inputs whose buffers the compiler reuses."""
+        count, numbers = len(self.lowered.constants), self.parameters
+        return {numbers[p - count] for p in compiler.aliased_parameters(self.executable) if p >= count}
+
+    def layouts(self) -> tuple[dict[int, Any], list]:
+        """The memory layouts of the parameters, by the numbers of the inputs, and of the results."""
+        ins, outs = compiler.executable_layouts(self.executable)
+        return dict(zip(self.parameters, ins[len(self.lowered.constants) :], strict=True)), outs
+
+    def __call__(self, arguments: list) -> list[Array]:
+        """Run on the buffers of all inputs and wrap the results."""
+        if self.has_effects:
+            return self._run_with_effects(arguments)
+        out = self._run(arguments).consume_with_handlers(self._handlers)
+        return list(map(Array, out, self.out_types))
+
+    def _run_with_effects(self, arguments: list) -> list[Array]:
+        if self.has_ordered_effects:
+            in_flight.effects_barrier()
+        results = self._run(arguments)
+        in_flight.add_token(results.consume_token())
+        out = results.consume_with_handlers(self._handlers)
+        return list(map(Array, out, self.out_types))
+
+
+def _make_result_handler(t: ArrayType) -> Any:
+    """The engine's handler that makes the buffer of a result."""
+    aval = physical_aval(t.aval)
+    if 0 not in aval.shape or t.sharding.is_fully_replicated or not t.sharding.is_fully_addressable:
+        return buffers.result_handler(aval, t.sharding, t.committed)
+    # XLA replicates a result without elements, whatever sharding was requested.
+    shape, devices = t.sharding.shard_shape(aval.shape), [s.device for s in t.sharding.shards(aval.shape)]
+    shards = [np.empty(shape, aval.dtype) for _ in devices]
+    return lambda _: buffers.put_shards(aval, t.sharding, shards, devices, t.committed)
+
+
+def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list) -> Callable:
+    """The execution of a program that does not read all its inputs, or that takes constants before them."""
+
+    def run_selected(arguments: list, **options: Any) -> Any:
+        read = arguments if kept is None else [arguments[i] for i in kept]
+        return run([*constants, *read], **options)
+
+    return run_selected
+
+
+_is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for each argument of each call.
+
+
+def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
+    """The execution on several devices, behind checks for deleted and doubly used buffers.
+
+    jaxlib ends the process on these instead of raising an error.
+    """
+
+    def run_live(arguments: list) -> Any:
+        if any(map(_is_deleted, arguments)):
+            raise DeletedArrayError(
+                "call of a compiled function",
+                expected="arrays with live buffers",
+                got="one that was deleted or donated",
+                fix="use the result of the call to which it was donated",
+            )
+        return run(arguments)
+
+    def run_distinct(arguments: list) -> Any:
+        if len(set(map(id, arguments))) < len(arguments):
+            seen = list(map(id, arguments))
+            if any(seen.count(seen[i]) > 1 for i in donated):
+                raise donated_twice_error()
+        return run_live(arguments)
+
+    return run_distinct if donated else run_live
+
+
+def _has_collectives(lowered: LoweredProgram, executable: Any) -> bool:
+    """Whether the devices of a compiled program wait for each other."""
+    return len(lowered.devices) > 1 and "channel_id=" in compiler.hlo_text(executable)
+
+
+def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
+    mesh = _result_mesh(lowered)
+    if len(lowered.devices) == 1:
+        # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
+        only = (
+            transfer.single_device_sharding(lowered.devices[0])
+            if mesh is None
+            else NamedSharding(mesh, PartitionSpec())
+        )
+        return [only if s is None else s for s in lowered.out_shardings]
+    if not lowered.program.outvars:
+        return []  # jaxlib reports one sharding even if there are no results.
+    found: Any = compiler.executable_shardings(executable)[1]
+    # A result without a sharding in its type is not sharded over Explicit axes.
+    as_auto = dict.fromkeys(mesh.explicit_axes, AxisType.Auto) if mesh is not None else {}
+    out = []
+    for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
+        aval = physical_aval(v.aval)
+        over = mesh and mesh.with_axis_types(as_auto)
+        if v.aval.sharding is not None:
+            over = v.aval.sharding.mesh.on(lowered.devices)
+        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, over, aval.ndim)
+        out.append(reorder_devices(s, lowered.devices, aval.ndim))
+    return out
+
+
+def _result_mesh(lowered: LoweredProgram) -> Mesh | None:
+    """The mesh whose axes name the shardings that the partitioner chose.
+
+    It is the first mesh in the program's device order among those of its inputs, outputs and equations, or the mesh in
+    context.
+    """
+    in_equations = [
+        s
+        for e in lowered.program.eqns
+        if e.primitive.target_shardings is not None
+        for s in e.primitive.target_shardings(**e.params)
+    ]
+    named = [*lowered.in_shardings, *lowered.out_shardings, *in_equations]
+    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), state.context.mesh]
+    return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)

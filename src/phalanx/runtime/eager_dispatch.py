@@ -1,0 +1,117 @@
+"""Eager operations: a primitive applied to concrete arrays while nothing is traced.
+
+Each primitive is compiled once for each combination of argument types, parameters and options, and kept in
+`Primitive.calls`; later calls are one look-up and one execution. Importing this module provides the evaluation of
+primitives to `core.primitive`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.aval import get_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core.jaxpr import inner_jaxprs
+from phalanx.core.primitive import Primitive, eager
+from phalanx.core.trace import Tracer, leak_error, trace_to_jaxpr
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.compiled_call import CompiledCall, compile_call, explain_failure
+from phalanx.runtime.transfer import scalar_array
+
+
+def concrete_type(x: Any) -> ArrayType:
+    """The type of an argument of an eager call."""
+    if type(x) is Array:
+        return x._type
+    if isinstance(x, Tracer):
+        raise leak_error(x)
+    return ArrayType(get_aval(x), None, False)
+
+
+def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    """Apply a primitive to concrete values."""
+    try:
+        types = tuple([x._type for x in args])
+    except AttributeError:  # Python or NumPy values among the arguments
+        args = [x if type(x) is Array else scalar_array(x) for x in args]
+        types = tuple([concrete_type(x) for x in args])
+    try:
+        call = primitive.calls.get((types, state.context, *params, *params.values()))
+    except TypeError:  # an unhashable parameter
+        call = None
+    if call is None or not call.is_direct:
+        return _run_slowly(primitive, args, params)
+    try:
+        out = call.run([x._buffer for x in args]).consume_with_handlers(call.handlers)
+    except Exception as error:
+        explain_failure(error, args)
+        raise
+    return list(map(Array, out, call.out_types)) if primitive.multiple else Array(out[0], call.out_types[0])
+
+
+def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    """The slow path: cache misses, unhashable parameters, and primitives that define their own `run`."""
+    if primitive.run is not None:
+        return primitive.run(*args, **params)
+    types = tuple([concrete_type(x) for x in args])
+    key = (types, state.context, *params, *params.values())
+    # The compiled forms of a call are kept on the jaxpr that it calls, and freed with it.
+    calls: Any = next(iter(inner_jaxprs(params))).cache if primitive.call_like else primitive.calls
+    try:
+        call = calls.get(key)
+    except TypeError as error:
+        raise _unhashable_parameter(primitive, params) from error
+    if call is None:
+        call = calls[key] = compile_operation(primitive, types, params)
+    out = call(args)
+    if state.context.debug_nans or state.context.debug_infs:
+        check_values(primitive.name, out)
+    return out if primitive.multiple else out[0]
+
+
+def compile_operation(primitive: Primitive, types: Sequence[ArrayType], params: dict) -> CompiledCall:
+    """Compile one operation for arguments of these types."""
+    apply = functools.partial(primitive.bind_as_list, **params)
+    program = trace_to_jaxpr(apply, [t.aval for t in types], primitive.name)
+    return compile_call(program, types, primitive.name)
+
+
+def _unhashable_parameter(primitive: Primitive, params: dict) -> ArgumentTypeError:
+    for name, value in params.items():
+        try:
+            hash(value)
+        except TypeError:
+            return ArgumentTypeError(
+                f"{primitive.name}, parameter {name}",
+                expected="a hashable value",
+                got=value,
+                fix=f"pass {name} as a tuple or a Python scalar",
+            )
+    return ArgumentTypeError(
+        primitive.name, expected="hashable parameters", got=repr(params), fix="pass tuples instead of lists"
+    )
+
+
+def check_values(name: str, out: Sequence[Array]) -> None:
+    """With `debug_nans` or `debug_infs`, refuse results that hold such values.
+
+    Raises:
+      FloatingPointError: a result has a NaN or an infinity, and the option forbids it.
+    """
+    for x in out:
+        kind = getattr(x.dtype, "kind", "")
+        if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
+            continue
+        value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
+        if state.context.debug_nans and np.isnan(value).any():
+            raise FloatingPointError(f"invalid value (nan) encountered in {name}")
+        if state.context.debug_infs and np.isinf(value).any():
+            raise FloatingPointError(f"invalid value (inf) encountered in {name}")
+
+
+eager.provide(run=run)

@@ -1,0 +1,79 @@
+"""The options that concern the engine, and how they reach it.
+
+The engine does not know `config`. This module declares the devices, the compilation cache on disk and the transfer
+guards as options, and passes their values on. `compiled_program` and `phalanx.config` import it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from phalanx.core.config import Option, choice, config as config, declare, flag, number, text
+from phalanx.engine import client, compilation_cache, transfer_guard as guards
+
+num_cpu_devices = Option(
+    None,
+    number(int, 1, optional=True),
+    "Number of virtual CPU devices.",
+    example=8,
+    on_update=lambda count: client.configure(num_cpu_devices=count),
+)
+platforms = Option(
+    None,
+    text,
+    "Platforms to use, in order of preference, as in 'cuda,cpu'.",
+    example="cuda,cpu",
+    on_update=lambda names: client.configure(platforms=names and tuple(names.split(","))),
+)
+enable_compilation_cache = Option(True, flag, "Use the compilation cache on disk.")
+compilation_cache_dir = Option(None, text, "Folder of the compilation cache on disk.", example="programs")
+compilation_cache_max_size = Option(
+    -1, number(int, -1), "Size in bytes beyond which old entries go; -1 for no limit.", example=10**9
+)
+persistent_cache_min_compile_time_secs = Option(
+    1.0, number(float, 0.0), "Programs that compile faster are not stored.", example=0.5
+)
+persistent_cache_min_entry_size_bytes = Option(0, number(int, -1), "Smaller executables are not stored.", example=4096)
+raise_persistent_cache_errors = Option(False, flag, "Raise errors of the cache on disk instead of warning.")
+
+
+def _cache_settings() -> compilation_cache.CacheSettings:
+    return compilation_cache.CacheSettings(
+        directory=config.compilation_cache_dir if config.enable_compilation_cache else None,
+        min_compile_seconds=config.persistent_cache_min_compile_time_secs,
+        min_entry_bytes=config.persistent_cache_min_entry_size_bytes,
+        max_bytes=config.compilation_cache_max_size,
+        raise_errors=config.raise_persistent_cache_errors,
+    )
+
+
+compilation_cache.take_settings(_cache_settings)
+
+
+_level = choice(None, *guards.LEVELS)
+
+
+def _guard(direction: str, moves: str) -> Option:
+    return Option(
+        None,
+        _level,
+        f"What to do where data moves {moves}.",
+        example="log",
+        on_update=functools.partial(guards.guard_everywhere, direction),
+        on_block=functools.partial(guards.guard_here, direction),
+    )
+
+
+transfer_guard_host_to_device = _guard("host_to_device", "from the host to a device")
+transfer_guard_device_to_device = _guard("device_to_device", "between devices")
+transfer_guard_device_to_host = _guard("device_to_host", "from a device to the host")
+_directions = (transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host)
+transfer_guard = Option(
+    None, _level, "What to do where data moves, in any direction.", members=_directions, example="log"
+)
+
+declare(globals())
+
+for _option in _directions:
+    if _option.value and _option.on_update:  # set in the environment, so that no `update` has passed it on
+        _option.on_update(_option.value)

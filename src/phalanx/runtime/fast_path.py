@@ -1,0 +1,174 @@
+"""The argument fast path of compiled functions: generated code that reads the buffers of arguments like earlier ones.
+
+A call of a compiled function has to find the program for its arguments. Flattening the arguments, comparing structure
+and types, and looking them up takes most of the time of a call besides the execution, above all for a dict, whose keys
+are sorted each time. So when a structure is called a second time, a function is generated for it: it reads each leaf
+from its place and compares all types by address. `spmd.jit` tries it before everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.aval import get_aval
+from phalanx.engine.cache import memoize
+from phalanx.engine.pytree import flatten_one_level
+from phalanx.runtime import transfer
+from phalanx.runtime.array import Array, ArrayType
+
+ArgumentReader = Callable[[tuple, dict], list | None]
+
+
+def opener(
+    args: tuple, kwargs: dict, statics: tuple, types: Sequence[ArrayType], moves: Sequence[tuple]
+) -> ArgumentReader:
+    """Generate a function that reads the buffers of arguments with the same structure and types as these.
+
+    Args:
+      args, kwargs: the arguments.
+      statics: the static ones among them, by position or name.
+      types: the types of the leaves of all others.
+      moves: the transfers of leaves, from `compiled_call.plan_transfers`.
+
+    Returns:
+      A function of positional and keyword arguments that transfers them where the program needs them and returns their
+      buffers. For arguments of another structure or type it returns None or raises any error; the caller then takes the
+      general path, which also explains errors.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> x = jnp.ones(3)
+      >>> open_dict = opener(({"a": x},), {}, (), [x._type], [])
+      >>> open_dict(({"a": x},), {}) == [x._buffer], open_dict(({"a": x, "b": x},), {})
+      (True, None)
+    """
+    writer = _Writer(types, moves)
+    writer.write(args, kwargs, dict(statics))
+    scope: dict[str, Any] = dict(writer.constants)
+    exec(_compile("\n".join(writer.lines)), scope)
+    written: ArgumentReader = scope["opened"]
+    return written
+
+
+@memoize("runtime.argument_readers", 64)
+def _compile(text: str) -> CodeType:
+    """Compile the text of a reader; readers of one structure differ in the constants alone."""
+    return compile(text, "<opener>", "exec")
+
+
+class _Writer:
+    """The text of a reader, and the objects to which it refers.
+
+    Args:
+      types, moves: as in `opener`.
+    """
+
+    def __init__(self, types: Sequence[ArrayType], moves: Sequence[tuple]):
+        self.types = list(types)
+        self.moves = {i: (type, place) for i, type, place in moves}
+        self.lines = ["def opened(args, kwargs):"]
+        self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level}
+        self.names: dict[int, str] = {}
+        self.buffers: list[str] = []
+
+    def write(self, args: tuple, kwargs: dict, statics: dict) -> None:
+        """Write the whole function."""
+        self.unless(f"len(args) == {len(args)} and len(kwargs) == {len(kwargs)}")
+        # Keyword arguments are read in sorted order, in which flattening numbers their leaves.
+        given = {i: (x, f"args[{i}]") for i, x in enumerate(args)}
+        given |= {name: (kwargs[name], f"kwargs[{name!r}]") for name in sorted(kwargs)}
+        for key, static in statics.items():
+            self.unless(f"{self.constant(type(static))}({given.pop(key)[1]}) == {self.constant(static)}")
+        # An explicit stack, reversed, so that leaves are numbered in the order of flattening.
+        count, waiting = 0, [*given.values()][::-1]
+        while waiting:
+            value, place = waiting.pop()
+            opened = flatten_one_level(value)
+            if opened is None:
+                self.leaf(len(self.buffers), place)
+                continue
+            count += 1
+            node, children = f"n{count}", [*opened[0]]
+            self.lines.append(f" {node} = {place}")
+            places = self.node(node, type(value), opened[1], len(children))
+            waiting += [*zip(children, places, strict=True)][::-1]
+        # One comparison of two lists takes half as long to compile as a comparison of each type.
+        found = ", ".join(f"x{i}._type" for i in range(len(self.types)))
+        self.unless(f"[{found}] == {self.constant(self.types)}")
+        self.lines.append(f" return [{', '.join(self.buffers)}]")
+
+    def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:
+        """Write the code for one node; returns the expressions of its children."""
+        self.unless(f"type({name}) is {self.constant(kind)}")
+        # The keys are constants of the code, so that a dict is read without sorting them.
+        if kind is dict:
+            self.unless(f"len({name}) == {count}")
+            return [f"{name}[{repr(key) if type(key) is str else self.constant(key)}]" for key in data]
+        # Custom nodes have auxiliary data, which is part of the structure and is compared by value.
+        if kind is not tuple and kind is not list:
+            self.lines.append(f" {name}, {name}_data = flatten_one_level({name})")
+            self.unless(f"{name}_data == {self.constant(data)}")
+        self.unless(f"len({name}) == {count}")
+        return [f"{name}[{i}]" for i in range(count)]
+
+    def leaf(self, i: int, place: str) -> None:
+        """Write the code for one leaf and for its buffer."""
+        wanted, move = self.moves.get(i, (None, None))
+        buffer = f"x{i}._buffer"
+        # A host value is transferred by the reader; afterwards it has the type of the array on the devices.
+        if self.types[i].sharding is None:
+            place = f"{self.constant(HostLeaf(i, self.types[i].aval, wanted, move).send)}({place})"
+            self.types[i] = wanted
+        elif move is not None:
+            buffer = f"{self.constant(move)}(x{i}, {self.constant(wanted)})._buffer"
+        self.lines.append(f" x{i} = {place}")
+        self.buffers.append(buffer)
+
+    def unless(self, condition: str) -> None:
+        """Write a check: the reader returns None unless the condition holds."""
+        self.lines.append(f" if not ({condition}): return None")
+
+    def constant(self, value: Any) -> str:
+        """The name of an object in the text."""
+        # By identity: `constants` keeps the objects alive, so ids are not reused.
+        name = self.names.setdefault(id(value), f"c{len(self.names)}")
+        self.constants[name] = value
+        return name
+
+
+_HOST_LEAVES = transfer.HOST_SCALARS | {np.ndarray}  # classes that are never nodes of a pytree
+
+
+class HostLeaf:
+    """An argument from the host, in calls like an earlier one.
+
+    Args:
+      position: its position.
+      aval: its type in the earlier call.
+      type: the type of the array on the devices.
+      place: the function of `plan_transfers` that transfers it.
+    """
+
+    __slots__ = ("aval", "dtype", "place", "placing", "position", "shape", "type")
+
+    def __init__(self, position: int, aval: Any, type: ArrayType, place: Callable):
+        self.position, self.aval, self.type, self.place = position, aval, type, place
+        self.placing = transfer.make_host_placer(type)
+        self.shape, self.dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
+
+    def send(self, x: Any) -> Array:
+        """Transfer another value of the same type.
+
+        Raises:
+          ValueError: it has another type, or is not on the host.
+        """
+        if x.__class__ is np.ndarray and x.shape == self.shape and x.dtype == self.dtype:
+            return self.placing(x)
+        if x.__class__ in _HOST_LEAVES and get_aval(x) is self.aval:
+            # The less frequent cases: scalars, whose abstract value is interned and compared by identity.
+            return self.place(x, self.type)
+        raise ValueError(f"argument {self.position} is of another type")

@@ -1,0 +1,62 @@
+"""Memory kinds: which values of a program are outside the default memory of their devices.
+
+`compiled_program` determines the memory of results with `result_memories`, and `module_lowering` annotates parameters
+and results with theirs. `transforms.offload` moves values between memories inside programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.core.jaxpr import Jaxpr, Literal, Var
+from phalanx.engine.mlir import hlo, i32, ir
+from phalanx.sharding import Sharding
+
+
+def non_default_memory_kind(sharding: Sharding | None) -> str | None:
+    """The memory kind of a sharding, if it is not the default one of its devices."""
+    if sharding is None or sharding.memory_kind is None:
+        return None
+    kind = sharding.memory_kind
+    return None if kind == sharding._internal_device_list.default_memory_kind else kind
+
+
+def to_default_memory(sharding: Sharding) -> Sharding:
+    """The same sharding in the default memory, where programs compute."""
+    return sharding if non_default_memory_kind(sharding) is None else sharding.with_memory_kind(None)
+
+
+def result_memories(program: Jaxpr, held: Sequence[str | None]) -> list[str | None]:
+    """The memory kind of each result of a jaxpr, None for the default memory.
+
+    Args:
+      program: the jaxpr.
+      held: the memory kinds of its inputs.
+    """
+    where: dict[Var, str | None] = dict(zip(program.invars, held, strict=True))
+    look_up = lambda atom: None if type(atom) is Literal else where.get(atom)
+    for eqn in program.eqns:
+        primitive: Any = eqn.primitive
+        # All other operations compute in the default memory, whatever memory their operands are in.
+        if primitive.memories is not None:
+            where.update(zip(eqn.outvars, primitive.memories([*map(look_up, eqn.invars)], **eqn.params), strict=True))
+    return [look_up(v) for v in program.outvars]
+
+
+def place_in_memory(x: Any, kind: str) -> Any:
+    """Emit the annotation that moves a value to a memory."""
+    placed = hlo.CustomCallOp([x.type], [x], call_target_name="annotate_device_placement", has_side_effect=True)
+    attributes = {"_xla_buffer_placement": ir.StringAttr.get(kind)}
+    placed.operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(attributes)
+    placed.operation.attributes["backend_config"] = ir.StringAttr.get("")
+    placed.operation.attributes["api_version"] = i32(1)
+    return placed.operation.result
+
+
+def annotate_memories(attributes: Sequence[dict], kinds: Sequence[str | None]) -> Sequence[dict]:
+    """Add memory kinds to the attributes of parameters or results."""
+    for found, kind in zip(attributes, kinds, strict=True):
+        if kind is not None:
+            found["mhlo.memory_kind"] = ir.StringAttr.get(kind)
+    return attributes

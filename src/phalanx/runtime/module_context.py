@@ -1,0 +1,146 @@
+"""The state of one MLIR module while it is built: its types, meshes, functions, and what is known about shardings.
+
+Builds on the engine's MLIR bindings. `lowering` emits the functions of the module through it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray, physical_aval
+from phalanx.core.error_classes import ShardingError
+from phalanx.engine import mlir
+from phalanx.engine.mlir import ir, sdy
+from phalanx.runtime.reshard_lowering import SLICED_FROM
+from phalanx.runtime.shardy import sdy_type
+
+PLATFORM = "_platform"  # name of the leading scalar that selects one of several platforms
+
+
+class PlatformRequested(Exception):
+    """Raised when a lowering rule reads the platform of a program for several platforms."""
+
+
+# The type of the tokens that order effects. They are numbers, because XLA's own token type cannot be an argument of a
+# manual computation, the body of a `shard_map`.
+ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))
+
+
+class Inspection:
+    """A request to report the sharding that the compiler chooses for a value.
+
+    Args:
+      observer: called with the value's shape and its sharding once the program is compiled.
+      shape: the shape.
+    """
+
+    __slots__ = ("found", "notify", "observer", "shape")
+
+    def __init__(self, observer: Callable, shape: tuple):
+        self.observer, self.shape = observer, shape
+        self.found: list = []  # the engine's description of the sharding
+        self.notify = self.found.append  # kept here, because the engine holds no reference to the function
+
+
+class ModuleContext:
+    """The state that the functions of one MLIR module share while they are emitted.
+
+    Args:
+      platforms: the platforms of the program, of "cpu" and "cuda"; a portable program may have several.
+      num_partitions: the number of devices that share the program.
+      variables: names of the dimension variables, in the order in which functions take them.
+      is_portable: whether other processes run the program, so that its kernels need not be installed.
+      is_attached: whether this process can run the program, so that its kernels must be installed.
+      slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
+    """
+
+    def __init__(
+        self,
+        platforms: Sequence[str],
+        num_partitions: int = 1,
+        variables: Sequence[str] = (),
+        is_portable: bool = False,
+        is_attached: bool = True,
+        slice_threshold: int = SLICED_FROM,
+    ):
+        self.platforms = tuple(platforms)
+        self.platform = self.platforms[0]  # the one that is being emitted for
+        self.num_partitions = num_partitions
+        self.variables = tuple(variables)
+        self.is_portable, self.is_attached = is_portable, is_attached
+        self.context = ir.Context.current
+        self.types: dict[ShapedArray, Any] = {}
+        self.location = mlir.Locations(self.context)
+        self.module = ir.Module.create()
+        self.symbols = ir.SymbolTable(self.module.operation)
+        self.functions: dict[Any, Any] = {}  # of inner jaxprs that are already emitted
+        self.meshes: dict[Any, str] = {}
+        self.known_shardings: dict[Any, Any] = {}  # by value, declared by the user
+        # Those, and the shardings that the partitioner is expected to choose for further values.
+        self.inferred_shardings: dict[Any, Any] = {}
+        self.unsharded_dims: set[tuple[Any, int]] = set()  # found by `find_dim_sharding` not to be sharded
+        self.arguments: set[Any] = set()  # of `main`, whose memory is not freed while the program runs
+        self.slice_threshold = slice_threshold
+        self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
+        self.host_callbacks: list[Any] = []
+        self.inspections: list[Inspection] = []
+        self.is_self_contained = True  # whether the module's text is all that another process needs to run it
+        self.keep_alive: list[Any] = []
+        self.device_assignment: Any = None
+        self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
+        self.manual: Any = None  # inside a `shard_map`, its mesh and manual axes
+        self.channels = itertools.count(1)  # of collectives
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the partitioner shards the operations that are being emitted over several devices."""
+        return self.num_partitions > 1 and not (self.manual is not None and self.manual.is_whole)
+
+    def type(self, aval: Any) -> Any:
+        """The tensor type of an abstract value."""
+        try:
+            return self.types[aval]
+        except KeyError:
+            physical = physical_aval(aval)
+            shape: Sequence[int] = physical.shape
+            if physical.is_symbolic:
+                shape = [d if type(d) is int else ir.ShapedType.get_dynamic_size() for d in physical.shape]
+            found = ir.RankedTensorType.get(shape, mlir.dtype_to_ir(physical.dtype))
+            self.types[aval] = found
+            return found
+
+    @property
+    def leading(self) -> list[tuple[str, Any]]:
+        """The scalars that every function except `main` takes first, by name, with their types."""
+        platform = [(PLATFORM, ir.IntegerType.get_signless(32))] if len(self.platforms) > 1 else []
+        sizes = [(name, ir.IntegerType.get_signless(64)) for name in self.variables]
+        return [(name, ir.RankedTensorType.get((), kind)) for name, kind in (*platform, *sizes)]
+
+    def apply_sharding(self, x: Any, aval: Any) -> Any:
+        """Constrain a value to the sharding in its type; the partitioner may use the axes that are not Explicit."""
+        if (size := aval.sharding.mesh.size) != self.num_partitions:
+            raise ShardingError(
+                "lowering of a program",
+                expected=f"a mesh of the {self.num_partitions} devices that the program runs on",
+                got=f"{aval.str_short()} over {aval.sharding.mesh}",
+                fix="give the program arguments on that mesh, or in_shardings",
+            )
+        if size == 1:
+            return x
+        if (attribute := self.constraints.get(aval)) is None:
+            attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)
+        operation = sdy.ShardingConstraintOp.OPERATION_NAME
+        return ir.Operation.create(
+            operation, results=[self.type(aval)], operands=[x], attributes={"sharding": attribute}
+        ).results[0]
+
+    def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
+        """Return the function of `key` for the current platform, emitted on the first request."""
+        key = (key, self.platform)
+        if (found := self.functions.get(key)) is None:
+            found = self.functions[key] = emit(name)
+        return found

@@ -1,0 +1,420 @@
+"""Resharding inside programs: collectives that bring a value from one sharding to another.
+
+A sharding constraint is lowered to a custom call, followed by the plain `sdy.sharding_constraint`. When XLA's
+partitioner comes to the call, the shardings before and after are known, and it calls back into `_Reshard.split`, which
+answers with a module of collectives. `sharding.reshard_plan` plans them such that no device ever holds more than its
+shards of source and result, and one shard more.
+
+Without the call, XLA would reshard with a single collective, and where no single collective suffices it would replicate
+the whole array on every device. It still does so where there is no constraint: between the iterations of a loop whose
+carry changes its sharding, and before operations whose operands have different shardings, except elementwise ones
+(`align_operands`).
+
+An all-to-all needs buffers for the shard that is sent and for the shard that is received. For intermediate values that
+is no extra memory, since the source is freed first. An argument of the program is not freed, so a large argument is
+resharded by a loop over slices of the array. A slice of a shard is contiguous if the sizes allow it, and small enough
+for a cache.
+
+Called by the lowering of programs, inside an MLIR context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import state
+from phalanx.core.primitive import ShardingRule
+from phalanx.engine import mlir
+from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
+from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy
+from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
+from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding.base_sharding import Sharding
+from phalanx.sharding.hlo_conversion import hlo_to_tiling
+from phalanx.sharding.mesh import Mesh
+from phalanx.sharding.named_sharding import NamedSharding
+from phalanx.sharding.reshard_plan import ReshardPlan, plan_reshard
+from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec
+from phalanx.sharding.tiling import Tiling, replica_ids
+
+# An argument is resharded in slices if its shards, before or after, have this many bytes. For smaller ones the extra
+# memory does not matter, and each slice costs a synchronization of all devices.
+SLICED_FROM = 128 * 1024
+# A device's part of a slice has at most this many bytes, unless that takes more than `_MAX_SLICES` slices.
+_SLICE_BYTES, _MAX_SLICES = 1024 * 1024, 8
+
+
+def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> Any:
+    """Emit a sharding constraint on a value of a physical type, and the resharding that it needs.
+
+    The resharding is left to XLA in exported programs, whose processes cannot call back; inside a `shard_map` over some
+    of the axes, where the partitioner does not number all devices; and for uneven shardings.
+    """
+    module = ctx.module
+    attribute = sdy_sharding(module, sharding, aval.ndim)
+    if not (module.is_portable or module.manual is not None or _needs_no_call(module, x, aval, sharding)):
+        x = _emit_reshard(ctx, x, aval, sharding)
+    x = sdy.ShardingConstraintOp(x, attribute).result
+    if not isinstance(sharding, NamedSharding) or (
+        isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
+    ):
+        module.known_shardings[x] = module.inferred_shardings[x] = sharding
+    return x
+
+
+def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArray]) -> tuple[list, Any]:
+    """Insert resharding calls for operands of an elementwise operation with incompatible inferred shardings.
+
+    The result is expected to have the sharding of the operand that is sharded over the most axes, broadcasts last. The
+    other operands get a resharding call without a target: the partitioner decides on it, and if it gives all operands
+    the same sharding, the call does nothing.
+
+    Args:
+      ctx: the lowering context.
+      operands: IR values of one shape.
+      aval_of: returns the physical type of an operand, given its number.
+
+    Returns:
+      The operands, and the inferred sharding of the result, or None.
+    """
+    module = ctx.module
+    held = [s if isinstance(s := module.inferred_shardings.get(x), NamedSharding) else None for x in operands]
+    is_whole = lambda x: not isinstance(x.owner, ir.Operation) or x.owner.name != "stablehlo.broadcast_in_dim"
+    known = [(is_whole(x), len(s.spec.axes), s) for x, s in zip(operands, held, strict=True) if s is not None]
+    kept = max(known, key=lambda it: it[:2])[2] if known else None
+    if kept is None or module.is_portable or module.manual is not None:
+        return operands, kept
+    incompatible = [_are_incompatible(s, kept) for s in held]
+    return [_emit_reshard(ctx, x, aval_of(i), kept) if incompatible[i] else x for i, x in enumerate(operands)], kept
+
+
+def _are_incompatible(a: Any, b: NamedSharding) -> bool:
+    """Whether two shardings use an axis for different dimensions, or axes of one dimension in a different order."""
+    if not isinstance(a, NamedSharding) or a is b or a.mesh is not b.mesh:
+        return False
+    ndim = max(len(a.spec), len(b.spec))
+    pairs = list(zip(a.axes(ndim), b.axes(ndim), strict=True))
+    where = [{axis: d for d, pair in enumerate(pairs) for axis in pair[i]} for i in (0, 1)]
+    moved = any(where[1].get(axis, d) != d for axis, d in where[0].items())
+    return moved or any(x[: len(y)] != y[: len(x)] for x, y in pairs)
+
+
+def _needs_no_call(module: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> bool:
+    """Whether a plain constraint suffices, since a resharding call costs 5 ms of compilation.
+
+    It does if nothing is resharded, or on a mesh with one axis, where XLA itself uses a single collective.
+    """
+    held = module.inferred_shardings.get(x)
+    if aval.is_symbolic or held is sharding:
+        return True
+    if not isinstance(sharding, NamedSharding):
+        return False
+    if (
+        isinstance(held, NamedSharding)
+        and held.mesh is sharding.mesh
+        and held.spec.canonical == sharding.spec.canonical
+    ):
+        return True
+    entries = sharding.spec.axes_per_dim(aval.ndim)
+    if any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in zip(aval.shape, entries, strict=True)):
+        return True
+    # An argument gets a call even on such a mesh, since XLA would not reshard it in slices.
+    is_row = sum(size > 1 for size in sharding.mesh.axis_sizes) == 1 and len(module.meshes) == 1
+    return is_row and x not in module.arguments
+
+
+def _emit_reshard(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> Any:
+    sizes: tuple[int, ...] = ()
+    dims: list[list[Hashable]] = [[d] for d in range(aval.ndim)]
+    operands, factors = [x], [dims]
+    if isinstance(sharding, NamedSharding):
+        sizes = sharding.mesh.axis_sizes
+        if sharding.spec.has_unconstrained:
+            # The constraint must propagate to the constrained dimensions only, and the operand's sharding to the open
+            # ones only. So the two have different factors. The constraint must still propagate to the producer of the
+            # operand, which is therefore passed a second time, behind a barrier against backward propagation.
+            entries = sharding.spec.axes_per_dim(aval.ndim)
+            factors.append([[d if e is UNCONSTRAINED else (d, "held")] for d, e in enumerate(entries)])
+            operands = [sdy.PropagationBarrierOp(x, sdy.PropagationDirection.BACKWARD).result, x]
+    slice_threshold = ctx.module.slice_threshold if x in ctx.module.arguments else None
+    factor_sizes = {key: n for d, n in enumerate(aval.shape) for key in (d, (d, "held"))}
+    rule = make_sdy_sharding_rule([*factors, dims], len(operands), factor_sizes)
+    call = _Reshard(aval, sizes, slice_threshold)
+    return _calls.emit(ctx, f"{aval.str_short()} {sizes} {slice_threshold}", call, operands, [aval], rule)[0]
+
+
+def fill_unconstrained(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
+    """Replace unconstrained dimensions by the value's present sharding, unless its axes are used otherwise."""
+    if not isinstance(sharding, NamedSharding) or not sharding.spec.has_unconstrained:
+        return sharding
+    used = set(sharding.spec.axes)
+    entries = list(sharding.spec)
+    for dim, entry in enumerate(entries):
+        if entry is not UNCONSTRAINED:
+            continue
+        entries[dim] = None
+        if isinstance(held, NamedSharding) and held.mesh is sharding.mesh:
+            axes = held.axes(ndim)[dim]
+            if not used.intersection(axes):
+                entries[dim] = axes
+    return sharding.with_spec(PartitionSpec(*entries))
+
+
+def infer_result_sharding(held: Sequence[Any], rule: ShardingRule) -> NamedSharding | None:
+    """Predict the sharding of an operation's result from the known shardings of its operands, or return None."""
+    known = [s if isinstance(s, NamedSharding) else None for s in held]
+    first = next((s for s in known if s is not None), None)
+    axes: dict[Any, tuple] = {}
+    for s, names in zip(known, rule.operands, strict=True):
+        if s is not None and (first is None or s.mesh is not first.mesh or len(s.spec) > len(names)):
+            # Shardings over two meshes, or of the words of random keys, which have one dimension more than the keys.
+            return None
+        for name, cut in zip(names, s.axes(len(names)) if s is not None else ()):
+            if cut and name not in rule.whole:
+                axes.setdefault(name, cut)
+    if first is None:
+        return None
+    dims: list[tuple] = []
+    for name in rule.results[0]:
+        taken = {a for d in dims for a in d}
+        dims.append(tuple([a for a in axes.get(name, ()) if a not in taken]))
+    return first.with_spec(PartitionSpec.of_dims(dims))
+
+
+class _Reshard:
+    """One resharding call, with the answers to the partitioner's questions about it.
+
+    Args:
+      aval: the type of the value.
+      axis_sizes: the axis sizes of the mesh on which both shardings are probably defined.
+      slice_threshold: bytes of a shard from which an argument is resharded in slices; None for other values.
+    """
+
+    def __init__(self, aval: ShapedArray, axis_sizes: tuple[int, ...], slice_threshold: int | None):
+        self.aval, self.axis_sizes, self.slice_threshold = aval, axis_sizes, slice_threshold
+        self.context = state.context
+        self._answers: dict[tuple, PartitionedCall] = {}
+
+    def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> PartitionedCall:
+        """Answer with the collectives that reshard the value; uneven shardings are left to XLA."""
+        question = *operands, *results
+        if question not in self._answers:  # the layers of a model have equal calls
+            self._answers[question] = self._answer(operands, results)
+        return self._answers[question]
+
+    def _answer(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> PartitionedCall:
+        *others, held = operands
+        (wanted,), shape = results, self.aval.shape
+        count = max([len(s.tile_assignment_devices()) for s in (held, wanted) if s.is_tiled()], default=1)
+        first, last = [hlo_to_tiling(s, count, self.aval.ndim) for s in (held, wanted)]
+        # Uneven shards differ in shape among devices, which a collective of one program cannot express.
+        if all(n % a == n % b == 0 for n, a, b in zip(shape, first.parts, last.parts, strict=True)):
+            plan = plan_reshard(first, last, self.axis_sizes)
+            text = _make_module_text(self.aval, plan, self._slices(plan), len(others))
+            return PartitionedCall(text, [held] * len(operands), [wanted])
+        part = [-(-n // parts) for n, parts in zip(shape, last.parts, strict=True)]
+        unmoved = _build_module(self.aval, part, part, len(others), lambda x: x)
+        return PartitionedCall(unmoved, [wanted] * len(operands), [wanted])
+
+    def _slices(self, plan: ReshardPlan) -> _Slices | None:
+        """Choose the first dimension with enough elements in each part; None if no dimension has two."""
+        least = min(math.prod(plan.tilings[i].parts) for i in (0, -1))
+        nbytes = math.prod(self.aval.shape) * self.aval.dtype.itemsize // least
+        if self.slice_threshold is None or nbytes < self.slice_threshold or plan.num_slices == 1:
+            return None
+        inner = [size // cut for size, cut in zip(self.aval.shape, plan.divisors, strict=True)]
+        count = min(max(plan.num_slices, -(-nbytes // _SLICE_BYTES)), _MAX_SLICES)
+        dim = next((d for d, size in enumerate(inner) if size >= count), inner.index(max(inner)))
+        return _Slices(dim, plan.divisors[dim], max(inner[dim] // count, 1)) if inner[dim] > 1 else None
+
+
+_calls = PartitionedCalls("phalanx.reshard")
+
+
+class _Slices(NamedTuple):
+    """The dimension to slice, the largest number of parts it is divided into, and the elements of a part in a slice."""
+
+    dim: int
+    cuts: int
+    size: int
+
+
+def _make_module_text(aval: ShapedArray, plan: ReshardPlan, slices: _Slices | None, unread: int) -> str:
+    """The text of the module that computes a device's shard of the result from its shard of the source."""
+    source, target = [_part(aval.shape, plan.tilings[i]) for i in (0, -1)]
+    if slices is None:
+        return _build_module(aval, source, target, unread, lambda x: _emit_plan(x, plan.tilings))
+    return _build_module(aval, source, target, unread, lambda x: _emit_sliced(x, aval, target, plan, slices))
+
+
+def _build_module(
+    aval: ShapedArray, source: Sequence[int], target: Sequence[int], unread: int, body: Callable[[Any], Any]
+) -> str:
+    with mlir.make_context(), ir.Location.unknown():
+        module = ir.Module.create()
+        types = [ir.RankedTensorType.get(shape, mlir.dtype_to_ir(aval.dtype)) for shape in (source, target)]
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get(types[:1] * (1 + unread), types[1:]))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([body(block.arguments[unread])])
+        # Without locations in the text, XLA would report lines of this module as lines of the user's program.
+        return module.operation.get_asm(enable_debug_info=True)
+
+
+def _part(shape: Sequence[int], tiling: Tiling) -> list[int]:
+    return [n // parts for n, parts in zip(shape, tiling.parts, strict=True)]
+
+
+def _emit_sliced(x: ir.Value, aval: ShapedArray, target: Sequence[int], plan: ReshardPlan, slices: _Slices) -> Any:
+    """Emit a loop that reshards one slice after the other."""
+    at, cuts, size = slices
+    tilings = [_with_whole_dim(t, at + 1) for t in plan.tilings]
+    # The sliced dimension becomes two: the parts of its finest division, and the elements within a part. A slice takes
+    # the same elements of every part, so it is a slice of the array with the same sharding.
+    inner = aval.shape[at] // cuts
+    divided = [
+        [*part[:at], cuts // tiling.parts[at], inner, *part[at + 1 :]]
+        for part, tiling in [(_part(aval.shape, plan.tilings[i]), plan.tilings[i]) for i in (0, -1)]
+    ]
+    whole, index = _like(x, target), ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    zeros = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), aval.dtype), target)))
+    carry = [index, x.type, whole]
+    loop = hlo.WhileOp(carry, [_number(0), x, zeros])
+    test, body = (region.blocks.append(*carry) for region in loop.regions)
+    with ir.InsertionPoint(test):
+        below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
+        hlo.return_([hlo.compare(test.arguments[0], _number(-(-inner // size)), below, compare_type=kind)])
+    with ir.InsertionPoint(body):
+        i, before, after = body.arguments
+        # If the slices do not divide the dimension, the last one overlaps the one before.
+        starts = [_number(0)] * len(divided[0])
+        starts[at + 1] = hlo.multiply(i, _number(size))
+        sizes = [size if d == at + 1 else n for d, n in enumerate(divided[0])]
+        piece = _emit_plan(hlo.dynamic_slice(_reshape(before, divided[0]), starts, sizes), tilings)
+        filled = hlo.dynamic_update_slice(_reshape(after, divided[1]), piece, starts)
+        hlo.return_([hlo.add(i, _number(1)), before, _reshape(filled, target)])
+    return loop.results[2]
+
+
+def _with_whole_dim(tiling: Tiling, dim: int) -> Tiling:
+    parts = (*tiling.parts[:dim], 1, *tiling.parts[dim:])
+    return Tiling(parts, np.insert(tiling.coordinates, dim, 0, axis=1))
+
+
+def _emit_plan(x: ir.Value, tilings: Sequence[Tiling]) -> Any:
+    """Emit the collectives between consecutive tilings of a plan, applied to a device's shard."""
+    for before, after in zip(tilings[:-1], tilings[1:], strict=True):
+        pairs = list(enumerate(zip(before.parts, after.parts, strict=True)))
+        more, less = [d for d, (b, a) in pairs if a > b], [d for d, (b, a) in pairs if a < b]
+        # The kind of step follows from the numbers of shards (see `plan_reshard`): if they only grow it is a slice, if
+        # they only shrink a gather, if both happens an all-to-all, and if none changes a permutation.
+        if not less:
+            x = _emit_slice(x, before, after) if more else _emit_permute(x, before, after)
+        elif not more:
+            for d in less:
+                x, before = _emit_all_gather(x, before, d, before.parts[d] // after.parts[d])
+        else:
+            # The plan exchanges one pair of dimensions per step.
+            (source,), (target,) = less, more
+            x = _emit_all_to_all(x, before, source, target, before.parts[source] // after.parts[source])
+    return x
+
+
+def _emit_slice(x: ir.Value, before: Tiling, after: Tiling) -> Any:
+    """Slice a device's new shard out of its old one."""
+    ratio = np.array(after.parts) // np.array(before.parts)
+    shape = [n // int(r) for n, r in zip(_shape(x), ratio, strict=True)]
+    # A device's new shard is part of its old one: the remainder is the position within it.
+    starts = (after.coordinates % ratio) * np.array(shape)
+    number = hlo.convert(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), hlo.partition_id())
+    return hlo.dynamic_slice(x, [_entry(starts[:, d], number) for d in range(len(shape))], shape)
+
+
+def _entry(table: np.ndarray, number: ir.Value) -> Any:
+    # Constant 0 on every device: no look-up by partition number.
+    if not table.any():
+        return _number(0)
+    entry = hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1])
+    return _reshape(entry, [])
+
+
+def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
+    """Permute shards among devices; a device that already holds its new shard keeps it."""
+    numbers = [np.ravel_multi_index(tuple(t.coordinates.T), t.parts) for t in (before, after)]
+    # Devices with equal shard numbers are replicas. Pair the remaining sources and targets in the order of the shards.
+    stay = numbers[0] == numbers[1]
+    pairs = np.stack([np.nonzero(stay)[0]] * 2, axis=1)
+    moved = [np.nonzero(~stay)[0][np.argsort(n[~stay], kind="stable")] for n in numbers]
+    pairs = np.concatenate([pairs, np.stack(moved, axis=1)])
+    attributes = {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))}
+    return _collective("collective_permute", x, _shape(x), attributes)
+
+
+def _emit_all_gather(x: ir.Value, before: Tiling, dim: int, ratio: int) -> tuple[Any, Tiling]:
+    """All-gather consecutive parts of a dimension; returns the new tiling as well."""
+    shape, coordinates, parts = _shape(x), before.coordinates.copy(), list(before.parts)
+    coordinates[:, dim] //= ratio
+    parts[dim] //= ratio
+    shape[dim] *= ratio
+    attributes = {
+        "all_gather_dim": i64(dim),
+        "replica_groups": _groups(before, coordinates, dim, ratio),
+        "use_global_device_ids": ir.UnitAttr.get(),
+    }
+    return _collective("all_gather", x, shape, attributes), Tiling(tuple(parts), coordinates)
+
+
+def _emit_all_to_all(x: ir.Value, before: Tiling, source: int, target: int, ratio: int) -> Any:
+    """All-to-all: divide shards along dimension `target`, and join them along dimension `source`."""
+    coordinates = before.coordinates.copy()
+    coordinates[:, source] //= ratio
+    shape = _shape(x)
+    shape[source] *= ratio
+    shape[target] //= ratio
+    attributes = {
+        "split_dimension": i64(target),
+        "concat_dimension": i64(source),
+        "split_count": i64(ratio),
+        "replica_groups": _groups(before, coordinates, source, ratio),
+    }
+    return _collective("all_to_all", x, shape, attributes)
+
+
+def _groups(before: Tiling, joined: np.ndarray, dim: int, ratio: int) -> ir.Attribute:
+    """The groups of devices whose parts of a dimension are joined, in their order: i64[groups, ratio]."""
+    # Replicas form separate groups: each group gathers one copy of every part.
+    found, replicas = defaultdict(list), replica_ids(before)
+    # In the order of their parts, which is the order in which the collective concatenates.
+    for device in np.argsort(before.coordinates[:, dim], kind="stable").tolist():
+        found[(*joined[device].tolist(), replicas[device])].append(device)
+    groups = np.array(sorted(found.values()), np.int64)
+    assert groups.shape[1] == ratio, "a plan gathers and exchanges the most minor axes of a dimension only"
+    return ir.DenseElementsAttr.get(groups)
+
+
+def _collective(name: str, x: ir.Value, shape: Sequence[int], attributes: dict) -> Any:
+    attributes["channel_handle"] = hlo.ChannelHandle.get(1, 1)  # XLA renumbers channels
+    return ir.Operation.create(f"stablehlo.{name}", [_like(x, shape)], [x], attributes).results[0]
+
+
+def _shape(x: ir.Value) -> list[int]:
+    return list(ir.RankedTensorType(x.type).shape)
+
+
+def _like(x: ir.Value, shape: Sequence[int]) -> Any:
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(x.type).element_type)
+
+
+def _reshape(x: ir.Value, shape: Sequence[int]) -> Any:
+    return hlo.reshape(_like(x, shape), x)
+
+
+def _number(n: int) -> Any:
+    return hlo.constant(dense_constant(np.array(n, np.int32)))

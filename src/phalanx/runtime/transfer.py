@@ -1,0 +1,214 @@
+"""Transfers: moving host data and arrays to devices and shardings, one array at a time.
+
+`spmd.device_put` extends it to pytrees, several processes and traced values; calls of compiled programs transfer their
+arguments with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval, host_scalar, physical_aval
+from phalanx.core.config import state
+from phalanx.engine import buffers, client
+from phalanx.engine.cache import Cache, memoize
+from phalanx.engine.hook import Hook
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.runtime.array import (
+    Array,
+    ArrayType,
+    copy_array as copy_array,
+    deleted_error,
+    single_device_sharding as single_device_sharding,
+)
+from phalanx.runtime.memory_kinds import to_default_memory
+from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+
+
+class GeneralTransfers(Protocol):
+    """Transfers that `spmd` implements."""
+
+    def move(self, x: Array, wanted: ArrayType) -> Array:
+        """Reshard an array between several devices."""
+
+    def put(self, values: Sequence[Any], shardings: Sequence[Any]) -> list[Array]:
+        """Transfer values of any kind to shardings, as `device_put` does."""
+
+
+general_transfers = Hook[GeneralTransfers]("phalanx.spmd.array_resharding", "phalanx.spmd.device_put")
+
+
+def replicated_sharding(devices: Sequence[Any], shardings: Sequence[Any] = ()) -> Any:
+    """The sharding that replicates an array on all these devices, over the mesh of one of `shardings` if that fits."""
+    if len(devices) == 1:
+        return single_device_sharding(devices[0])
+    named = next((s for s in shardings if isinstance(s, NamedSharding) and s._device_assignment == devices), None)
+    return GSPMDSharding.replicated(devices) if named is None else to_default_memory(named.replicated)
+
+
+def default_sharding() -> SingleDeviceSharding:
+    """The sharding of uncommitted values."""
+    chosen = state.context.default_device
+    if chosen is None or isinstance(chosen, str):
+        chosen = client.local_devices(backend=chosen)[0]
+    return single_device_sharding(chosen)
+
+
+def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed: bool | None = None) -> Array:
+    """Transfer a value: an array (unchanged if its sharding is right), NumPy data or a Python scalar.
+
+    Args:
+      x: the value.
+      sharding: the target; the default device if left out.
+      aval: the type of the result, if it is not that of the value.
+      committed: whether the result is committed to its devices; by default, whether `sharding` is given.
+    """
+    if committed is None:
+        committed = sharding is not None
+    if sharding is None:
+        sharding = default_sharding()
+    if type(x) is Array:
+        return move(x, sharding, committed)
+    return put_typed(x, ArrayType(aval or get_aval(x), sharding, committed))
+
+
+def put_typed(x: Any, type: ArrayType) -> Array:
+    """Transfer a value whose type is known; host data gets a buffer of its own, which may be donated."""
+    if x.__class__ is Array:
+        return move(x, type.sharding, type.committed)
+    return from_numpy(host_scalar(x, type.aval.dtype) if _is_scalar(x) else np.asarray(x), type)
+
+
+def put_shared(x: Any, type: ArrayType) -> Array:
+    """As `put_typed`, for a call that only reads the value: a scalar may become a cached array."""
+    return scalar_array(x, type) if _is_scalar(x) else put_typed(x, type)
+
+
+def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
+    """An array of the given type from host data; each device receives only its shard."""
+    return make_host_placer(type)(x)
+
+
+@memoize("runtime.host_placers", 4096)
+def make_host_placer(type: ArrayType, lent: bool = False) -> Callable[[np.ndarray], Array]:
+    """Prepare `from_numpy` for one type: everything that does not depend on the data is computed here.
+
+    With `lent`, devices may share the memory of the data, which must not be written to again.
+    """
+    aval, sharding, committed = physical_aval(type.aval), type.sharding, type.committed
+    # The common case has its own function without loops: it runs for each scalar and host argument.
+    if sharding.num_devices == 1:
+        (device,) = sharding.device_set
+
+        def place(x: np.ndarray) -> Array:
+            x = x if x.dtype == aval.dtype else x.astype(aval.dtype)
+            return Array(buffers.put_array(x, aval, sharding, device, committed=committed, may_alias=lent), type)
+
+        return place
+    places = sharding.addressable_devices_indices_map(aval.shape)
+    devices, indices = list(places), list(places.values())
+    put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
+    is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None
+    shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
+
+    def place_pieces(x: np.ndarray) -> Array:
+        if shares:
+            own = buffers.aligned(aval.shape, aval.dtype)
+            own[...] = x
+            x = own
+        elif x.dtype != aval.dtype:
+            x = x.astype(aval.dtype)
+        apart = is_in_runs and x.flags.c_contiguous
+        return Array(put([x[index] for index in indices], may_alias=shares or lent, apart=apart), type)
+
+    return place_pieces
+
+
+def _is_worth_sharing(aval: ShapedArray, sharding: Any) -> bool:
+    """Whether sharing one copy of host data among devices pays: reading it back then takes no assembly."""
+    size = aval.size * aval.dtype.itemsize // sharding.num_devices
+    return (
+        size >= buffers.WORTH_SHARING
+        and size % buffers.ALIGNMENT == 0
+        and sharding.is_fully_addressable
+        and sharding._device_assignment[0].platform == "cpu"
+    )
+
+
+HOST_SCALARS = frozenset(
+    {int, float, complex, bool, np.float32, np.int32, np.bool_, np.float64, np.int64, np.complex64}
+)
+_COMPLEX = (complex, np.complexfloating)
+_scalars: Cache[tuple, Array] = Cache("runtime.scalar_arrays", 4096)
+
+
+def _is_scalar(x: Any) -> bool:
+    return x.__class__ in HOST_SCALARS or (not isinstance(x, (np.ndarray, Array)) and np.ndim(x) == 0)
+
+
+def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
+    """A scalar as a cached array, since programs use the same few scalars again and again.
+
+    Without a type, the array is on the default device, and a value that is not a scalar is returned unchanged. The
+    array belongs to the cache: it must not be donated or deleted.
+    """
+    if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
+        return x
+    # 0.0 == -0.0, also in complex numbers, but their texts differ.
+    key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or state.context)
+    found = _scalars.get(key)
+    if found is None or found._buffer.is_deleted():
+        type = type or ArrayType(get_aval(x), default_sharding())
+        found = _scalars[key] = from_numpy(host_scalar(x, type.aval.dtype), type)
+    return found
+
+
+def move(x: Array, sharding: Any, committed: bool) -> Array:
+    """An array under another sharding; buffers are shared if they are in the right place already."""
+    held = x._type
+    wanted = ArrayType(held.aval, sharding, committed)
+    # Array types are interned, so that one comparison by address covers shape, dtype, sharding and commitment.
+    if held is wanted:
+        return x
+    if x._buffer.is_deleted():
+        raise deleted_error(x)
+    aval = physical_aval(held.aval)
+    if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, aval.ndim):
+        return Array(buffers.with_sharding(x._buffer, aval, sharding), wanted)
+    if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1:
+        return Array(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
+    return reshard(x, wanted)
+
+
+def reshard(x: Array, wanted: ArrayType) -> Array:
+    """The general transfer, from one set of shards to another."""
+    if wanted.sharding.is_fully_replicated and len(x._type.sharding.device_set) == 1:
+        aval = physical_aval(wanted.aval)
+        devices = list(wanted.sharding.addressable_devices_indices_map(aval.shape))
+        targets = [single_device_sharding(d) for d in devices]
+        copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
+        return Array(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
+    return general_transfers.move(x, wanted)
+
+
+def from_host(value: np.ndarray, weak_type: bool = False, keys: dtypes.KeyDtype | None = None) -> Array:
+    """Rebuild an array from pickled or copied host data; with `keys`, an array of random keys from its uint32 words."""
+    if keys is not None:
+        shape = value.shape[: value.ndim - len(keys.key_shape)]
+        return put(value, aval=ShapedArray(shape, keys))
+    return put(value, aval=get_aval(value).update(weak_type=weak_type))
+
+
+def _reduce(x: Array) -> tuple:
+    if isinstance(x.dtype, dtypes.KeyDtype):
+        return from_host, (x._assemble(), False, x.dtype)
+    return from_host, (np.asarray(x._value), x.weak_type)
+
+
+# Arrays pickle by their values. The method is set here, because the class is in a module that this one imports.
+Array.__reduce__ = api_boundary(_reduce)  # type: ignore[method-assign]

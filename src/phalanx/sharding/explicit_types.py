@@ -1,0 +1,137 @@
+"""The type rule over Explicit mesh axes: shardings of results from shardings of operands.
+
+Over the Explicit axes of a mesh, the sharding of an array is part of its type. The sharding rule of a primitive names
+the dimensions of operands and results; a sharded dimension of an operand shards every dimension of a result with the
+same name. If operands disagree, or a dimension that must be whole is sharded, the operation is refused with an error.
+
+`core.primitive` calls `infer_result_types` through the sharding in an operand's type, so that `core` does not import
+this package. A primitive with `typed_sharding_rule` computes the types of its results in `abstract_eval` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from phalanx.core.aval import ShapedArray, format_sharded_shape
+from phalanx.core.error_classes import RuleError, ShardingError
+from phalanx.sharding.spec import PartitionSpec
+
+if TYPE_CHECKING:
+    from phalanx.core.primitive import Primitive
+    from phalanx.sharding.mesh import AbstractMesh, Mesh
+
+DimAxes = tuple[Hashable, ...]  # the mesh axes that shard one dimension
+
+_RESHARD = "reshard an operand with phalanx.reshard, or pass out_sharding= if the operation has that argument"
+
+
+def infer_result_types(primitive: Primitive, avals: Sequence[ShapedArray], params: Mapping[str, Any]) -> Any:
+    """The result types of an operation with at least one operand whose type has a sharding.
+
+    Raises:
+      ShardingError: the operands are on different meshes, or their shardings do not determine those of the results.
+    """
+    sharding = next(a.sharding for a in avals if a.sharding is not None)
+    _check_one_mesh(primitive.name, avals, sharding.mesh)
+    found = primitive.abstract_eval(*[a.drop_sharding() for a in avals], **params)
+    results = list(found) if primitive.multiple else [found]
+    # Without a sharded dimension nothing propagates, and operations without a sharding rule are accepted too.
+    if any(axes for a in avals if a.sharding is not None for axes in a.sharding.spec.dims):
+        dims = _Propagation(primitive, avals, params, sharding.mesh).result_dims(results)
+    else:
+        dims = [((),) * len(y.shape) for y in results]
+    typed = [
+        y.update(sharding=sharding.with_spec(PartitionSpec.of_dims(d))) for y, d in zip(results, dims, strict=True)
+    ]
+    return typed if primitive.multiple else typed[0]
+
+
+def _check_one_mesh(name: str, avals: Sequence[ShapedArray], mesh: Mesh | AbstractMesh) -> None:
+    for a in avals:
+        if a.sharding is not None and a.sharding.mesh is not mesh:
+            raise ShardingError(
+                name,
+                expected=f"operands over one mesh, {mesh}",
+                got=f"{_format_avals(avals)}, one of them over {a.sharding.mesh}",
+                fix="bring them to one mesh with phalanx.reshard(x, NamedSharding(mesh, spec))",
+            )
+
+
+def _format_avals(avals: Sequence[ShapedArray]) -> str:
+    return ", ".join(a.str_short() for a in avals)
+
+
+class _Propagation:
+    """The propagation of shardings from the operands of one operation to its results.
+
+    Args:
+      primitive, avals, params: the operation and the types of its operands.
+      mesh: the mesh of the operands.
+    """
+
+    def __init__(
+        self, primitive: Primitive, avals: Sequence[ShapedArray], params: Mapping[str, Any], mesh: Mesh | AbstractMesh
+    ):
+        self.name, self.avals, self.mesh = primitive.name, avals, mesh
+        try:
+            self.rule = primitive.sharding_rule(*[a.drop_sharding() for a in avals], **params)
+        except RuleError as error:
+            raise self._refuse("operands that are not sharded, since it has no sharding rule", "") from error
+        self.axes: dict[Hashable, DimAxes] = {}  # by name of a dimension
+
+    def result_dims(self, results: Sequence[ShapedArray]) -> list[tuple[DimAxes, ...]]:
+        """For each result, the axes that shard each of its dimensions."""
+        for names, aval in zip(self.rule.operands, self.avals, strict=True):
+            if aval.sharding is not None:
+                for dim, (name, axes) in enumerate(zip(names, aval.sharding.spec.dims, strict=True)):
+                    # An axis of one device shards nothing, so it does not violate a need for replication.
+                    if axes and (self.mesh.num_parts(axes) > 1 or name not in self.rule.whole):
+                        self._add(name, axes, aval, dim)
+        out = []
+        for names, y in zip(self.rule.results, results, strict=True):
+            dims = tuple([self.axes.get(name, ()) for name in names])
+            self._check_result(y, dims)
+            out.append(dims)
+        return out
+
+    def _add(self, name: Hashable, axes: DimAxes, aval: ShapedArray, dim: int) -> None:
+        """Record that an operand shards the dimension `name` over `axes`."""
+        targets: Sequence[Hashable] = (name,)
+        # The order matters: a resized dimension, such as a sliced one, is in `whole` too, but it has counterparts of
+        # another size that may be sharded over the same axes.
+        if name in self.rule.resized:
+            targets = self.rule.resized[name]
+        elif name in self.rule.whole:
+            raise self._refuse(
+                "operands that are whole along each dimension that the operation mixes",
+                f", of which {aval.str_short()} is sharded along dimension {dim}",
+            )
+        elif name in self.rule.reduced and self.axes.get(name) == axes:
+            # Each device would have a partial sum, for which types have no sharding, so the caller has to decide how
+            # the sums are sharded.
+            raise self._refuse(
+                "contracted dimensions of which one side is whole, or an out_sharding for the sums",
+                f", of which both sides are sharded over {', '.join(map(repr, axes))}",
+            )
+        for target in targets:
+            if self.axes.setdefault(target, axes) != axes:
+                raise self._refuse("the same sharding of dimensions that correspond to each other", "")
+
+    def _check_result(self, result: ShapedArray, dims: Sequence[DimAxes]) -> None:
+        """Raise ShardingError if a result would be sharded unevenly, or twice over one axis."""
+        axes = [axis for dim in dims for axis in dim]
+        sizes = zip(result.shape, dims, strict=True)
+        is_even = all(not isinstance(n, int) or n % self.mesh.num_parts(a) == 0 for n, a in sizes)
+        if is_even and len(set(axes)) == len(axes):
+            return
+        text = f"{result.drop_sharding().str_short().split('[')[0]}[{format_sharded_shape(result.shape, dims)}]"
+        raise ShardingError(
+            self.name,
+            expected="a result that is sharded evenly, and over each mesh axis once",
+            got=f"{text} from {_format_avals(self.avals)}",
+            fix=_RESHARD,
+        )
+
+    def _refuse(self, expected: str, more: str) -> ShardingError:
+        return ShardingError(self.name, expected=expected, got=_format_avals(self.avals) + more, fix=_RESHARD)

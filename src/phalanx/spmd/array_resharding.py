@@ -1,0 +1,307 @@
+"""Resharding of concrete arrays.
+
+There are four methods, of which the first applicable one is used: reuse the buffers as they are; copy the same shards
+to other devices or memories; assemble new shards on the host, if the devices differ or their memory is the host's; or
+run a compiled program with the collectives that `sharding.reshard_plan` plans. While the program runs, a device needs
+memory for its shards of source and result, and for one additional shard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core.aval import ShapedArray, physical_aval
+from phalanx.core.error_classes import ShardingError
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine import buffers, compiler
+from phalanx.engine.cache import Cache, memoize
+from phalanx.runtime import compiled_program, transfer
+from phalanx.runtime.array import Array, ArrayType, deleted_error
+from phalanx.sharding import Sharding
+from phalanx.sharding.gspmd_sharding import reorder_devices
+from phalanx.sharding.tiling import Index
+
+
+def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:
+    """Reshard arrays, with as few programs and transfers as possible for all of them.
+
+    Args:
+      arrays: arrays with live buffers.
+      shardings: the sharding of each result.
+      donate: for each array, whether its buffers may be reused.
+
+    Returns:
+      Committed arrays; an array that already has its sharding shares its buffers with the result.
+
+    Raises:
+      ArgumentError: an array was deleted or donated.
+      ShardingError: shards that are needed are on devices of another process.
+    """
+    out: list[Any] = [None] * len(arrays)
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, (x, sharding) in enumerate(zip(arrays, shardings, strict=True)):
+        if x._buffer.is_deleted():
+            raise deleted_error(x)
+        groups[_choose_method(x, sharding)].append(i)
+    for (move, *_), numbers in groups.items():
+        chosen = [arrays[i] for i in numbers]
+        wanted = [ArrayType(arrays[i].aval, shardings[i], True) for i in numbers]
+        for i, moved in zip(numbers, move(chosen, wanted, [donate[i] for i in numbers]), strict=True):
+            out[i] = moved
+    return out
+
+
+def _choose_method(x: Array, sharding: Sharding) -> tuple:
+    """The method to reshard an array, with a key that is equal for arrays that can be resharded together."""
+    held, ndim = x.sharding, physical_aval(x.aval).ndim
+    # Cheapest first: no copy, then copies of whole shards, and collectives or the host only where shards change.
+    if held is sharding or held.is_equivalent_to(sharding, ndim):
+        return (_reuse_buffers,)
+    if _has_same_shards(held, sharding, ndim):
+        return (_copy_shards,)
+    if held.device_set == sharding.device_set and reorder_devices(
+        held, sharding._device_assignment, ndim
+    ).is_equivalent_to(sharding, ndim):
+        return (_reorder_buffers,)
+    if held.device_set != sharding.device_set or (x.is_fully_addressable and x._buffer.platform() == "cpu"):
+        return (_assemble,)
+    in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
+    return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_copy,)
+
+
+def _has_same_shards(held: Sharding, wanted: Sharding, ndim: int) -> bool:
+    """Whether shard `n` of one sharding equals shard `n` of the other, for all `n`."""
+    return held.num_devices == wanted.num_devices and held.tiling(ndim).is_equal(wanted.tiling(ndim))
+
+
+def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Reuse buffers under another sharding with the same placement."""
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        if x._type is t and not given_up:
+            out.append(x)
+            continue
+        out.append(Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t))
+        if given_up:
+            # Deleting the buffer would delete that of the result too, so the donated array gets a deleted buffer.
+            x._buffer = _dead_buffer()
+    return out
+
+
+@memoize("spmd.dead_buffer", 1)
+def _dead_buffer() -> Any:
+    dead = transfer.from_numpy(np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), transfer.default_sharding()))
+    dead.delete()
+    return dead._buffer
+
+
+def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Reuse buffers in another order of the devices."""
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        out.append(Array(buffers.reorder_shards(x._buffer, t.sharding), t))
+        if given_up:
+            x._buffer = _dead_buffer()
+    return out
+
+
+def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Copy the same shards to other devices, or to another memory of the same devices."""
+    # Always copy: if a shard stays on its device and its buffer were shared, deleting one array would delete the other.
+    # Donation in jaxlib's copy is not an alternative: on CPU devices it leaves the new array with freed memory.
+    always = buffers.CopySemantics.ALWAYS_COPY
+    sent = buffers.copy_to_devices([x._buffer for x in arrays], [t.sharding for t in types], semantics=always)
+    for x, given_up in zip(arrays, donate, strict=True):
+        if given_up:
+            x.delete()
+    return list(map(Array, sent, types))
+
+
+def _exchange_and_copy(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Reshard into another memory by way of the default memory, since programs compute there."""
+    # Three steps, each of which frees the arrays of the previous one, unless the caller still has them: to the default
+    # memory, to the new shards, to the other memory.
+    near = reshard(arrays, [x.sharding.with_memory_kind(None) for x in arrays], donate)
+    own = [x is not y for x, y in zip(near, arrays, strict=True)]
+    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], own)
+    return reshard(cut, [t.sharding for t in types], [True] * len(cut))
+
+
+# --- one compiled program for the exchange ---
+
+_programs: Cache[tuple, Any] = Cache("spmd.reshard_programs", 1024)
+
+
+def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Reshard on the same devices by a compiled program."""
+    key = (tuple([x._type for x in arrays]), tuple(types), tuple(donate))
+    compiled = _programs.get(key)
+    if compiled is None:
+        compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
+    # XLA may schedule the collectives of several arrays at once and hold buffers for all of them.
+    if len(arrays) > 1 and not _fits_memory(compiled):
+        return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
+    # The program is compiled for the devices in the order of the target, so the list of an operand's shards may have to
+    # be put in that order. No data is moved.
+    operands = []
+    for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True):
+        same_order = x.sharding._device_assignment == sharding._device_assignment
+        operands.append(x._buffer if same_order else buffers.reorder_shards(x._buffer, sharding))
+    moved = [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
+    for x, given_up in zip(arrays, donate, strict=True):
+        # XLA reuses a donated buffer only if the shards have equal sizes; otherwise it is still alive.
+        if given_up and not x.is_deleted():
+            x.delete()
+    return moved
+
+
+def compile_exchange(
+    held: Sequence[ArrayType], wanted: Sequence[ArrayType], donate: Sequence[bool]
+) -> compiled_program.CompiledProgram:
+    """Compile the identity function between shardings over the same devices.
+
+    Args:
+      held: the types of the arrays.
+      wanted: the types of the results, over devices in one order.
+      donate: for each operand, whether its buffers may be reused.
+
+    Returns:
+      The program. The caller checks its memory.
+    """
+    devices = wanted[0].sharding._device_assignment
+    avals = [physical_aval(t.aval).drop_sharding() for t in held]
+    sources = [reorder_devices(t.sharding, devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
+    program = trace_to_jaxpr(lambda *xs: list(xs), avals, "reshard")
+    lowered = compiled_program.lower(
+        program,
+        devices,
+        sources,
+        [t.sharding for t in wanted],
+        donated=[i for i, given_up in enumerate(donate) if given_up],
+        name="reshard",
+        committed=True,
+        # The source is an argument of the program and stays alive, so it is resharded in slices whatever its size.
+        slice_threshold=0,
+    )
+    return lowered.compile()
+
+
+def _fits_memory(compiled: compiled_program.CompiledProgram) -> bool:
+    """Whether a program needs no more memory than its operands, its results and one additional shard."""
+    lowered = compiled.lowered
+    avals = [t.aval for t in compiled.out_types]  # the operands have the same types: the function is the identity
+    ends = [*zip(lowered.in_shardings, avals, strict=True), *zip(lowered.out_shardings, avals, strict=True)]
+    # The documented limit is one shard in addition to source and result; small programs need some bytes more.
+    largest = max(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
+    allowed = largest + 4096  # constant overhead, which dominates in small programs
+    return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
+
+
+# --- new shards, assembled on the host ---
+
+
+def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Assemble new shards on the host, reading each needed shard once."""
+    out = []
+    for x, t, given_up in zip(arrays, types, donate, strict=True):
+        if not (x.is_fully_addressable and t.sharding.is_fully_addressable):
+            raise ShardingError(
+                "device_put",
+                expected="shardings over the same devices, for an array that other processes hold parts of",
+                got=f"{x.sharding} and {t.sharding}",
+                fix="choose a sharding over the devices that the array is on",
+            )
+        out.append(_assemble_one(x, t))
+        if given_up:
+            x.delete()
+    return out
+
+
+def _assemble_one(x: Array, wanted: ArrayType) -> Array:
+    aval = physical_aval(x.aval)
+    plan = _plan(x.sharding, wanted.sharding, aval.shape)
+    held = buffers.shards(x._live())
+    views = {number: buffers.to_host(held[number]) for number in plan.sources}
+    made = []
+    for part in plan.parts:
+        # A new shard that lies within an old one is a view of it, without a copy.
+        if len(part) == 1:
+            ((number, source, _),) = part
+            made.append(views[number][source])
+            continue
+        whole = buffers.aligned(plan.part_shape, aval.dtype)
+        for number, source, target in part:
+            whole[target] = views[number][source]
+        made.append(whole)
+    new_shards = [made[number] for number in plan.order]
+    # If every new shard is a new array on one device, the buffer may use its memory. A view of an old shard, or a shard
+    # for two devices, must be copied.
+    fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
+    buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)
+    return Array(buffer, wanted)
+
+
+class _Plan(NamedTuple):
+    """A plan to assemble new shards from old ones.
+
+    Args:
+      sources: the numbers of the old shards that are read.
+      parts: for each distinct new shard, the old shards that it overlaps: their number, the slice to read, and the
+        slice of the new shard to write.
+      part_shape: the shape of a new shard.
+      order, devices: for each device, the index of its new shard in `parts`.
+    """
+
+    sources: list[int]
+    parts: list[list[tuple[int, Index, Index]]]
+    part_shape: tuple[int, ...]
+    order: list[int]
+    devices: list[Any]
+
+
+@memoize("spmd.reshard_plans", 1024)
+def _plan(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> _Plan:
+    old_shards = [(i, _box(s.index, shape)) for i, s in enumerate(held.shards(shape)) if s.replica_id == 0]
+    boxes: dict[tuple, int] = {}
+    order, parts, devices = [], [], []
+    for shard in wanted.shards(shape):
+        box = _box(shard.index, shape)
+        if box not in boxes:
+            boxes[box] = len(parts)
+            parts.append(_overlaps(box, old_shards))
+        order.append(boxes[box])
+        devices.append(shard.device)
+    sources = sorted({number for part in parts for number, _, _ in part})
+    return _Plan(sources, parts, wanted.shard_shape(shape), order, devices)
+
+
+def _overlaps(box: tuple, old_shards: list) -> list[tuple[int, Index, Index]]:
+    """The old shards that overlap a new one, with the slices to read and to write; one if that contains the new one."""
+    found = []
+    for number, shard in old_shards:
+        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, shard, strict=True)]
+        if common == list(box) or all(start < stop for start, stop in common):
+            source = tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, shard, strict=True)])
+            target = tuple([slice(a - s, b - s) for (a, b), (s, _) in zip(common, box, strict=True)])
+            if common == list(box):
+                return [(number, source, target)]
+            found.append((number, source, target))
+    return found
+
+
+def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple([s.indices(size)[:2] for s, size in zip(index, shape, strict=True)])
+
+
+def move(x: Array, wanted: ArrayType) -> Array:
+    """Reshard one array to a type that differs in the sharding only."""
+    moved = reshard([x], [wanted.sharding], [False])[0]
+    return moved if moved._type is wanted else Array(moved._buffer, wanted)
+
+
+transfer.general_transfers.provide(move=move)

@@ -1,0 +1,240 @@
+"""Flatten the arguments of compiled functions: static and donated parameters, and argument names for error messages.
+
+A `Signature` combines the options of `jit` (static and donated parameters) with the signature of the Python function.
+It splits the arguments of a call into array leaves and static values, which together with the tree structure form the
+cache key of the call. Errors name an argument by its parameter and its path within it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.aval import get_aval, get_aval_of_argument
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, parse_positions
+from phalanx.core.source_info import format_code_position
+from phalanx.runtime.eager_jit import Static
+from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+class CallArguments(NamedTuple):
+    """The flattened arguments of one call.
+
+    leaves: the array leaves.
+    tree: structure of (dynamic positional arguments, dynamic keyword arguments).
+    statics: pairs of position or name and value of the static arguments.
+    num_args: number of positional arguments, static ones included.
+    signature: the signature that flattened them.
+    """
+
+    leaves: list
+    tree: Any
+    statics: tuple
+    num_args: int
+    signature: Signature
+
+    @property
+    def key(self) -> tuple:
+        """Everything but the leaves, as part of a cache key."""
+        return self.tree, self.statics
+
+    def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments `(args, kwargs)` of the call with its array leaves replaced."""
+        args, kwargs = tree_unflatten(self.tree, leaves)
+        if not self.statics:
+            return args, kwargs
+        # Keys are positions of positional arguments and names of keyword arguments.
+        fixed = dict(self.statics)
+        dynamic = iter(args)
+        full = tuple(fixed[i].value if i in fixed else next(dynamic) for i in range(self.num_args))
+        return full, kwargs | {k: v.value for k, v in fixed.items() if isinstance(k, str)}
+
+    def with_statics(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Insert the static arguments of this call into the dynamic arguments of another call."""
+        fixed = {k: v.value for k, v in self.statics}
+        full = list(args)
+        # In ascending order, so that each insertion finds the arguments before it in place.
+        for i in sorted(k for k in fixed if isinstance(k, int)):
+            full.insert(i, fixed[i])
+        return tuple(full), kwargs | {k: v for k, v in fixed.items() if isinstance(k, str)}
+
+    def dynamic(self) -> tuple[tuple, dict]:
+        """The dynamic arguments `(args, kwargs)`."""
+        return tree_unflatten(self.tree, self.leaves)
+
+    def avals(self, name: str) -> tuple:
+        """The abstract values of the leaves.
+
+        Raises:
+          ArgumentTypeError: a leaf of an argument is not an array; `name` is the function in the message.
+        """
+        try:
+            return tuple(map(get_aval, self.leaves))
+        except ArgumentTypeError:
+            for i, x in enumerate(self.leaves):
+                get_aval_of_argument(x, lambda i=i: f"{name}, argument {self.path(i)}")
+            raise
+
+    def path(self, i: int) -> str:
+        """The name of leaf `i` in error messages: the name of its parameter and the path within the argument."""
+        args, kwargs = self.dynamic()
+        # The path starts with the position in the pair (args, kwargs), then the position or name of the argument.
+        path, _ = tree_flatten_with_path((args, kwargs))[0][i]
+        inside = path[2:]
+        if path[0].idx == 1:
+            return f"{path[1].key}{keystr(inside)}"
+        return f"{self.signature.name_of(self.position(path[1].idx))}{keystr(inside)}"
+
+    def position(self, n: int) -> int:
+        """The position of dynamic positional argument `n` among all positional arguments."""
+        static = {k for k, _ in self.statics if isinstance(k, int)}
+        return [i for i in range(self.num_args) if i not in static][n]
+
+    def donated_leaves(self) -> tuple[int, ...]:
+        """The indices of the leaves that belong to donated arguments."""
+        signature = self.signature
+        if not (signature.donate_argnums or signature.donate_argnames):
+            return ()
+        args, kwargs = self.dynamic()
+        out, start = [], 0
+        for n, arg in enumerate(args):
+            count = len(tree_flatten(arg)[0])
+            if self.position(n) in signature.donate_argnums:
+                out.extend(range(start, start + count))
+            start += count
+        for name in sorted(kwargs):
+            count = len(tree_flatten(kwargs[name])[0])
+            if name in signature.donate_argnames:
+                out.extend(range(start, start + count))
+            start += count
+        return tuple(out)
+
+
+class Signature:
+    """The parameters of a function, with the static and donated ones marked.
+
+    Args:
+      fun: the function.
+      static_argnums, static_argnames: parameters whose values are compile-time constants.
+      donate_argnums, donate_argnames: parameters whose buffers may be reused.
+      what: name of the transformation, for error messages.
+      static: prefix of the names of its static options: `pmap` has `static_broadcasted_argnums`.
+
+    Raises:
+      ArgumentError: a position or name does not belong to a parameter, or a parameter is both static and donated.
+    """
+
+    def __init__(
+        self,
+        fun: Callable,
+        static_argnums: int | Sequence[int] | None,
+        static_argnames: str | Iterable[str] | None,
+        donate_argnums: int | Sequence[int] | None,
+        donate_argnames: str | Iterable[str] | None,
+        what: str = "jit",
+        static: str = "static",
+    ):
+        self.what = f"{what} of {format_code_position(fun)}"
+        try:
+            self.parameters = list(inspect.signature(fun).parameters.values())
+        # Builtins and some callables have no signature; then positions and names cannot be validated.
+        except (TypeError, ValueError):
+            self.parameters = []
+        self.static_argnums, self.static_argnames = self._complete(static, static_argnums, static_argnames)
+        self.donate_argnums, self.donate_argnames = self._complete("donate", donate_argnums, donate_argnames)
+        both = self.static_argnums & self.donate_argnums
+        if both:
+            raise ArgumentError(
+                f"{self.what}, donate_argnums",
+                expected="positions of arguments that are not static",
+                got=f"{sorted(both)}, which are in {static}_argnums too",
+                fix=f"remove {sorted(both)} from donate_argnums: a static argument has no buffer",
+            )
+        self.is_plain = not (self.static_argnums or self.static_argnames)
+
+    def _complete(
+        self, kind: str, nums: int | Sequence[int] | None, names: str | Iterable[str] | None
+    ) -> tuple[frozenset, frozenset]:
+        """Validate positions and names of parameters, and complete each from the other."""
+        where = f"{self.what}, {kind}_arg"
+        given_nums = () if nums is None else parse_positions(f"{where}nums", nums)
+        given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
+        count = len(positional)
+        places = set()
+        for n in given_nums:
+            if self.parameters and not variadic and not -count <= n < count:
+                raise ArgumentError(
+                    f"{where}nums",
+                    expected=f"positions below {count}, the number of positional parameters",
+                    got=str(n),
+                    fix=f"pass positions from 0 to {count - 1}, or leave {kind}_argnums out",
+                )
+            places.add(n % count if n < 0 and count else n)
+        known = {p.name for p in self.parameters}
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in self.parameters)
+        for name in given_names:
+            if self.parameters and name not in known and not takes_any:
+                raise ArgumentError(
+                    f"{where}names",
+                    expected=f"names of parameters: {', '.join(sorted(known))}",
+                    got=repr(name),
+                    fix=f"replace {name!r} by one of these names",
+                )
+        found = set(given_names)
+        found |= {
+            positional[n].name
+            for n in places
+            if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY
+        }
+        places |= {i for i, p in enumerate(positional) if p.name in given_names}
+        return frozenset(places), frozenset(found)
+
+    def name_of(self, i: int) -> str:
+        """The name of positional parameter `i`."""
+        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if i < len(positional):
+            return positional[i].name
+        variadic = next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), "args")
+        return f"{variadic}[{i - len(positional)}]"
+
+    def split(self, args: tuple, kwargs: dict) -> CallArguments:
+        """Flatten the arguments of a call and check that the static ones are hashable.
+
+        Raises:
+          ArgumentTypeError: a static argument is not hashable.
+        """
+        leaves, (tree, statics) = self.flatten(args, kwargs)
+        for where, static in statics:
+            _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self.what)
+        return CallArguments(leaves, tree, statics, len(args), self)
+
+    def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
+        """The leaves of the arguments of a call, and the rest of its cache key."""
+        dynamic, statics = self.divide(args, kwargs)
+        leaves, tree = tree_flatten(dynamic)
+        return leaves, (tree, statics)
+
+    def divide(self, args: tuple, kwargs: dict) -> tuple[tuple[tuple, dict], tuple]:
+        """The dynamic arguments `(args, kwargs)` of a call, and its static arguments."""
+        if self.is_plain:
+            return (args, kwargs), ()
+        fixed, names = self.static_argnums, self.static_argnames
+        statics = [(i, Static(args[i])) for i in sorted(fixed) if i < len(args)]
+        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
+        dynamic = tuple([x for i, x in enumerate(args) if i not in fixed])
+        return (dynamic, {k: v for k, v in kwargs.items() if k not in names}), tuple(statics)
+
+
+def _check_hashable(name: str, value: object, what: str) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{what}, static argument {name}",
+            expected="a hashable value, since it is part of the cache key of the compiled program",
+            got=f"{value!r} of type {type(value).__name__}",
+            fix="pass a tuple instead of a list, or do not mark the argument as static",
+        ) from None

@@ -1,0 +1,121 @@
+"""Diagnostics of `jit`: log messages for stages and cache misses, and warnings about unused donations.
+
+The options `log_compiles` and `explain_cache_misses` enable the messages, which go to the standard logger "phalanx".
+`jit` and its stages call these functions on a cache miss only, so that a cache hit pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import Context, explain_cache_misses, log_compiles
+from phalanx.core.source_info import user_stacklevel
+from phalanx.runtime.compiled_program import CompiledProgram
+from phalanx.sharding import Sharding
+from phalanx.spmd.call_arguments import CallArguments
+
+
+def _log(text: str) -> None:
+    logging.getLogger("phalanx").warning(text)
+
+
+@contextlib.contextmanager
+def log_stage(stage: str, name: str, types: Iterable[Any]) -> Iterator[None]:
+    """Log the duration of a stage of compilation, if `log_compiles` is set.
+
+    Args:
+      stage: name of the stage, such as "Tracing".
+      name: the function.
+      types: types of its arguments.
+    """
+    if not log_compiles.value:
+        yield
+        return
+    start = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - start
+    _log(f"{stage} {name} for ({', '.join(map(str, types))}) took {seconds:.3f} s")
+
+
+def explain_miss(name: str, call: CallArguments, types: tuple, context: Context, known: Iterable[tuple]) -> None:
+    """Log the differences between a call and the most similar cached call, if `explain_cache_misses` is set.
+
+    Args:
+      name: the function.
+      call: the arguments of the call.
+      types: types of the leaves of the arguments.
+      context: the current context, which is part of the cache key.
+      known: cache keys of earlier calls: (tree and static arguments, types, context).
+    """
+    if not (explain_cache_misses.value and known):
+        return
+    candidates = [_differences(call, types, context, key) for key in known]
+    # The call with the fewest differences explains the miss best.
+    nearest = min(candidates, key=len)
+    _log(f"{name} is traced or compiled again; the nearest known call differs in " + "; ".join(nearest))
+
+
+def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
+    out = []
+    tree, (known_tree, known_statics) = call.tree, key[0]
+    if tree != known_tree:
+        out.append(f"the structure of the arguments: {tree}, known is {known_tree}")
+    elif len(types) == len(key[1]):
+        for i, (new, old) in enumerate(zip(types, key[1], strict=True)):
+            if new is not old and new != old:
+                out.append(f"{call.path(i)}: {_type_difference(new, old)}")
+    statics = dict(known_statics)
+    for where, value in call.statics:
+        # Static arguments are compared by value, as in the cache key.
+        if where not in statics or statics[where] != value:
+            label = where if isinstance(where, str) else call.signature.name_of(where)
+            out.append(f"static argument {label}: {value!r}, known is {statics.get(where, 'none')!r}")
+    if context is not key[2]:
+        pairs = zip(Context.fields, context._values, key[2]._values, strict=True)
+        out.extend(f"option {n}: {new!r}, known is {old!r}" for n, new, old in pairs if new != old)
+    return out or ["the number of static arguments"]
+
+
+def _type_difference(new: Any, old: Any) -> str:
+    a, b = getattr(new, "aval", new), getattr(old, "aval", old)  # inside a trace there is no placement
+    for field in ("shape", "dtype", "weak_type"):
+        if getattr(a, field) != getattr(b, field):
+            return f"{field} {getattr(a, field)}, known is {getattr(b, field)}"
+    if a is new or new.sharding != old.sharding:
+        return f"sharding {new.sharding}, known is {old.sharding}"
+    return f"committed {new.committed}, known is {old.committed}"
+
+
+def warn_unused_donations(
+    name: str, name_of: Callable[[int], str], avals: Sequence[ShapedArray], program: CompiledProgram
+) -> None:
+    """Warn about donated arguments whose buffers XLA reuses for no result.
+
+    Args:
+      name: the function.
+      name_of: maps the index of an input to its name.
+      avals: types of the inputs.
+      program: the compiled program.
+    """
+    # An argument that the program does not read is not a parameter of it and keeps its buffer.
+    donated = set(program.lowered.donated).intersection(program.parameters)
+    unused = sorted(donated - program.reused()) if donated else []
+    if unused:
+        shown = ", ".join(f"{name_of(i)}: {_format_type(avals[i], program.lowered.in_shardings[i])}" for i in unused)
+        warnings.warn(
+            f"{name}: no result has the shape, dtype and sharding of these donated buffers, so they are "
+            f"not reused: {shown}.\n  Fix: remove these arguments from donate_argnums.",
+            UserWarning,
+            stacklevel=user_stacklevel(),
+        )
+
+
+def _format_type(aval: ShapedArray, sharding: Sharding | None) -> str:
+    spec = getattr(sharding, "spec", None)
+    return aval.str_short() + (f" as {spec}" if spec is not None and spec.dims else "")

@@ -1,0 +1,122 @@
+"""The `jit` primitive: a call of a compiled function inside another program.
+
+Each rule derives a new jaxpr from the called one and binds the primitive again with the result, so that every
+transformation of a compiled function is itself one compiled function. Shardings that the inner function declares stay
+attached to their inputs and outputs through all transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.tangent import conform_all
+from phalanx.lax.sharding_constraint import constrain
+from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
+from phalanx.sharding import Sharding
+from phalanx.spmd.jit_diagnostics import warn_unused_donations
+from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_inner_shardings
+from phalanx.transforms.batching import AxisData
+from phalanx.transforms.call_primitives import PartialEvalCall
+
+
+class Options(NamedTuple):
+    """The options of one compiled function, broadcast to the leaves of its inputs and outputs.
+
+    in_shardings, out_shardings: the declared sharding of each leaf, or None.
+    donated: for each input, whether its buffer may be reused.
+    inline: whether to inline calls of the function into other programs.
+    keep_unused: whether unused inputs remain parameters.
+    moves_committed: whether committed arguments are moved to the declared shardings instead of being refused.
+    """
+
+    in_shardings: tuple
+    out_shardings: tuple
+    donated: tuple
+    inline: bool = False
+    keep_unused: bool = False
+    moves_committed: bool = False
+
+
+def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:
+    """Bind the `jit` primitive on the current trace. Constants of the jaxpr become leading inputs."""
+    # Over Explicit axes an operand may have lost its sharding in a rule; give it the type that the jaxpr expects.
+    if program.derive("typed", lambda: any(a.sharding is not None for a in program.in_avals)):
+        args = conform_all(args, program.in_avals)
+    consts = program.consts
+    if consts:
+        options = options._replace(
+            in_shardings=(None,) * len(consts) + options.in_shardings, donated=(False,) * len(consts) + options.donated
+        )
+        # Constants become inputs, which keeps large arrays out of the lowered module.
+        program = program.hoist()
+    return jit_p(*consts, *args, jaxpr=program, name=name, options=options)
+
+
+class JitCall(PartialEvalCall, name="jit"):
+    """A call of a compiled function: (*inputs) -> outputs of `jaxpr`."""
+
+    def target_shardings(self, *, options: Options, **_: Any) -> tuple:
+        return options.in_shardings + options.out_shardings
+
+    def run(self, *args: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
+        types = tuple([eager_dispatch.concrete_type(x) for x in args])
+        call = jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))
+        return call(args)
+
+    def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
+        inputs = zip(operands, ctx.avals_in, options.in_shardings, strict=True)
+        out = ctx.call(jaxpr, [constrain(ctx, x, aval, s) for x, aval, s in inputs], name)
+        outputs = zip(out, ctx.avals_out, options.out_shardings, strict=True)
+        return [constrain(ctx, x, aval, s) for x, aval, s in outputs]
+
+    def input_output_options(self, params: dict) -> tuple:
+        """For each input and output, a pair of its declared sharding and whether it is donated."""
+        options = params["options"]
+        ins = zip(options.in_shardings, options.donated, strict=True)
+        return list(ins), [(s, False) for s in options.out_shardings]
+
+    def batch_option(self, option: tuple[Sharding | None, bool], axis: AxisData) -> tuple[Sharding | None, bool]:
+        sharding, donated = option
+        return sharding and sharding.with_dim(0, axis.spmd_name), donated
+
+    def residual_option(self, option: tuple[Sharding | None, bool] | None) -> tuple[Sharding | None, bool] | None:
+        # The residual is read again later, so its buffer must not be reused.
+        return option and (option[0], False)
+
+    def derive_params(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
+        name, keeps_buffers = params["name"], change in ("primal", "smaller", "vmap")
+        options = params["options"]._replace(
+            in_shardings=tuple([option and option[0] for option in ins]),
+            out_shardings=tuple([option and option[0] for option in outs]),
+            donated=tuple([bool(option and option[1] and keeps_buffers) for option in ins]),
+        )
+        keeps_name = change in ("primal", "smaller", "unknown")
+        return {"jaxpr": program, "name": name if keeps_name else f"{change}({name})", "options": options}
+
+    def bind_call(self, args: Sequence[Any], params: dict) -> list:
+        return bind_program(params["jaxpr"], args, name=params["name"], options=params["options"])
+
+
+jit_p = JitCall()
+
+
+def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> compiled_call.CompiledCall:
+    """Compile an eager call for arguments of the given types."""
+    declared = options.in_shardings
+    resolved = prefer_declared_shardings(types, declared) if options.moves_committed else types
+    devices, in_shardings, committed = resolve_inner_shardings(jaxpr, resolved, declared, options.out_shardings, name)
+    lowered = compiled_program.lower(
+        jaxpr,
+        devices,
+        in_shardings,
+        options.out_shardings,
+        name=name,
+        committed=committed,
+        donated=[i for i, d in enumerate(options.donated) if d],
+        keep_unused=options.keep_unused,
+    )
+    program = lowered.compile()
+    warn_unused_donations(name, lambda i: f"input {i}", jaxpr.in_avals, program)
+    return compiled_call.CompiledCall(program, compiled_call.plan_transfers(types, lowered))

@@ -1,0 +1,252 @@
+"""`sharded_jit`: `jit` with shardings that are given as numbers of shards per dimension instead of mesh axes.
+
+The product of the numbers of shards of an array is the number of partitions, which is the same for all arrays of a
+function. Implemented as `jit` over a mesh whose axes are the prime factors of that number, so that any numbers of
+shards correspond to a `PartitionSpec` over the mesh. Older programs import it from `phalanx.interpreters.sharded_jit`;
+new programs should use `jit` with a `NamedSharding`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core.config import state
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError, check_function
+from phalanx.core.source_info import format_code_position
+from phalanx.engine import client
+from phalanx.lax import with_sharding_constraint as constrain
+from phalanx.sharding import NamedSharding, PartitionSpec
+from phalanx.sharding.spec import check_rank
+from phalanx.sharding.tiling import prime_factors
+from phalanx.spmd.call_arguments import CallArguments, Signature
+from phalanx.spmd.jit import Jit
+from phalanx.spmd.pmap import is_per_device, make_mesh, require_mesh_axes
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map
+from phalanx.typing import PyTree
+
+
+class _Enclosing(threading.local):
+    """The number of partitions of the innermost `sharded_jit` being traced, or None."""
+
+    count: int | None = None
+
+
+_enclosing = _Enclosing()
+
+
+def _is_parts(x: object) -> bool:
+    return x is None or isinstance(x, PartitionSpec)
+
+
+def _check_counts(where: str, parts: Any) -> None:
+    """Check that `parts` is None or a `PartitionSpec` of positive numbers of shards."""
+    if not _is_parts(parts) or any(n is not None and not (isinstance(n, int) and n > 0) for n in parts or ()):
+        raise ArgumentTypeError(
+            where,
+            expected="a PartitionSpec of numbers of shards, or None",
+            got=repr(parts),
+            fix="write PartitionSpec(2, 1), for example, to split dimension 0 of a matrix into two shards",
+        )
+
+
+def _check_fits(where: str, parts: PartitionSpec | None, shape: Sequence[int]) -> None:
+    """Check that `parts` has at most as many entries as `shape`, and that each divides the size of its dimension."""
+    if parts is None:
+        return
+    check_rank(parts, len(shape), f"an array of shape {tuple(shape)}", where=where)
+    for size, n in zip(shape, parts, strict=False):
+        if size % (n or 1):
+            raise ShardingError(
+                where,
+                expected=f"a dimension whose size is a multiple of {n}",
+                got=f"size {size} for {parts}",
+                fix=f"pad the dimension to {-(-size // n) * n}, or split another dimension",
+            )
+
+
+def _count(parts: PartitionSpec | None) -> int | None:
+    """The number of partitions: the product of the numbers of shards, or None for a replicated array."""
+    return None if parts is None else math.prod(n for n in parts if n is not None)
+
+
+def _axes(count: int) -> list[tuple[str, int]]:
+    """Names and sizes of the mesh axes for a number of partitions: one axis for each prime factor."""
+    return [(f"parts_{i}", p) for i, p in enumerate(prime_factors(count))] or [("parts_0", 1)]
+
+
+def _spec(parts: PartitionSpec | None, axes: Sequence[tuple[str, int]]) -> PartitionSpec:
+    """Convert numbers of shards to a spec over the mesh axes."""
+    if parts is None:
+        return PartitionSpec()
+    # Each mesh axis can split one dimension, so a used axis is removed from the list.
+    left = list(axes)
+    dims = []
+    for n in parts:
+        names = []
+        for p in prime_factors(n or 1):
+            axis = next(a for a in left if a[1] == p)
+            left.remove(axis)
+            names.append(axis[0])
+        dims.append(tuple(names) or None)
+    return PartitionSpec(*dims)
+
+
+class ShardedJit(Jit):
+    """The state of a function compiled by `sharded_jit`."""
+
+    def __init__(
+        self, fun: Callable, in_parts: PyTree, out_parts: PyTree, count: int | None, static: int | Sequence[int] | None
+    ):
+        super().__init__(fun, Signature(fun, static, None, None, None, "sharded_jit"))
+        self._what = f"sharded_jit of {format_code_position(fun)}"
+        self._parts = {"in_parts": in_parts, "out_parts": out_parts}
+        self._count = self._check_consistent(count)
+
+    def _check_consistent(self, given: int | None) -> int:
+        """The number of partitions, after checking that it is the same for all arrays."""
+        known = None if given is None else ("num_partitions", given)
+        for what, tree in self._parts.items():
+            for parts in tree_flatten(tree, _is_parts)[0]:
+                _check_counts(f"{self._what}, {what}", parts)
+                here = _count(parts)
+                if here is not None and known is not None and known[1] != here:
+                    raise _inconsistent_error(f"{self._what}, {what}", parts, here, *known)
+                known = (what, here) if known is None and here is not None else known
+        return 1 if known is None else known[1]
+
+    def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
+        self._check_even("in_parts", call.dynamic()[0])
+        axes = _axes(self._count)
+        inside = is_per_device()
+        mesh = require_mesh_axes(self._what, axes) if inside else make_mesh(_devices(self._what, self._count), axes)
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            # For `with_sharding_constraint`, which has no other access to the number of partitions.
+            before, _enclosing.count = _enclosing.count, self._count
+            try:
+                out = self._fun(*args, **kwargs)
+            finally:
+                _enclosing.count = before
+            self._check_even("out_parts", out)
+            return out
+
+        named = {
+            what: tree_map(lambda p: NamedSharding(mesh, _spec(p, axes)), tree, is_leaf=_is_parts)
+            for what, tree in self._parts.items()
+        }
+        shardings = {"in_shardings": named["in_parts"], "out_shardings": named["out_parts"], "moves_committed": True}
+        return traced, {**self._options, **shardings}
+
+    def _check_even(self, what: str, values: PyTree) -> None:
+        """Check that the arguments or results have the shapes that `in_parts` or `out_parts` require."""
+        where = f"{self._what}, {what}"
+        prefix = broadcast_prefix(self._parts[what], values, what=where, is_leaf=_is_parts, lists_as_tuples=True)
+        for parts, (path, x) in zip(prefix, tree_flatten_with_path(values)[0], strict=True):
+            _check_fits(f"{where}{keystr(path)}", parts, np.shape(x))
+
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
+
+
+def _devices(what: str, count: int) -> list:
+    devices = client.local_devices()
+    if count > len(devices):
+        raise ArgumentError(
+            what,
+            expected=f"at most {len(devices)} partitions, one for each device",
+            got=str(count),
+            fix=f"use at most {len(devices)} partitions, or set config.num_cpu_devices before the first operation",
+        )
+    return list(devices)
+
+
+def _inconsistent_error(where: str, parts: PartitionSpec | None, here: int, other: str, count: int) -> ShardingError:
+    return ShardingError(
+        where,
+        expected=f"{count} shards in total, as in {other}",
+        got=f"{here} in {parts}",
+        fix=f"choose numbers of shards with the product {count}, or None to replicate the array",
+    )
+
+
+def sharded_jit(
+    fun: Callable,
+    in_parts: PyTree,
+    out_parts: PyTree,
+    num_partitions: int | None = None,
+    static_argnums: int | Sequence[int] | None = (),
+) -> Callable:
+    """Compile a function for arguments and results that are split into given numbers of shards.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      in_parts: a tree prefix of the tuple of arguments. Each leaf is a `PartitionSpec` with the number of shards of
+        each dimension as ints, or None for a replicated argument.
+      out_parts: the same for the result.
+      num_partitions: the number of devices; inferred from `in_parts` and `out_parts` if not given.
+      static_argnums: positions of arguments that are compile-time constants.
+
+    Returns:
+      The compiled function. Inside a `pmap` it uses this number of devices for each row.
+
+    Raises:
+      ShardingError: the total numbers of shards of two arrays differ.
+      ArgumentError: there are fewer devices than shards.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.sharding import PartitionSpec as P
+      >>> add = sharded_jit(lambda x, y: x + y, in_parts=(P(1, 1), None), out_parts=P(1, 1))
+      >>> add(jnp.ones((2, 2)), 1.0).tolist()
+      [[2.0, 2.0], [2.0, 2.0]]
+    """
+    check_function("sharded_jit, argument fun", fun)
+    return ShardedJit(fun, in_parts, out_parts, num_partitions, static_argnums).function()
+
+
+def with_sharding_constraint(x: PyTree, parts: PartitionSpec | None) -> Any:
+    """Constrain the sharding of a value inside a function compiled by `sharded_jit`.
+
+    Args:
+      x: a pytree of arrays.
+      parts: a `PartitionSpec` with the number of shards of each dimension as ints, or None to replicate the value.
+
+    Returns:
+      The same value.
+
+    Raises:
+      ArgumentError: the call is not inside a function compiled by `sharded_jit`.
+      ShardingError: the total number of shards differs from the function's number of partitions, or a number of shards
+        does not divide the size of its dimension.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> f = sharded_jit(
+      ...     lambda x: with_sharding_constraint(2 * x, PartitionSpec(1)), None, None, num_partitions=1
+      ... )
+      >>> f(jnp.arange(2)).tolist()
+      [0, 2]
+    """
+    count = _enclosing.count
+    if count is None:
+        raise ArgumentError(
+            "with_sharding_constraint of sharded_jit",
+            expected="a call inside a function compiled by sharded_jit",
+            got="a call outside",
+            fix="use lax.with_sharding_constraint(x, NamedSharding(mesh, spec))",
+        )
+    _check_counts("with_sharding_constraint", parts)
+    here = _count(parts)
+    if here is not None and here != count:
+        raise _inconsistent_error("with_sharding_constraint", parts, here, "sharded_jit", count)
+    for leaf in tree_leaves(x):
+        _check_fits("with_sharding_constraint", parts, np.shape(leaf))
+    axes = _axes(count)
+    mesh = state.context.mesh if is_per_device() else make_mesh(_devices("sharded_jit", count), axes)
+    sharding = NamedSharding(mesh, _spec(parts, axes))
+    return tree_map(lambda leaf: constrain(leaf, sharding), x)

@@ -1,0 +1,257 @@
+"""`make_array_from_*`: assemble an array over several devices from its shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval, physical_aval
+from phalanx.core.error_classes import DTypeError, ShapeError, ShardingError
+from phalanx.engine import buffers
+from phalanx.engine.transfer_guard import explicit_transfer
+from phalanx.runtime import transfer
+from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.memory_kinds import non_default_memory_kind, to_default_memory
+from phalanx.sharding import Sharding
+from phalanx.sharding.tiling import Index
+from phalanx.spmd.array_resharding import reshard
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from phalanx.typing import ArrayLike, DTypeLike, PyTree
+
+
+def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
+    """Assemble an array from its shards without copying.
+
+    Args:
+      shards: the shard on each device of this process, in the order of the sharding's devices.
+      type: type of the array, with its sharding.
+
+    Returns:
+      The array, which shares the buffers of the shards.
+    """
+    buffer = buffers.from_shards(
+        physical_aval(type.aval), type.sharding, [shard._buffer for shard in shards], type.committed
+    )
+    return Array(buffer, type)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: DTypeLike | None = None
+) -> Array:
+    """Create an array from a function that computes its shards.
+
+    Args:
+      shape: shape of the unsharded array.
+      sharding: the sharding of the array.
+      data_callback: a function from a tuple of slices of the unsharded array to the values in it. It is called once for
+        each distinct shard on the devices of this process.
+      dtype: the dtype of the array; defaults to the dtype of the values.
+
+    Returns:
+      The array.
+
+    Raises:
+      ShapeError: the function returned a value with another shape than the shard.
+      DTypeError: the dtypes of the values differ from each other or from `dtype`.
+
+    Examples:
+      >>> from phalanx.sharding import NamedSharding, P, make_mesh
+      >>> here = NamedSharding(make_mesh((1,), ("x",)), P("x"))
+      >>> make_array_from_callback((3,), here, lambda index: np.arange(3.0)[index]).tolist()
+      [0.0, 1.0, 2.0]
+    """
+    shape = tuple(shape)
+    shard_shape = sharding.shard_shape(shape, where="make_array_from_callback, sharding")
+    places = sharding.addressable_devices_indices_map(shape)
+    # Replicas share one call of data_callback: slices are unhashable in Python 3.11, hence `_index_key`.
+    made: dict[Any, Any] = {}
+    for index in places.values():
+        key = _index_key(index)
+        if key not in made:
+            made[key] = data = data_callback(index)
+            _check_shard(data, index, shard_shape)
+    wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+    for data in made.values():
+        found = get_aval(data).dtype
+        wanted = wanted or found
+        if found != wanted:
+            raise DTypeError(
+                "make_array_from_callback, data_callback",
+                expected=f"values of one dtype, {dtypes.short_name(wanted)}",
+                got=dtypes.short_name(found),
+                fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
+            )
+    whole = ShapedArray(shape, wanted)
+    with explicit_transfer():
+        shards = [
+            transfer.put(made[_index_key(index)], transfer.single_device_sharding(d)) for d, index in places.items()
+        ]
+        return _assemble_in_memory(shards, ArrayType(whole, sharding, True))
+
+
+def _index_key(index: tuple[slice, ...]) -> tuple:
+    return tuple([(s.start, s.stop) for s in index])
+
+
+def _check_shard(data: ArrayLike, index: Index, shard_shape: tuple[int, ...]) -> None:
+    if np.shape(data) != shard_shape:
+        raise ShapeError(
+            "make_array_from_callback, data_callback",
+            expected=f"values of shape {shard_shape} for {index}",
+            got=f"shape {np.shape(data)}",
+            fix="return array[index] for the index that data_callback receives",
+        )
+
+
+def _assemble_in_memory(shards: Sequence[Array], type: ArrayType) -> Array:
+    """Assemble shards that are in the default memory of their devices, and move the array to the sharding's memory."""
+    if non_default_memory_kind(type.sharding) is None:
+        return assemble_array(shards, type)
+    joined = assemble_array(shards, ArrayType(type.aval, to_default_memory(type.sharding), True))
+    return reshard([joined], [type.sharding], [True])[0]
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *, dtype: DTypeLike | None = None
+) -> Array:
+    """Create an array from its shards, which are on their devices already, without copying.
+
+    Args:
+      shape: shape of the unsharded array.
+      sharding: the sharding of the array.
+      arrays: the shard on each device of the sharding that belongs to this process, in any order.
+      dtype: the dtype of the array; required in a process without shards, defaults to that of the shards.
+
+    Returns:
+      The array, which shares the buffers of `arrays`.
+
+    Raises:
+      ShardingError: `arrays` are not on the devices of the sharding, one on each.
+      ShapeError: a shard has another shape than the sharding determines.
+      DTypeError: the dtypes of the shards differ.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx.sharding import NamedSharding, P, make_mesh
+      >>> shard = phalanx.device_put(np.arange(3), phalanx.devices()[0])
+      >>> mesh = make_mesh((1,), ("x",), devices=phalanx.devices()[:1])
+      >>> make_array_from_single_device_arrays((3,), NamedSharding(mesh, P("x")), [shard]).tolist()
+      [0, 1, 2]
+    """
+    shape, where = tuple(shape), "make_array_from_single_device_arrays, arrays"
+    shard_shape = sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")
+    places = sharding.addressable_devices_indices_map(shape)
+    # Keyed by device, since users may pass the shards in any order.
+    by_device = {x.device: x for x in arrays if len(x.sharding.device_set) == 1}
+    if len(arrays) != len(places) or by_device.keys() != places.keys():
+        raise ShardingError(
+            where,
+            expected=f"one array on each of the devices {[d.id for d in places]}",
+            got=f"arrays on {[sorted(d.id for d in x.sharding.device_set) for x in arrays]}",
+            fix="transfer each shard to its device with device_put(shard, device)",
+        )
+    shards = [by_device[device] for device in places]
+    wanted = dtypes.canonicalize_dtype(dtype) if dtype is not None else shards[0].dtype
+    for x in shards:
+        if x.shape != shard_shape:
+            raise ShapeError(
+                where,
+                expected=f"shards of shape {shard_shape}, for an array of shape {shape} with {sharding}",
+                got=f"shape {x.shape} on device {x.device.id}",
+                fix="pass for each device the slice in sharding.devices_indices_map(shape)",
+            )
+        if x.dtype != wanted:
+            raise DTypeError(
+                where,
+                expected=f"shards of dtype {dtypes.short_name(wanted)}",
+                got=f"{dtypes.short_name(x.dtype)} on device {x.device.id}",
+                fix=f"convert all shards to one dtype, such as {dtypes.short_name(wanted)}",
+            )
+    return assemble_array(shards, ArrayType(ShapedArray(shape, wanted), sharding, True))
+
+
+def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, global_shape: PyTree = None) -> Any:
+    """Create an array from the data that each process holds.
+
+    Args:
+      sharding: the sharding of the array, or a tree prefix of shardings.
+      local_data: the slice of the array on this process's devices, or the unsharded array if `global_shape` is its
+        shape. A pytree of such values creates a pytree of arrays.
+      global_shape: shape of the unsharded array, or a tree prefix of shapes. A size of None is inferred from the size
+        of the local data; None infers all sizes.
+
+    Returns:
+      The array, or the pytree of arrays.
+
+    Raises:
+      ShardingError: the shards of this process do not form a contiguous slice of the array.
+      ShapeError: `local_data` is neither the unsharded array nor the slice of this process.
+      TreeError: `sharding` or `global_shape` is not a tree prefix of `local_data`.
+
+    Examples:
+      >>> from phalanx.sharding import NamedSharding, P, make_mesh
+      >>> rows = NamedSharding(make_mesh((1,), ("x",)), P("x"))
+      >>> make_array_from_process_local_data(rows, np.ones((2, 3), np.float32)).shape
+      (2, 3)
+    """
+    leaves, tree = tree_flatten(local_data)
+    what = "make_array_from_process_local_data, "
+    shardings = broadcast_prefix(sharding, local_data, what=f"{what}sharding")
+    shapes = broadcast_prefix(global_shape, local_data, what=f"{what}global_shape", is_leaf=_is_shape)
+    return tree_unflatten(tree, list(map(_make_array_from_local_data, shardings, leaves, shapes)))
+
+
+def _is_shape(x: object) -> bool:
+    return x is None or (isinstance(x, tuple | list) and all(d is None or isinstance(d, int | np.integer) for d in x))
+
+
+def _make_array_from_local_data(
+    sharding: Sharding, local_data: ArrayLike, global_shape: Sequence[int | None] | None
+) -> Array:
+    """Create one array from the local data of this process.
+
+    The coordinates of the process's shards along each dimension must be consecutive, and their product must be exactly
+    the set of shards, so that the local data is one contiguous slice of the array.
+    """
+    data = np.asarray(local_data)
+    # Sizes follow from the numbers of shards: with k of n shards of a dimension in this process, its global size is n/k
+    # as large.
+    tiling = sharding.tiling(data.ndim)
+    local = sharding.addressable_devices
+    mine = np.array([device in local for device in sharding._device_assignment])
+    held = tiling.coordinates[mine]
+    spans = [sorted(set(held[:, dim].tolist())) for dim in range(data.ndim)]
+    if any(span != list(range(span[0], span[-1] + 1)) for span in spans) or len(
+        {tuple(row) for row in held.tolist()}
+    ) != math.prod(map(len, spans)):
+        raise ShardingError(
+            "make_array_from_process_local_data, sharding",
+            expected="a sharding under which the shards of this process form a contiguous slice of the array",
+            got=sharding,
+            fix="arrange the mesh with mesh_utils.create_device_mesh",
+        )
+    asked = (None,) * data.ndim if global_shape is None else tuple(global_shape)
+    sizes = zip(data.shape, tiling.parts, spans, asked, strict=True)
+    shape = tuple([size * parts // len(span) if want is None else want for size, parts, span, want in sizes])
+    shard_shape = sharding.shard_shape(shape, where="make_array_from_process_local_data, sharding")
+    box = tuple([len(span) * part for span, part in zip(spans, shard_shape, strict=True)])
+    if data.shape == shape:
+        return make_array_from_callback(shape, sharding, lambda index: data[index])
+    if data.shape != box:
+        raise ShapeError(
+            "make_array_from_process_local_data, local_data",
+            expected=f"the slice of this process, of shape {box}, or the unsharded array, of shape {shape}",
+            got=f"shape {data.shape}",
+            fix=f"pass the slice of shape {box}, or global_shape={data.shape} if local_data is the unsharded array",
+        )
+    starts = [span[0] * part for span, part in zip(spans, shard_shape, strict=True)]
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        bounds = [s.indices(size) for s, size in zip(index, shape, strict=True)]
+        return data[tuple([slice(a - first, b - first) for (a, b, _), first in zip(bounds, starts, strict=True)])]
+
+    return make_array_from_callback(shape, sharding, part)

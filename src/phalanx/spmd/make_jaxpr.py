@@ -1,0 +1,105 @@
+"""`make_jaxpr` and `eval_shape`: trace a function without compiling or running it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
+from phalanx.core.config import state, state_extra
+from phalanx.core.jaxpr import Jaxpr
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.spmd.call_arguments import Signature
+from phalanx.transforms.flat_function import FlatFunction
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import AxisName
+
+
+def make_jaxpr(
+    fun: Callable,
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Any, int]] | None = None,
+    return_shape: bool = False,
+) -> Callable:
+    """Create a function that returns the jaxpr of `fun` for given arguments.
+
+    Args:
+      fun: the function to trace.
+      static_argnums: positions of arguments that are compile-time constants.
+      axis_env: pairs of name and size of the axes over which collectives in `fun` may operate.
+      return_shape: whether to return the shapes and dtypes of the results, too.
+
+    Returns:
+      A function that accepts the arguments of `fun` (arrays or `ShapeDtypeStruct`s) and returns the `Jaxpr`, or
+      `(Jaxpr, shapes)` if `return_shape`.
+
+    Examples:
+      >>> import phalanx
+      >>> print(phalanx.make_jaxpr(lambda x: x * 2)(3.0))
+      { lambda ; a:~f32[]. let
+          b:~f32[] = mul a 2.0:~f32[]
+        in (b,) }
+    """
+    signature = Signature(fun, static_argnums, None, None, None)
+
+    @api_boundary
+    @functools.wraps(fun)
+    def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
+        program, function = _stage_call(fun, signature, args, kwargs, axis_env)
+        if not return_shape:
+            return program
+        return program, tree_unflatten(function.out_tree, [_shape(a) for a in program.out_avals])
+
+    return jaxpr_maker
+
+
+def _stage_call(
+    fun: Callable[..., Any],
+    signature: Signature,
+    args: tuple,
+    kwargs: dict,
+    axis_env: Sequence[tuple[AxisName, int]] | None = None,
+) -> tuple[Jaxpr, FlatFunction]:
+    call = signature.split(args, kwargs)
+
+    def on_arguments(*dynamic: Any) -> Any:
+        full, named = call.rebuild(dynamic)
+        return fun(*full, **named)
+
+    function = FlatFunction(on_arguments, _flat_tuple(len(call.leaves)))
+    avals = [get_aval(x) for x in call.leaves]
+    name = getattr(fun, "__name__", "fn")
+    # The axes enter the context as if the function were called under a vmap with these names.
+    if axis_env:
+        with state_extra(axes=(*state.context.axes, *((name, size, False) for name, size in axis_env))):
+            return trace_to_jaxpr(function, avals, name), function
+    return trace_to_jaxpr(function, avals, name), function
+
+
+def _flat_tuple(count: int) -> Any:
+    return tree_flatten((0,) * count)[1]
+
+
+def _shape(aval: ShapedArray) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=aval.weak_type)
+
+
+def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Compute the shapes and dtypes of a function's results without running it.
+
+    Args:
+      fun: the function.
+      args, kwargs: its arguments: arrays or `ShapeDtypeStruct`s.
+
+    Returns:
+      The result with a `ShapeDtypeStruct` in place of each array.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> phalanx.eval_shape(jnp.dot, phalanx.ShapeDtypeStruct((2, 3), "float32"), jnp.ones(3)).shape
+      (2,)
+    """
+    program, function = _stage_call(fun, Signature(fun, None, None, None, None), args, kwargs)
+    return tree_unflatten(function.out_tree, [_shape(a) for a in program.out_avals])

@@ -1,0 +1,634 @@
+"""The `shard_map` primitive: a jaxpr that every device of a mesh runs on its shards of the arrays.
+
+Its parameters are the per-device jaxpr and a spec for each input and output. Each rule derives a new per-device jaxpr
+and binds the primitive with it; values that a rule adds get specs, too: a residual is split over the axes over which it
+varies.
+
+With `check`, types track the mesh axes over which values vary (see `core.varying_manual_axes`). The cotangent of a
+value that is equal on several devices is then the sum of the cotangents on these devices, and the transposed jaxpr
+contains the sum. Without `check` every device differentiates independently, like the rows of a `vmap`, and cotangents
+are summed at the boundary over the axes that are missing in their specs (see `_sum_at_boundary`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.core import effects as fx
+from phalanx.core.aval import ShapedArray, get_aval, physical_aval
+from phalanx.core.config import state, state_extra
+from phalanx.core.error_classes import ShardingError
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_jaxpr
+from phalanx.core.list_partition import fill_flagged, merge_lists, select_flagged, select_unflagged
+from phalanx.core.primitive import ShardingRule
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core.varying_manual_axes import retype_jaxpr, vary_outputs
+from phalanx.engine.mlir import ir, sdy
+from phalanx.lax.collectives.all_reduce import psum
+from phalanx.lax.collectives.replica_groups import ManualRegion
+from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
+from phalanx.lax.elementwise.arithmetic import div
+from phalanx.lax.shape.reshape import reshape_p
+from phalanx.lax.sharding_constraint import sharding_constraint_p
+from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
+from phalanx.runtime.module_context import ORDER_TOKEN
+from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.named_sharding import shard_dims
+from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
+from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
+from phalanx.transforms.call_primitives import PartialEvalCall
+from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
+from phalanx.transforms.partial_eval import (
+    PartialEvalJaxprs,
+    everything_saveable,
+    has_known_work,
+    partial_eval_inner_jaxpr,
+)
+from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.typing import AxisName
+
+REPLICATED = PartitionSpec()
+
+
+class View(NamedTuple):
+    """The parameters that describe which axes of a mesh a `shard_map` maps over.
+
+    mesh: the mesh.
+    manual: names of the axes that are mapped over. XLA partitions the per-device program over the other axes.
+    check: whether types track the axes over which values vary.
+    """
+
+    mesh: Any
+    manual: frozenset
+    check: bool
+
+    @classmethod
+    def of(cls, params: dict) -> View:
+        """The view in the parameters of an equation."""
+        return cls(params["mesh"], params["manual"], params["check"])
+
+    def scope(self) -> Any:
+        """A context manager under which collectives may use the manual axes, and constraints the mesh."""
+        outer = [axis for axis in state.context.axes or () if axis[0] not in self.manual]
+        own = [(name, size, self.check) for name, size in self.mesh.shape.items() if name in self.manual]
+        return state_extra(mesh=self.inner_mesh, axes=(*outer, *own))
+
+    @property
+    def inner_mesh(self) -> Any:
+        """The mesh inside the per-device program, where the mapped axes have type Manual."""
+        return self.mesh.with_axis_types(dict.fromkeys(self.manual, AxisType.Manual))
+
+    def parts(self, axes: Iterable[AxisName]) -> int:
+        """Number of shards of a dimension that is split over these axes."""
+        return self.mesh.num_parts(axes)
+
+    def split_axes(self, spec: PartitionSpec, ndim: int) -> list[tuple]:
+        """For each dimension of an array the axes of size greater than 1 that split it."""
+        return [tuple([a for a in axes if self.mesh.shape[a] > 1]) for axes in spec.axes_per_dim(ndim)]
+
+    def shard_type(self, aval: ShapedArray, spec: PartitionSpec) -> ShapedArray:
+        """The type of a shard, given the type of the unsharded array."""
+        shape = tuple(n // self.parts(axes) for n, axes in zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True))
+        shard = aval.with_shape(shape)
+        mesh = self.inner_mesh.abstract_mesh
+        if mesh.explicit_axes and aval.sharding is not None:
+            kept = [tuple(a for a in axes if a not in self.manual) for axes in aval.sharding.spec.dims]
+            shard = shard_dims(shard, mesh, kept)
+        return shard.with_varying(shard.varying.union(spec.axes)) if self.check else shard
+
+    def global_type(self, shard: ShapedArray, spec: PartitionSpec) -> ShapedArray:
+        """The type of the unsharded array, given the type of its shards."""
+        shape = tuple(n * self.parts(axes) for n, axes in zip(shard.shape, spec.axes_per_dim(shard.ndim), strict=True))
+        whole = shard.with_shape(shape).with_varying(shard.varying - self.manual)
+        mesh = self.mesh.abstract_mesh
+        if not mesh.explicit_axes:
+            return whole
+        inside = shard.sharding.spec.dims if shard.sharding is not None else ((),) * shard.ndim
+        split = zip(spec.axes_per_dim(shard.ndim), inside, strict=True)
+        return shard_dims(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
+
+    def residual_spec(self, shard: ShapedArray) -> PartitionSpec:
+        """The spec with which a residual leaves the forward pass and enters the backward pass.
+
+        A residual that is equal on all devices is replicated. Otherwise the residuals of the devices are concatenated
+        along dimension 0, which `_expand_scalars` adds to scalars.
+        """
+        axes = self.sort_axes(shard.varying & self.manual if self.check else self.manual)
+        return PartitionSpec(axes) if axes else REPLICATED
+
+    def missing(self, spec: PartitionSpec) -> tuple:
+        """The manual axes that are missing in a spec, along which values are equal."""
+        return self.sort_axes(self.manual.difference(spec.axes))
+
+    def sort_axes(self, axes: Collection) -> tuple:
+        """The axes in mesh order."""
+        return tuple(name for name in self.mesh.axis_names if name in axes)
+
+
+def bind_shard_map(program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], view: View) -> list:
+    """Bind the primitive. Constants of the jaxpr become leading, replicated inputs."""
+    ins = (*(REPLICATED for _ in program.consts), *ins)
+    hoisted = program.hoist()
+    return shard_map_p(*program.consts, *args, jaxpr=hoisted, in_specs=ins, out_specs=tuple(outs), **view._asdict())
+
+
+def record_linear(
+    trace: LinearTrace, program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], view: View
+) -> list:
+    """Bind the primitive for a linear program, or record it as a whole if an operand is an unknown tangent.
+
+    Partial evaluation would find nothing to compute: every equation of a linear program depends on the tangents.
+    """
+    if not any(map(trace.is_unknown, args)):
+        return bind_shard_map(program, args, ins, outs, view)
+    ins = (*(REPLICATED for _ in program.consts), *ins)
+    params = {"jaxpr": program.hoist(), "in_specs": ins, "out_specs": tuple(outs)}
+    return trace.record(shard_map_p, [*program.consts, *args], params | view._asdict())
+
+
+class ShardMap(PartialEvalCall, name="shard_map"):
+    """A program run by each device: (*arrays) -> arrays whose shards `jaxpr` computes from shards of the inputs."""
+
+    def target_shardings(self, *, mesh: Mesh | AbstractMesh, **_: Any) -> tuple:
+        return (NamedSharding(mesh, REPLICATED),)
+
+    def operand_shardings(self, *, mesh: Mesh | AbstractMesh, in_specs: tuple, **_: Any) -> list:
+        return [NamedSharding(mesh, spec) for spec in in_specs]
+
+    def sharding_rule(
+        self, *avals: Any, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any
+    ) -> ShardingRule:
+        view = View(**layout)
+        ins = [view.split_axes(spec, a.ndim) for spec, a in zip(in_specs, jaxpr.in_avals, strict=True)]
+        outs = [view.split_axes(spec, a.ndim) for spec, a in zip(out_specs, jaxpr.out_avals, strict=True)]
+        roles = per_device_sharding_rule(jaxpr, ins, outs, is_tracked=view.check)
+        # Collectives over the manual axes happen inside the region; callers must not see them as uses of these axes.
+        for name in view.manual:
+            roles.axes.pop(name, None)
+        return roles
+
+    def abstract_eval(
+        self,
+        *avals: Any,
+        jaxpr: Jaxpr,
+        out_specs: tuple,
+        mesh: Mesh | AbstractMesh,
+        manual: frozenset,
+        check: bool,
+        **_: Any,
+    ):
+        view = View(mesh, manual, check)
+        return [view.global_type(a, s) for a, s in zip(jaxpr.out_avals, out_specs, strict=True)]
+
+    def update_varying(self, avals: Sequence[Any], params: dict) -> dict:
+        view, jaxpr = View.of(params), params["jaxpr"]
+        # Operands may vary over more axes than those that the jaxpr was traced with, for example after batching.
+        program = retype_jaxpr(jaxpr, [view.shard_type(a, s) for a, s in zip(avals, params["in_specs"], strict=True)])
+        if view.check:  # The cotangent of a result must vary over exactly the axes in its spec, like the result.
+            outs = zip(program.out_avals, params["out_specs"], strict=True)
+            program = vary_outputs(program, [a.with_varying(a.varying.union(s.axes)) for a, s in outs])
+        return params | {"jaxpr": program}
+
+    def input_output_options(self, params: dict) -> tuple:
+        """The spec of each input and output."""
+        return params["in_specs"], params["out_specs"]
+
+    def derive_params(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
+        return params | {"jaxpr": program, "in_specs": tuple(ins), "out_specs": tuple(outs)}
+
+    def run(self, *args: Any, jaxpr: Jaxpr, **layout: Any) -> list:
+        types = tuple([eager_dispatch.concrete_type(x) for x in args])
+        # The executable is stored on the jaxpr, so that it is freed together with it.
+        key = ("run", types, tuple(layout.values()), state.context)
+        return jaxpr.derive(key, lambda: _prepare(self, jaxpr, types, layout))(args)
+
+    def lower(
+        self, ctx: Any, *operands: Any, jaxpr: Jaxpr, mesh: Mesh | AbstractMesh, manual: frozenset, **specs: Any
+    ) -> list:
+        module, outer = ctx.module, ctx.module.manual
+        if mesh.size != module.num_partitions:
+            raise _wrong_mesh_error(mesh, module.num_partitions)
+        axes = manual | outer.axes if outer is not None else manual
+        module.manual = ManualRegion(mesh, axes, module.device_assignment)
+        # Positions along the axes of surrounding shard_maps stay readable inside.
+        if outer is not None:
+            module.manual.places.update(outer.places)
+        try:
+            # Over one device shards and arrays are the same, and XLA has nothing to partition.
+            if View(mesh, manual, False).parts(manual) == 1:
+                return ctx.emit(jaxpr, operands)
+            return _manual_computation(ctx, operands, jaxpr, mesh, manual, specs["in_specs"], specs["out_specs"])
+        finally:
+            module.manual = outer
+
+    def jvp(
+        self,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        in_specs: tuple,
+        out_specs: tuple,
+        **layout: Any,
+    ):
+        view = View(**layout)
+        nonzero, given = split_tangents(tangents)
+        with view.scope():
+            derived, has = jvp_jaxpr(jaxpr, nonzero)
+        # A tangent is sharded like its primal.
+        ins, outs = [*in_specs, *select_flagged(in_specs, nonzero)], [*out_specs, *select_flagged(out_specs, has)]
+        out = bind_shard_map(derived, [*primals, *given], ins, outs, view)
+        count = len(jaxpr.outvars)
+        return out[:count], join_tangents(self._results(jaxpr, out_specs, view), has, out[count:])
+
+    def _results(self, jaxpr: Jaxpr, out_specs: tuple, view: View) -> list:
+        return self.abstract_eval(jaxpr=jaxpr, out_specs=out_specs, **view._asdict())
+
+    def linearize(self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict) -> tuple:
+        view, jaxpr, ins, outs = View.of(params), params["jaxpr"], params["in_specs"], params["out_specs"]
+        nonzero, given = split_tangents(tangents)
+        with view.scope():
+            halves = linearize_jaxpr(jaxpr, nonzero)
+        count = len(jaxpr.outvars)
+        specs = [view.residual_spec(v.aval) for v in halves.primal.outvars[count:]]
+        out = bind_shard_map(_expand_scalars(halves.primal, count, specs), primals, ins, [*outs, *specs], view)
+        computed = iter(zip(out[count:], specs, strict=True))
+        # A residual that is one of the operands is read from there, with the operand's spec.
+        residuals = [(*next(computed), True) if f is None else (primals[f], ins[f], False) for f in halves.forwarded]
+        linear = _squeeze_scalars(halves.linear, [is_new and bool(spec.axes) for _, spec, is_new in residuals])
+        out_dot = record_linear(
+            trace,
+            linear,
+            [*(x for x, _, _ in residuals), *given],
+            [*(s for _, s, _ in residuals), *select_flagged(ins, nonzero)],
+            select_flagged(outs, halves.nonzero),
+            view,
+        )
+        return out[:count], join_tangents(self._results(jaxpr, outs, view), halves.nonzero, out_dot)
+
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        unknown = [trace.is_unknown(x) for x in args]
+        # Without known equations, partial evaluation would only turn operands into residuals.
+        if all(unknown) or not has_known_work(params["jaxpr"], unknown):
+            return trace.record(self, args, params)
+        halves = _cached_partial_eval(params, unknown, everything_saveable)
+        ready = self(*select_unflagged(args, unknown), **halves.known)
+        count = sum(halves.parts.known_outputs)
+        later = trace.record(self, halves.waiting_args(args, ready[count:]), halves.waiting)
+        return merge_lists(halves.parts.known_outputs, ready[:count], later)
+
+    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Callable[..., Any]) -> tuple:
+        """The two halves of an equation inside a program that is split, and the residuals between them."""
+        halves = _cached_partial_eval(eqn.params, unknown, policy)
+        parts, known, view = halves.parts, halves.known, View.of(eqn.params)
+        count = sum(parts.known_outputs)
+        shards = zip(known["jaxpr"].out_avals[count:], known["out_specs"][count:], strict=True)
+        residuals = [Var(view.global_type(a, s)) for a, s in shards]
+        first = eqn.replace(
+            invars=select_unflagged(eqn.invars, unknown),
+            outvars=[*select_flagged(eqn.outvars, parts.known_outputs), *residuals],
+            params=known,
+            effects=parts.known.effects,
+        )
+        second = eqn.replace(
+            invars=halves.waiting_args(eqn.invars, residuals),
+            outvars=select_flagged(eqn.outvars, parts.unknown_outputs),
+            params=halves.waiting,
+            effects=parts.unknown.effects,
+        )
+        return first if first.outvars or first.effects else None, second, residuals
+
+    def transpose(
+        self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any
+    ) -> tuple:
+        view = View(**layout)
+        linear = [is_linear(x) for x in operands]
+        nonzero = [type(c) is not Zero for c in y_bars]
+        cts, outs, ins = (
+            select_flagged(y_bars, nonzero),
+            select_flagged(out_specs, nonzero),
+            select_flagged(in_specs, linear),
+        )
+        with view.scope():
+            derived, has = transpose_jaxpr(jaxpr, linear, nonzero)
+            # Operands whose cotangent is zero get no output.
+            ins = select_flagged(ins, has)
+            if not view.check:
+                derived = _sum_at_boundary(derived, [len(operands) - sum(linear), len(cts)], outs, ins, view)
+        out = bind_shard_map(
+            derived,
+            [*select_unflagged(operands, linear), *cts],
+            [*select_unflagged(in_specs, linear), *outs],
+            ins,
+            view,
+        )
+        return tuple(fill_flagged(linear, fill_flagged(has, out)))
+
+    def batch_axis(
+        self,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        in_specs: tuple,
+        out_specs: tuple,
+        **layout: Any,
+    ) -> tuple:
+        view = View(**layout)
+        mapped = [d is not None for d in dims]
+        # A manual axis of the same name shadows the mapped axis for collectives inside.
+        name = None if axis.name in view.manual else axis.name
+        split = _manual_spmd_axes(axis, view, name is not None and name in named_axes(jaxpr))
+        kept = tuple(a for a in axis.split if a not in view.manual)
+        # Each device maps over the rows in its shard only.
+        inner = AxisData(axis.size // view.parts(split), name, axis.spmd_name, kept)
+        # Rows on different devices differ, so mapped values vary over the axes that split them.
+        wider = [
+            a.with_varying(a.varying.union(split)) if m and view.check else a for a, m in zip(jaxpr.in_avals, mapped)
+        ]
+        with view.scope():
+            derived, out_mapped = batch_jaxpr(retype_jaxpr(jaxpr, wider), inner, mapped)
+        # With all mapped dimensions in front, every spec gets its new entry at position 0.
+        moved = inner.to_fronts(args, dims)
+        ins, outs = (
+            [PartitionSpec(split or None, *s) if m else s for s, m in zip(specs, which, strict=True)]
+            for specs, which in ((in_specs, mapped), (out_specs, out_mapped))
+        )
+        for spec in (*ins, *outs):
+            _check_spmd_axes(spec, split)
+        moved = _constrain_mapped(moved, mapped, axis, view)
+        return _constrain_mapped(bind_shard_map(derived, moved, ins, outs, view), out_mapped, axis, view), front_dims(
+            out_mapped
+        )
+
+
+shard_map_p = ShardMap()
+
+
+def _expand_scalars(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) -> Jaxpr:
+    """Add a dimension of size 1 to the residuals (results after the first `count`) that are scalars and not replicated.
+
+    Residuals of the devices are concatenated along dimension 0, which scalars do not have.
+    """
+    scalars = [bool(s.axes) and not v.aval.ndim for v, s in zip(program.outvars[count:], specs, strict=True)]
+    if not any(scalars):
+        return program
+
+    def fun(*xs: Any) -> list:
+        out = run_jaxpr(program, *xs)
+        rest = [reshape_p(x, shape=(1,)) if is_scalar else x for x, is_scalar in zip(out[count:], scalars, strict=True)]
+        return [*out[:count], *rest]
+
+    key = ("stacking", count, tuple(specs))
+    return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
+
+
+def _squeeze_scalars(program: Jaxpr, expanded: Sequence[bool]) -> Jaxpr:
+    """The counterpart of `_expand_scalars`: remove the dimension of size 1 from inputs that are expanded scalars."""
+    flags = [f and not v.aval.ndim for v, f in zip(program.invars, expanded)]
+    if not any(flags):
+        return program
+    # `expanded` covers the residuals, which come first.
+    flags += [False] * (len(program.invars) - len(flags))
+    avals = [a.with_shape((1,)) if f else a for a, f in zip(program.in_avals, flags, strict=True)]
+
+    def fun(*xs: Any) -> list:
+        plain = [reshape_p(x, shape=()) if f else x for x, f in zip(xs, flags, strict=True)]
+        return run_jaxpr(program, *plain)
+
+    return program.derive(("unstacking", tuple(flags)), lambda: trace_to_jaxpr(fun, avals, program.debug_name))
+
+
+class _PartialEval(NamedTuple):
+    """A per-device jaxpr after partial evaluation.
+
+    parts: the known and the unknown jaxpr.
+    known, waiting: the parameters of the equations that run the known and the unknown jaxpr.
+    forwarded: for each residual, the index of the operand that it equals, or None if the known jaxpr computes it.
+    """
+
+    parts: PartialEvalJaxprs
+    known: dict
+    waiting: dict
+    forwarded: list
+
+    def waiting_args(self, args: Sequence[Any], computed: Sequence[Any]) -> list:
+        """The operands of the unknown jaxpr: residuals, followed by the unknown operands."""
+        fresh = iter(computed)
+        residuals = [next(fresh) if f is None else args[f] for f in self.forwarded]
+        return [*residuals, *select_flagged(args, self.parts.unknown_inputs)]
+
+
+def _cached_partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., Any]) -> _PartialEval:
+    """Partially evaluate the jaxpr of an equation, given which operands are unknown."""
+    key = ("halves", tuple(unknown), policy, params["in_specs"], params["out_specs"])
+    return params["jaxpr"].derive(key, lambda: _partial_eval(params, unknown, policy))
+
+
+def _partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., Any]) -> _PartialEval:
+    view, ins, outs = View.of(params), params["in_specs"], params["out_specs"]
+    with view.scope():
+        parts = partial_eval_inner_jaxpr(params["jaxpr"], unknown, policy)
+    count = sum(parts.known_outputs)
+    numbers = [i for i, u in enumerate(unknown) if not u]
+    # A residual that is an input of the known jaxpr need not be returned from it and stored twice.
+    place = dict(zip(parts.known.invars, numbers, strict=True))
+    residuals = parts.known.outvars[count:]
+    forwarded = [None if type(v) is Literal else place.get(v) for v in residuals]
+    computed = [v for v, f in zip(residuals, forwarded, strict=True) if f is None]
+    specs = tuple(view.residual_spec(v.aval) for v in computed)
+    known = parts.known.replace(outvars=[*parts.known.outvars[:count], *computed])
+    fresh = iter(specs)
+    # Pairs of spec and whether `_expand_scalars` applied to the residual; operands keep their shape.
+    all_specs = [(next(fresh), True) if f is None else (ins[f], False) for f in forwarded]
+    expanded = [is_new and bool(s.axes) for s, is_new in all_specs]
+    between = tuple([spec for spec, _ in all_specs])
+    first = {
+        "jaxpr": _expand_scalars(known, count, specs).hoist(),
+        "in_specs": tuple(select_unflagged(ins, unknown)),
+        "out_specs": (*select_flagged(outs, parts.known_outputs), *specs),
+    }
+    second = {
+        "jaxpr": _squeeze_scalars(parts.unknown, expanded).hoist(),
+        "in_specs": (*between, *select_flagged(ins, parts.unknown_inputs)),
+        "out_specs": tuple(select_flagged(outs, parts.unknown_outputs)),
+    }
+    return _PartialEval(parts, params | first, params | second, forwarded)
+
+
+def _sum_at_boundary(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: Sequence, view: View) -> Jaxpr:
+    """Without `check`: scale cotangents that enter a transposed jaxpr, and sum cotangents that leave it.
+
+    Types do not track which values are equal on several devices, so two conventions apply at the boundary. A result
+    that is replicated over n devices is treated as the mean of their values: each device receives 1/n of its cotangent.
+    An operand that is replicated over devices is used by each of them: its cotangent is the sum of theirs.
+
+    Args:
+      program: the transposed per-device jaxpr.
+      sizes: number of inputs that are not cotangents, and number of cotangents.
+      cts: specs of the cotangents that enter.
+      outs: specs of the cotangents that leave.
+      view: the mesh and its manual axes.
+    """
+
+    def fun(*xs: Any) -> list:
+        # lax.div requires both operands to have the same dtype.
+        given = [div(c, c.dtype.type(view.parts(view.missing(s)))) for c, s in zip(xs[sizes[0] :], cts, strict=True)]
+        out = run_jaxpr(program, *xs[: sizes[0]], *given)
+        return [psum(x, view.missing(s)) if view.missing(s) else x for x, s in zip(out, outs, strict=True)]
+
+    key = ("sharing_out", *sizes, tuple(cts), tuple(outs), view)
+    return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
+
+
+def _manual_spmd_axes(axis: AxisData, view: View, is_used: bool) -> tuple:
+    """The manual axes over which `vmap(spmd_axis_name=...)` splits the mapped dimension.
+
+    None of them if collectives in the jaxpr use the mapped axis, since they need all rows on each device.
+    """
+    return () if is_used else tuple(name for name in _spmd_names(axis) if name in view.manual)
+
+
+def _spmd_names(axis: AxisData) -> tuple:
+    names = axis.spmd_name or ()
+    return tuple(names) if isinstance(names, tuple | list) else (names,)
+
+
+def _constrain_mapped(values: Sequence[Any], mapped: Sequence[bool], axis: AxisData, view: View) -> list:
+    """Constrain mapped leading dimensions to be split over the Auto axes in `spmd_axis_name`."""
+    kept = view.mesh.auto_axes
+    names = tuple(name for name in _spmd_names(axis) if name in kept and name not in view.manual)
+    if not names or axis.size % view.parts(names):
+        return list(values)
+
+    def constrain(x: Any) -> Any:
+        open_dims = [UNCONSTRAINED] * (get_aval(x).ndim - 1)
+        return sharding_constraint_p(x, sharding=NamedSharding(view.mesh, PartitionSpec(names, *open_dims)))
+
+    return [constrain(x) if m else x for x, m in zip(values, mapped, strict=True)]
+
+
+def _check_spmd_axes(spec: PartitionSpec, split: tuple) -> None:
+    if len(set(spec.axes)) != len(spec.axes):
+        raise ShardingError(
+            f"vmap(..., spmd_axis_name={split!r}) of a shard_map",
+            expected="mesh axes that are not in its specs",
+            got=PartitionSpec(*spec[1:]),
+            fix="choose another mesh axis for the mapped dimension, or leave spmd_axis_name out",
+        )
+
+
+def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> compiled_call.CompiledCall:
+    """Compile an eager call. The program itself reshards arguments that are on the devices of the mesh already."""
+    mesh = layout["mesh"]
+    if not isinstance(mesh, Mesh):
+        raise ShardingError(
+            "shard_map",
+            expected="a mesh of devices for an eager call",
+            got=mesh,
+            fix="make one with phalanx.make_mesh; an AbstractMesh will do under jit, with arguments on as many devices",
+        )
+    program = trace_to_jaxpr(
+        lambda *xs: primitive(*xs, jaxpr=jaxpr, **layout), [t.aval for t in types], jaxpr.debug_name
+    )
+    ins = []
+    for t, spec in zip(types, layout["in_specs"], strict=True):
+        held = t.sharding
+        is_there = held is not None and len(mesh.flat_devices) > 1 and held.device_set == mesh.device_set
+        ins.append(held if is_there else NamedSharding(mesh, spec))
+    is_whole = layout["manual"].issuperset(mesh.axis_names)
+    outs = [NamedSharding(mesh, s) if is_whole else None for s in layout["out_specs"]]
+    lowered = compiled_program.lower(program, mesh.flat_devices, ins, outs, name=jaxpr.debug_name, committed=True)
+    return compiled_call.CompiledCall(lowered.compile(), compiled_call.plan_transfers(types, lowered))
+
+
+def _manual_computation(
+    ctx: Any,
+    operands: Sequence[Any],
+    jaxpr: Jaxpr,
+    mesh: Mesh | AbstractMesh,
+    manual: frozenset,
+    in_specs: tuple,
+    out_specs: tuple,
+) -> list:
+    """Lower the primitive to `sdy.manual_computation`, whose region is the per-device program.
+
+    If the partitioner keeps some mesh axes (`is_open`), the program cannot compute the position of a device along the
+    manual axes from its partition number. The positions are then passed as additional operands (see
+    `_position_operands`).
+    """
+    module = ctx.module
+    ordered = fx.ordered(jaxpr.effects)
+    # Some axes are not manual: XLA partitions the region over them, and dimensions must stay open for that.
+    is_open = not module.manual.is_whole
+
+    def shardings(variables: Sequence[Var], specs: Sequence[PartitionSpec]) -> Any:
+        tokens = [sdy_sharding(module, NamedSharding(mesh, REPLICATED), 0) for _ in ordered]
+        each = []
+        for v, spec in zip(variables, specs, strict=True):
+            ndim = physical_aval(v.aval).ndim
+            each.append(sdy_sharding(module, NamedSharding(mesh, spec), ndim, open_dims=range(ndim) if is_open else ()))
+        return sdy.TensorShardingPerValueAttr.get([*tokens, *each])
+
+    view = View(mesh, manual, False)
+    token = [ctx.type(ORDER_TOKEN)] * len(ordered)
+    results = [view.global_type(a, s) for a, s in zip(map(physical_aval, jaxpr.out_avals), out_specs, strict=True)]
+    places = _position_operands(ctx, mesh, manual, named_axes(jaxpr)) if is_open else []
+    count, invars = len(places), [*(v for v, *_ in places), *jaxpr.invars]
+    op = sdy.ManualComputationOp(
+        [*token, *map(ctx.type, results)],
+        [*map(ctx.token, ordered), *(x for _, x, _, _ in places), *operands],
+        shardings(invars, [*(s for _, _, s, _ in places), *in_specs]),
+        shardings(jaxpr.outvars, out_specs),
+        sdy.ManualAxesAttr.get([ir.StringAttr.get(str(name)) for name in view.sort_axes(manual)]),
+    )
+    position_type = ctx.type(ShapedArray((1,), np.dtype(np.int32)))
+    block = op.body.blocks.append(*token, *([position_type] * count), *(ctx.type(a) for a in jaxpr.in_avals))
+    # Constants that are emitted inside the region cannot be used after it, so it has a separate table.
+    constants, tokens = ctx.constants, dict(ctx.tokens)
+    ctx.constants = {}
+    with ir.InsertionPoint(block):
+        # Block arguments: tokens of ordered effects, positions, then the shards.
+        tokens_in, places_in, arguments = split_by_sizes(block.arguments, [len(ordered), count, len(jaxpr.invars)])
+        ctx.tokens.update(zip(ordered, tokens_in, strict=True))
+        module.manual.places.update((name, x) for (*_, name), x in zip(places, places_in, strict=True))
+        out = ctx.emit(jaxpr, arguments)
+        sdy.ReturnOp([*map(ctx.token, ordered), *out])
+    ctx.constants, ctx.tokens = constants, tokens
+    ctx.tokens.update(zip(ordered, op.results, strict=False))
+    return list(op.results)[len(ordered) :]
+
+
+def _position_operands(ctx: Any, mesh: Mesh | AbstractMesh, manual: frozenset, names: frozenset) -> list:
+    """Operands from which a device reads its position along manual axes: variable, value, spec and axis name of each.
+
+    The operand for an axis of size n is `arange(n)` split over the axis, so that each device receives its position.
+    """
+    kind = np.dtype(np.int32)
+    found = []
+    for name in mesh.axis_names:
+        size = mesh.shape[name]
+        if name in manual and name in names and size > 1:
+            numbers = ctx.constant(np.arange(size, dtype=kind))
+            found.append((Var(ShapedArray((size,), kind)), numbers, PartitionSpec(name), name))
+        # A position that a surrounding shard_map received as an operand is passed on.
+        elif name in ctx.module.manual.places:
+            found.append((Var(ShapedArray((1,), kind)), ctx.module.manual.places[name], REPLICATED, name))
+    return found
+
+
+def _wrong_mesh_error(mesh: Mesh | AbstractMesh, count: int) -> ShardingError:
+    return ShardingError(
+        "lowering of a shard_map",
+        expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
+        got=mesh,
+        fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to shard_map",
+    )

@@ -1,0 +1,106 @@
+"""Linear programming in exact integers: a fraction-free simplex method.
+
+All numbers of the tableau are integers over one common denominator, the last pivot (Edmonds 1967, Bareiss 1968), so no
+precision is lost and no fraction is reduced. Bland's rule excludes cycles; the number of pivots is limited, because the
+programs may come from artifacts of others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MAX_PIVOTS: Final = 400
+
+
+def minimize(rows: list[list[int]], costs: list[int]) -> tuple[int, int]:
+    """Minimize the cost of non-negative multipliers that solve a system of linear equations.
+
+    Args:
+      rows: for each equation the coefficients of the multipliers, then the right side, which is not negative.
+      costs: the cost of each multiplier.
+
+    Returns:
+      Minus the minimum as a fraction (numerator, denominator); (1, 0) if the cost has no lower bound; (-1, 0) if there
+      is no solution, or none was found within the limit of pivots.
+    """
+    height, width = len(rows), len(costs)
+    rows = [[*row[:-1], *(int(i == j) for j in range(height)), row[-1]] for i, row in enumerate(rows)]
+    basis = list(range(width, width + height))
+    # First phase: one artificial multiplier for each equation; minimize their sum, which is 0 if there is a solution.
+    objective = [-sum(row[j] for row in rows) for j in range(width)] + [0] * height + [-sum(row[-1] for row in rows)]
+    tableau = _Tableau([*rows, objective], basis, 1)
+    if not tableau.minimize(width) or tableau.rows[-1][-1] != 0:
+        return -1, 0
+    tableau.drop_artificial(width)
+    tableau.rows[-1] = tableau.reduce_costs([*costs, *[0] * height, 0])
+    if not tableau.minimize(width):
+        return (1, 0) if tableau.is_unbounded else (-1, 0)
+    return tableau.rows[-1][-1], tableau.denominator
+
+
+class _Tableau:
+    """A simplex tableau of integers over one denominator, whose last row is the objective."""
+
+    def __init__(self, rows: list[list[int]], basis: list[int], denominator: int):
+        self.rows = rows
+        self.basis = basis
+        self.denominator = denominator
+        self.is_unbounded = False
+
+    def minimize(self, width: int) -> bool:
+        """Pivot until the objective is minimal; False if it is unbounded or the limit of pivots is reached."""
+        for _ in range(_MAX_PIVOTS):
+            objective = self.rows[-1]
+            # Bland's rule: the first column that improves the objective, and of rows with equal ratios the first basis
+            # variable. It may take more steps than the steepest column, but never cycles.
+            column = next((j for j in range(width) if objective[j] < 0), None)
+            if column is None:
+                return True
+            best = None
+            for i in range(len(self.basis)):
+                row = self.rows[i]
+                if row[column] > 0:
+                    if best is None:
+                        best = i
+                        continue
+                    # Ratios are compared by cross multiplication, without fractions.
+                    ratio, least = row[-1] * self.rows[best][column], self.rows[best][-1] * row[column]
+                    if ratio < least or (ratio == least and self.basis[i] < self.basis[best]):
+                        best = i
+            if best is None:
+                self.is_unbounded = True
+                return False
+            self.pivot(best, column)
+        return False
+
+    def pivot(self, at: int, column: int) -> None:
+        """Enter `column` into the basis at row `at`."""
+        chosen = self.rows[at]
+        if chosen[column] < 0:
+            chosen = self.rows[at] = [-v for v in chosen]
+        p, d = chosen[column], self.denominator
+        for i, row in enumerate(self.rows):
+            if i != at:
+                q = row[column]
+                # The division is exact: every entry is a subdeterminant of the original tableau (Bareiss 1968).
+                self.rows[i] = [(v * p - q * c) // d for v, c in zip(row, chosen, strict=True)]
+        self.denominator = p
+        self.basis[at] = column
+
+    def drop_artificial(self, width: int) -> None:
+        """Remove the artificial multipliers, which are 0 now, from the basis; a row with no others is redundant."""
+        for i in reversed(range(len(self.basis))):
+            if self.basis[i] >= width:
+                column = next((j for j in range(width) if self.rows[i][j]), None)
+                if column is None:
+                    del self.rows[i], self.basis[i]
+                else:
+                    self.pivot(i, column)
+
+    def reduce_costs(self, costs: list[int]) -> list[int]:
+        """The objective row in terms of the columns outside the basis."""
+        objective = [c * self.denominator for c in costs]
+        for row, column in zip(self.rows, self.basis, strict=False):
+            if costs[column]:
+                objective = [g - costs[column] * v for g, v in zip(objective, row, strict=True)]
+        return objective

@@ -1,0 +1,235 @@
+"""Base classes of call-like primitives, which apply a jaxpr to all of their operands.
+
+Every rule derives a jaxpr from the one that the call holds, and calls that in turn. Properties of a call (it is
+compiled as one function, its intermediate values are rematerialized) therefore hold for its derivatives and its batched
+form, too. A primitive defines in `derive_params` and `bind_call` how a derived jaxpr is called; the rules are shared.
+`checkpoint`, `custom_rules` and `spmd.jit_primitive` build on these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.effects import Effects
+from phalanx.core.jaxpr import Eqn, Jaxpr, Var, dce_jaxpr, run_jaxpr
+from phalanx.core.list_partition import fill_flagged, merge_lists, select_flagged, select_unflagged
+from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.core.sharding_rules import program_sharding_rule
+from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
+from phalanx.core.varying_manual_axes import is_varying, retype_jaxpr
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.memory_kinds import result_memories
+from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
+from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
+from phalanx.transforms.partial_eval import (
+    PartialEvalJaxprs,
+    Policy,
+    everything_saveable,
+    has_known_work,
+    partial_eval_inner_jaxpr,
+)
+from phalanx.transforms.reverse_mode import transpose_jaxpr
+
+
+class CallPrimitive(Primitive):
+    """A call of a jaxpr: (*inputs) -> its outputs.
+
+    Class attributes:
+      program: the name of the parameter that holds the jaxpr, which has no constants.
+    """
+
+    multiple = True
+    call_like = True
+    typed_sharding_rule = True
+    batch = None
+    program: ClassVar[str] = "jaxpr"
+
+    def sharding_rule(self, *avals: ShapedArray, **params: Any) -> ShardingRule:
+        return program_sharding_rule(params[self.program])
+
+    def abstract_eval(self, *avals: ShapedArray, **params: Any) -> list:
+        return params[self.program].out_avals
+
+    def effects(self, *avals: ShapedArray, **params: Any) -> Effects:
+        return params[self.program].effects
+
+    def update_varying(self, avals: Sequence[ShapedArray], params: dict) -> dict:
+        """The parameters of the call for operands that vary over more mesh axes: its jaxpr is retyped."""
+        jaxpr = params[self.program]
+        retyped = retype_jaxpr(jaxpr, avals) if is_varying(avals) else jaxpr
+        return params if retyped is jaxpr else params | {self.program: retyped}
+
+    def run(self, *args: Any, **params: Any) -> list:
+        return run_jaxpr(params[self.program], *args)
+
+    def lower(self, ctx: LoweringContext, *operands: Any, **params: Any) -> list:
+        return ctx.emit(params[self.program], operands)
+
+    def memories(self, held: Sequence[str | None], **params: Any) -> list[str | None]:
+        return result_memories(params[self.program], held)
+
+
+class TransformedCall(CallPrimitive):
+    """A call whose derivatives, transpose and batched form are calls of the transformed jaxpr.
+
+    Options that the user gave for single inputs and outputs, such as shardings and donation, travel with them into the
+    calls of derived jaxprs: `input_output_options` reads them, `derive_params` writes them.
+    """
+
+    def input_output_options(self, params: dict) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The option of each input and of each output; None for all unless a subclass overrides this."""
+        jaxpr = params[self.program]
+        return [None] * len(jaxpr.invars), [None] * len(jaxpr.outvars)
+
+    def batch_option(self, option: Any, axis: AxisData) -> Any:
+        """The option of a value that gets a mapped dimension in front."""
+        return option
+
+    def residual_option(self, option: Any) -> Any:
+        """The option of an input that is read again after the call, since it is a residual."""
+        return option
+
+    def derive_params(
+        self, params: dict, jaxpr: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], transform: str
+    ) -> dict:
+        """The parameters of a call of a derived jaxpr.
+
+        Args:
+          params: the parameters of this call.
+          jaxpr: the derived jaxpr.
+          ins, outs: the options of its inputs and outputs.
+          transform: "jvp", "primal", "linear", "transpose", "vmap", "known", "unknown", or "smaller" after dead code
+            elimination.
+        """
+        return params | {self.program: jaxpr}
+
+    def bind_call(self, args: Sequence[Any], params: dict) -> list:
+        """Call a derived jaxpr, which may have constants, on the current trace."""
+        return run_jaxpr(params[self.program], *args)
+
+    def _bind(
+        self, params: dict, jaxpr: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], transform: str
+    ) -> list:
+        return self.bind_call(args, self.derive_params(params, jaxpr, ins, outs, transform))
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple:
+        jaxpr, (ins, outs) = params[self.program], self.input_output_options(params)
+        nonzero, given = split_tangents(tangents)
+        derived, has = jvp_jaxpr(jaxpr, nonzero)
+        options = [*ins, *select_flagged(ins, nonzero)], [*outs, *select_flagged(outs, has)]
+        out = self._bind(params, derived, [*primals, *given], *options, "jvp")
+        count = len(jaxpr.outvars)
+        return out[:count], join_tangents(jaxpr.out_avals, has, out[count:])
+
+    def linearize(
+        self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict
+    ) -> tuple[list, list]:
+        jaxpr, (ins, outs) = params[self.program], self.input_output_options(params)
+        nonzero, given = split_tangents(tangents)
+        derived = linearize_jaxpr(jaxpr, nonzero)
+        count = len(jaxpr.outvars)
+        residual_outs = [None] * (len(derived.primal.outvars) - count)
+        # An input that is also a residual is read after the call, so its buffer must not be donated.
+        forwarded = {f for f in derived.forwarded if f is not None}
+        primal_ins = [self.residual_option(option) if i in forwarded else option for i, option in enumerate(ins)]
+        out = self._bind(params, derived.primal, primals, primal_ins, [*outs, *residual_outs], "primal")
+        returned = iter(out[count:])
+        residuals = [next(returned) if f is None else primals[f] for f in derived.forwarded]
+        options = [*[None] * len(residuals), *select_flagged(ins, nonzero)], select_flagged(outs, derived.nonzero)
+        out_dot = self._bind(params, derived.linear, [*residuals, *given], *options, "linear")
+        return out[:count], join_tangents(jaxpr.out_avals, derived.nonzero, out_dot)
+
+    def transpose(self, y_bars: Sequence[Any], *operands: Any, **params: Any) -> tuple:
+        ins, outs = self.input_output_options(params)
+        linear, nonzero = [is_linear(x) for x in operands], [type(c) is not Zero for c in y_bars]
+        derived, has = transpose_jaxpr(params[self.program], linear, nonzero)
+        args = [*select_unflagged(operands, linear), *select_flagged(y_bars, nonzero)]
+        options = (
+            [*select_unflagged(ins, linear), *select_flagged(outs, nonzero)],
+            select_flagged(select_flagged(ins, linear), has),
+        )
+        x_bars = self._bind(params, derived, args, *options, "transpose")
+        return tuple(fill_flagged(linear, fill_flagged(has, x_bars)))
+
+    def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:
+        mapped = [d is not None for d in dims]
+        derived, out_mapped = batch_jaxpr(params[self.program], axis, mapped)
+        ins, outs = (
+            [self.batch_option(option, axis) if m else option for option, m in zip(options, which, strict=True)]
+            for options, which in zip(self.input_output_options(params), (mapped, out_mapped), strict=True)
+        )
+        return self._bind(params, derived, axis.to_fronts(args, dims), ins, outs, "vmap"), front_dims(out_mapped)
+
+
+class PartialEvalCall(TransformedCall):
+    """A call that partial evaluation divides into a call of the known part and a call of the unknown part."""
+
+    def bind_call(self, args: Sequence[Any], params: dict) -> list:
+        jaxpr = params[self.program]
+        return self(*jaxpr.consts, *args, **params | {self.program: jaxpr.hoist()})
+
+    def partial_eval_parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> PartialEvalJaxprs:
+        """The known and the unknown part of the jaxpr; a subclass may choose the residuals by a policy of its own."""
+        return partial_eval_inner_jaxpr(params[self.program], unknown, policy)
+
+    def _part_params(self, params: dict, parts: PartialEvalJaxprs, unknown: Sequence[bool]) -> tuple[dict, dict]:
+        """The parameters of the calls of the known and of the unknown part."""
+        ins, outs = self.input_output_options(params)
+        residuals = [None] * len(parts.residuals)
+        options = select_unflagged(ins, unknown), [*select_flagged(outs, parts.known_outputs), *residuals]
+        known = self.derive_params(params, parts.known, *options, "known")
+        options = (
+            [*residuals, *select_flagged(ins, parts.unknown_inputs)],
+            select_flagged(outs, parts.unknown_outputs),
+        )
+        return known, self.derive_params(params, parts.unknown, *options, "unknown")
+
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        unknown = [trace.is_unknown(x) for x in args]
+        # Without known work, dividing the call would only add the overhead of an empty one.
+        if all(unknown) or not has_known_work(params[self.program], unknown):
+            return trace.record(self, args, params)
+        parts = self.partial_eval_parts(params, unknown, everything_saveable)
+        known_params, unknown_params = self._part_params(params, parts, unknown)
+        known = self.bind_call(select_unflagged(args, unknown), known_params)
+        count = sum(parts.known_outputs)
+        inputs = [*known[count:], *select_flagged(args, parts.unknown_inputs)]
+        recorded = trace.record(self, inputs, unknown_params)
+        return merge_lists(parts.known_outputs, known[:count], recorded)
+
+    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        """Divide an equation: the known equation or None, the unknown one, and the residuals between them."""
+        parts = self.partial_eval_parts(eqn.params, unknown, policy)
+        known_params, unknown_params = self._part_params(eqn.params, parts, unknown)
+        residuals = [Var(a) for a in parts.residuals]
+        known = eqn.replace(
+            invars=select_unflagged(eqn.invars, unknown),
+            outvars=[*select_flagged(eqn.outvars, parts.known_outputs), *residuals],
+            params=known_params,
+            effects=parts.known.effects,
+        )
+        waiting = eqn.replace(
+            invars=[*residuals, *select_flagged(eqn.invars, parts.unknown_inputs)],
+            outvars=select_flagged(eqn.outvars, parts.unknown_outputs),
+            params=unknown_params,
+            effects=parts.unknown.effects,
+        )
+        return known if known.outvars or known.effects else None, waiting, residuals
+
+    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
+        """The call without unused outputs, and without the inputs that only these needed."""
+        smaller, kept = dce_jaxpr(eqn.params[self.program], used)
+        if not any(used) and not smaller.effects:
+            return None
+        ins, outs = self.input_output_options(eqn.params)
+        options = select_flagged(ins, kept), select_flagged(outs, used)
+        return eqn.replace(
+            invars=select_flagged(eqn.invars, kept),
+            outvars=select_flagged(eqn.outvars, used),
+            params=self.derive_params(eqn.params, smaller, *options, "smaller"),
+            effects=smaller.effects,
+        )

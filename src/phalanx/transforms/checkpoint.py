@@ -1,0 +1,232 @@
+"""Rematerialization (`checkpoint`): save few values in the forward pass and recompute the rest in the backward pass.
+
+`checkpoint` stages a function into one `checkpoint` equation. Linearizing it is a partial evaluation in which a policy
+decides which values may be residuals. Everything else is recomputed by the linear jaxpr, behind an optimization
+barrier: without it the compiler would merge both computations and save the values after all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core.aval import get_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import TraceError, check_function, normalize_positions, parse_positions
+from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core.primitive import Identity
+from phalanx.core.source_info import format_code_position
+from phalanx.core.tangent import is_linear, join_tangents, split_tangents
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.runtime.lowering import LoweringContext
+from phalanx.transforms.call_primitives import PartialEvalCall
+from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms.partial_eval import (
+    PartialEvalJaxprs,
+    Policy,
+    everything_saveable,
+    partial_eval_inner_jaxpr,
+    partial_eval_jaxpr,
+)
+from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.typing import PyTree
+
+
+class Name(Identity, name="name"):
+    """The identity, which marks a value with a name for checkpoint policies: num[*shape] -> num[*shape]."""
+
+
+name_p = Name()
+
+
+@api_boundary
+def checkpoint_name(x: PyTree, name: str) -> PyTree:
+    """Name a value, or every leaf of a pytree, for checkpoint policies such as `save_only_these_names`.
+
+    Args:
+      x: an array or a pytree of arrays.
+      name: the name.
+
+    Returns:
+      `x`.
+
+    Examples:
+      >>> import phalanx
+      >>> float(phalanx.ad_checkpoint.checkpoint_name(2.0, "activation"))
+      2.0
+    """
+    leaves, tree = tree_flatten(x)
+    return tree_unflatten(tree, [name_p(leaf, name=name) for leaf in leaves])
+
+
+def nothing_saveable(*_: Any, **__: Any) -> bool:
+    """The checkpoint policy that saves only the inputs, so that everything is recomputed.
+
+    Args:
+      *_, **__: the operation; not read.
+
+    Returns:
+      False.
+
+    Examples:
+      >>> nothing_saveable()
+      False
+    """
+    return False
+
+
+class Remat(PartialEvalCall, name="checkpoint"):
+    """A call of a jaxpr whose intermediate values are recomputed when it is differentiated: inputs -> outputs."""
+
+    def lower(
+        self,
+        ctx: LoweringContext,
+        *operands: ir.Value,
+        jaxpr: Jaxpr,
+        policy: Policy,
+        prevent_cse: bool,
+        differentiated: bool,
+    ) -> list:
+        # Only the recomputation needs the barrier; the original computation can be optimized freely.
+        if differentiated and prevent_cse and operands:
+            operands = tuple(hlo.OptimizationBarrierOp(list(operands)).results)
+        return ctx.emit(jaxpr, operands)
+
+    def partial_eval_parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> PartialEvalJaxprs:
+        if policy is not everything_saveable:  # the policy of an enclosing `checkpoint` applies
+            return partial_eval_inner_jaxpr(params["jaxpr"], unknown, policy)
+        return partial_eval_jaxpr(params["jaxpr"], unknown, instantiated_inputs=True, policy=params["policy"])
+
+    def derive_params(
+        self, params: dict, jaxpr: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], transform: str
+    ) -> dict:
+        return params | {"jaxpr": jaxpr, "differentiated": params["differentiated"] or transform == "unknown"}
+
+    def transpose(self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, **params: Any) -> tuple:
+        # A recomputing loop or call may produce residuals and tangents in one equation. Transposition needs the
+        # residuals as known values, so such equations are divided first.
+        linear = tuple([is_linear(x) for x in operands])
+        return super().transpose(y_bars, *operands, jaxpr=_divide_mixed_eqns(jaxpr, linear), **params)
+
+    def linearize(self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict) -> tuple:
+        jaxpr = params["jaxpr"]
+        nonzero, given = split_tangents(tangents)
+        # The JVP is partially evaluated with the tangents unknown: the known part runs now, and the unknown part, which
+        # recomputes what the policy does not save, is recorded as a checkpoint equation of the linear jaxpr.
+        derived, has = jvp_jaxpr(jaxpr, nonzero)
+        args = [*derived.consts, *primals, *given]
+        unknown = [False] * (len(args) - len(given)) + [True] * len(given)
+        count = len(jaxpr.outvars)
+        parts = partial_eval_jaxpr(
+            derived.hoist(),
+            unknown,
+            instantiated_inputs=True,
+            policy=params["policy"],
+            unknown_outputs=[False] * count + [True] * sum(has),
+        )
+        known = run_jaxpr(parts.known, *select_unflagged(args, unknown))
+        waiting = [*known[count:], *select_flagged(args, parts.unknown_inputs)]
+        out_dot = trace.record(self, waiting, self.derive_params(params, parts.unknown, (), (), "unknown"))
+        return known[:count], join_tangents(jaxpr.out_avals, has, out_dot)
+
+
+remat_p = Remat()
+
+
+@cached_on_jaxpr
+def _divide_mixed_eqns(jaxpr: Jaxpr, unknown: Sequence[bool]) -> Jaxpr:
+    """An equivalent jaxpr without equations that need unknown inputs for only some of their results."""
+    parts = partial_eval_jaxpr(jaxpr, unknown)
+    return jaxpr.replace(eqns=[*parts.known.eqns, *parts.unknown.eqns])
+
+
+def checkpoint(
+    fun: Callable | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Any:
+    """Recompute the intermediate values of a function in the backward pass instead of saving them.
+
+    Args:
+      fun: a function of arrays or pytrees of arrays. If omitted, `checkpoint` returns a decorator.
+      prevent_cse: prevent the compiler from merging the recomputation with the original computation. False is safe
+        inside `scan`, whose iterations are never merged, and lets the compiler optimize more.
+      policy: decides which values may be saved (see `phalanx.checkpoint_policies`); none by default.
+      static_argnums, static_argnames: arguments that are not traced, by position and by keyword.
+      concrete: not supported; pass static arguments instead.
+
+    Returns:
+      A function with the value and the derivatives of `fun`.
+
+    Raises:
+      ArgumentTypeError: `fun` is not callable.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> f = phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+      >>> round(float(phalanx.grad(f)(1.0)), 4)
+      0.36
+    """
+    if fun is None:
+        return functools.partial(
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            concrete=concrete,
+        )
+    if concrete:
+        raise TraceError(
+            "checkpoint, argument concrete",
+            expected="False",
+            got="True",
+            fix="drop concrete, and list the arguments that must be concrete in static_argnums",
+        )
+    check_function("checkpoint, argument fun", fun)
+    if policy is not None:
+        check_function("checkpoint, argument policy", policy)
+    numbers = parse_positions("checkpoint, argument static_argnums", static_argnums)
+    names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
+
+    @api_boundary
+    @functools.wraps(fun)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        fix = "pass the static arguments by position, or list their names in static_argnames"
+        static = normalize_positions("checkpoint, argument static_argnums", numbers, len(args), static_argnums, fix)
+        # Eagerly nothing is differentiated, so there is nothing to save.
+        if state.trace is None:
+            return fun(*args, **kwargs)
+        is_static = [i in static for i in range(len(args))]
+        # Static arguments are captured by the closure; all others become inputs of the equation.
+        fixed, fixed_named = select_flagged(args, is_static), {name: kwargs.pop(name) for name in names & kwargs.keys()}
+
+        def call(values: tuple, named: dict) -> Any:
+            return fun(*merge_lists(is_static, fixed, values), **named, **fixed_named)
+
+        leaves, tree = tree_flatten((tuple(select_unflagged(args, is_static)), kwargs))
+        function = FlatFunction(call, tree)
+        jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], f"checkpoint of {format_code_position(fun)}")
+        jaxpr.debug_name = getattr(fun, "__name__", "checkpoint")
+        params = {
+            "jaxpr": jaxpr,
+            "policy": policy or nothing_saveable,
+            "prevent_cse": prevent_cse,
+            "differentiated": False,
+        }
+        return tree_unflatten(function.out_tree, remat_p.bind_call(leaves, params))
+
+    return checkpointed
+
+
+remat = checkpoint

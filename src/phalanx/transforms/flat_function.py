@@ -1,0 +1,95 @@
+"""User functions flattened: flat arguments in, flat results out, with the pytree structures kept beside them.
+
+Every transformation that calls a user's function (`vmap`, the derivatives, `checkpoint`, custom rules, loops, `cond`,
+`shard_map`) wraps it in a `FlatFunction`. The module also names functions and their parameters for error messages.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core.source_info import format_code_position
+from phalanx.core.trace import check_outputs
+from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.key_paths import KeyPath, leaf_path
+from phalanx.typing import PyTree
+
+
+@dataclass(eq=False, slots=True)
+class FlatFunction:
+    """A function of pytrees as a function of flat arguments and flat results.
+
+    Args:
+      fun: the function.
+      in_tree: the structure of the tuple of its arguments.
+      has_aux: whether `fun` returns a pair `(result, aux)`; only `result` is flattened and returned.
+      written: the function that the user wrote, where `fun` is a wrapper around it.
+      role: the role of the function in a transformation, for error messages about its results.
+
+    Attributes:
+      out_tree: the structure of the last result.
+      aux: the auxiliary output of the last call.
+    """
+
+    fun: Callable[..., PyTree]
+    in_tree: PyTreeDef
+    has_aux: bool = False
+    written: Callable[..., PyTree] | None = None
+    role: str = ""
+    out_tree: Any = field(default=None, init=False)
+    aux: Any = field(default=None, init=False)
+
+    @property
+    def __name__(self) -> str:
+        return function_name(self.written or self.fun)
+
+    def __call__(self, *leaves: Any) -> list:
+        out = self.fun(*tree_unflatten(self.in_tree, leaves))
+        if self.has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise ArgumentTypeError(
+                    f"the result of {format_code_position(self.written or self.fun)}",
+                    expected="a pair (result, aux), since has_aux=True",
+                    got=f"{type(out).__name__}",
+                    fix="return (result, aux), or drop has_aux",
+                )
+            out, self.aux = out
+        flat, self.out_tree = tree_flatten(out)
+        check_outputs(flat, lambda i: f"{self.role and f' of {self.role}'}{leaf_path(out, i)}")
+        return flat
+
+
+def function_name(fun: object) -> str:
+    """The name of a function in error messages and in jaxprs."""
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def positional_parameters(fun: Callable) -> list[str]:
+    """The names of a function's positional parameters; none where its signature cannot be read."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def format_argument(path: KeyPath, names: list[str]) -> str:
+    """Name the leaf at `path` of `(args, kwargs)` as the function's signature does, such as `params['w']`.
+
+    Args:
+      path: the path of the leaf in the pair `(args, kwargs)`.
+      names: the positional parameters of the function.
+    """
+    (which, first), rest = (path[0].idx, path[1]), keystr(path[2:])
+    if which == 1:
+        return f"{first.key}{rest}"
+    return f"{names[first.idx]}{rest}" if first.idx < len(names) else f"args[{first.idx}]{rest}"
+
+
+def argument_label(fun: Callable, args: tuple, kwargs: dict, i: int) -> str:
+    """Name leaf `i` of the arguments of a call of `fun` by its parameter, for an error."""
+    return format_argument(tree_flatten_with_path((args, kwargs))[0][i][0], positional_parameters(fun))

@@ -1,0 +1,342 @@
+"""`jvp`, `vjp`, `linearize` and `linear_transpose`: derivatives of functions of pytrees.
+
+Each function flattens and checks its arguments, and calls `forward_mode`, `linear_trace` and `reverse_mode`. Reverse
+mode is linearization followed by transposition of the linear jaxpr.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import dtypes
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.config import state
+from phalanx.core.error_classes import ArgumentTypeError, DTypeError, ShapeError
+from phalanx.core.jaxpr import Jaxpr, run_jaxpr
+from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core.source_info import format_code_position
+from phalanx.core.tangent import Zero, instantiate, vector_space
+from phalanx.core.trace import Tracer, trace_to_jaxpr
+from phalanx.runtime.array import Array
+from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms.forward_mode import JVPTrace, JVPTracer, jvp_flat
+from phalanx.transforms.linear_trace import LinearTrace, finish_linear
+from phalanx.transforms.reverse_mode import transpose_flat
+from phalanx.transforms.structure_checks import PathLabel, check_same_structure
+from phalanx.tree import Partial, PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import ArrayLike, AxisName, PyTree
+
+
+class LinearMap:
+    """A linear jaxpr with the pytree structures around it.
+
+    It is compared by identity, so that it can be static data of a pytree node (the `Partial` that users get).
+
+    Args:
+      jaxpr: tangents of the inputs -> tangents of the outputs that have one. Its constants are passed at each call.
+      function: the name and line of the function that was linearized, for errors.
+      in_tree, out_tree: the structures of the arguments and of the result.
+      nonzero: for each output, whether it has a tangent.
+      ins, outs: the primal arguments and results, or variables of their types.
+    """
+
+    __slots__ = ("function", "in_avals", "in_tree", "jaxpr", "nonzero", "out_avals", "out_tree")
+
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        function: str,
+        in_tree: PyTreeDef,
+        out_tree: PyTreeDef,
+        nonzero: Sequence[bool],
+        ins: Sequence[Any],
+        outs: Sequence[Any],
+    ):
+        self.jaxpr, self.function, self.nonzero = jaxpr.replace(consts=()), function, nonzero
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.in_avals, self.out_avals = [get_aval(x) for x in ins], [get_aval(x) for x in outs]
+
+
+def linearize_flat(function: FlatFunction, primals: Sequence[Any], name: str) -> tuple:
+    """Run a flat function and record the linear jaxpr of its tangents.
+
+    Returns:
+      The flat results, the linear jaxpr, which results have a tangent, and the auxiliary output.
+    """
+    linear = LinearTrace(state.trace, name)
+    trace = JVPTrace(linear, name)
+
+    def add_tangent(primal: ArrayLike) -> Any:
+        # Integers have a float0 tangent, which is always zero; they get an input of the linear jaxpr but no tracer.
+        tangent = linear.new_input(get_aval(primal).to_tangent())
+        return primal if tangent.aval.dtype == dtypes.float0 else JVPTracer(trace, primal, tangent)
+
+    pairs = trace.run(_strip_aux_tangents(function), map(add_tangent, primals), trace.unpair)
+    jaxpr, nonzero = finish_linear(linear, [t for _, t in pairs])
+    return [p for p, _ in pairs], jaxpr, nonzero, function.aux
+
+
+def _strip_aux_tangents(function: FlatFunction) -> Callable[..., list]:
+    """The function, with the tangents of its auxiliary output dropped: only the result is differentiated."""
+    if not function.has_aux:
+        return function
+
+    def run(*inputs: Any) -> list:
+        out, trace = function(*inputs), state.trace
+        is_own = lambda x: type(x) is JVPTracer and x._trace is trace
+        function.aux = tree_map(lambda x: x.primal if is_own(x) else x, function.aux)
+        return out
+
+    return run
+
+
+def _linearize_at(fun: Callable, primals: tuple, has_aux: bool, apply: Callable[..., PyTree]) -> tuple:
+    """The result of `fun`, its linear jaxpr as a function that calls `apply`, and the auxiliary output if any."""
+    flat, tree = tree_flatten(primals)
+    function = FlatFunction(fun, tree, has_aux=has_aux)
+    out, jaxpr, nonzero, aux = linearize_flat(function, flat, function_name(fun))
+    # A `Partial` is a pytree whose leaves are the residuals, so that the linear function can be returned from a `jit`.
+    linear = LinearMap(jaxpr, format_code_position(fun), tree, function.out_tree, nonzero, flat, out)
+    result = tree_unflatten(function.out_tree, out), Partial(functools.partial(apply, linear), list(jaxpr.consts))
+    return (*result, aux) if has_aux else result
+
+
+def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], has_aux: bool = False) -> tuple:
+    """Jacobian-vector product: the value of a function and its directional derivative (forward mode).
+
+    Args:
+      fun: a function of arrays or pytrees of arrays.
+      primals: the arguments, a tuple or list.
+      tangents: the direction, with the structure and shapes of `primals` and the tangent dtypes.
+      has_aux: whether `fun` returns `(result, aux)`.
+
+    Returns:
+      `(result, tangent)`, with `aux` third if `has_aux`.
+
+    Raises:
+      ArgumentTypeError: `primals` or `tangents` is not a tuple or list.
+      TreeError: their structures differ.
+      ShapeError, DTypeError: a tangent does not have the shape or the tangent dtype of its primal.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> y, y_dot = phalanx.jvp(lambda x: x**2, (3.0,), (1.0,))
+      >>> float(y), float(y_dot)
+      (9.0, 6.0)
+    """
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, tuple | list):
+            raise ArgumentTypeError(
+                f"jvp of {format_code_position(fun)}, argument {name}",
+                expected="a tuple or list with one entry for each argument of the function",
+                got=f"a {type(given).__name__}",
+                fix=f"wrap it in a tuple: ({name[:-1]},)",
+            )
+    flat, tree = tree_flatten(tuple(primals))
+    flat_dot = check_vectors(
+        tuple(tangents),
+        tree,
+        [get_aval(p).to_tangent() for p in flat],
+        lambda path: f"jvp of {format_code_position(fun)}, tangents{path}",
+        lambda path: f"primals{path}",
+        "pass one tangent for each leaf of primals",
+    )
+    function = FlatFunction(fun, tree, has_aux=has_aux)
+    out, out_dot = jvp_flat(_strip_aux_tangents(function), flat, flat_dot, function_name(fun))
+    dots = finalize_tangents(out_dot, [get_aval(y) for y in out])
+    result = tree_unflatten(function.out_tree, out), tree_unflatten(function.out_tree, dots)
+    return (*result, function.aux) if has_aux else result
+
+
+def check_vectors(
+    given: PyTree, tree: PyTreeDef, spaces: Sequence[ShapedArray], where: PathLabel, source: PathLabel, fix: str
+) -> list:
+    """The leaves of tangents or cotangents, in the form that derivative rules expect.
+
+    Args:
+      given: the pytree that the user passed.
+      tree, spaces: the structure that it must have, and the type of each leaf.
+      where, source: name a place in `given`, and the same place in the value whose structure it must have.
+      fix: the remedy for a wrong structure.
+
+    Raises:
+      TreeError: `given` has another structure.
+      ShapeError, DTypeError: a leaf has another shape or dtype.
+    """
+    flat, found = tree_flatten(given)
+    if found != tree:
+        check_same_structure(where, tree, given, source, fix)
+    for i, (space, x) in enumerate(zip(spaces, flat, strict=True)):
+        _check_vector(space, x, lambda i=i: leaf_path(given, i), where, source)
+    return [_as_vector(x, a) for a, x in zip(spaces, flat, strict=True)]
+
+
+def _as_vector(x: Any, want: ShapedArray) -> Any:
+    """A tangent or cotangent for a rule: Python scalars become NumPy scalars of the right dtype, `float0` a `Zero`."""
+    # A float0 value carries no numbers; rules expect the symbolic zero instead.
+    if isinstance(x, np.ndarray | Array | Tracer) and x.dtype == dtypes.float0:
+        return Zero(want)
+    if isinstance(x, int | float | complex) and want.dtype != dtypes.float0:
+        return np.asarray(x, want.dtype)[()]
+    if getattr(x, "weak_type", False) and x.dtype != want.dtype:
+        return vector_space.convert(x, want.dtype)
+    return x
+
+
+def finalize_tangent(t: ArrayLike | Zero, primal: ShapedArray) -> Any:
+    """A tangent for the user: an array, weakly typed where its primal is; `float0` zeros for an integer primal."""
+    want = primal.to_tangent()
+    if want.dtype == dtypes.float0:
+        return np.zeros(want.shape, want.dtype)
+    t = instantiate(t)
+    if isinstance(t, Array | Tracer) and t.weak_type == primal.weak_type:
+        return t
+    return vector_space.as_type(t, want.dtype, primal.weak_type)
+
+
+def finalize_tangents(ts: Sequence[Any], primals: Sequence[ShapedArray]) -> list:
+    """The tangents of several primals, as `finalize_tangent` gives each."""
+    return [finalize_tangent(t, a) for t, a in zip(ts, primals, strict=True)]
+
+
+def _check_vector(
+    want: ShapedArray, given: ArrayLike, path: Callable[[], str], where: PathLabel, source: PathLabel
+) -> None:
+    """Refuse a tangent or cotangent of another type; weakly typed ones are converted later."""
+    got = get_aval(given)
+    if got.shape == want.shape and (got.dtype == want.dtype or (got.weak_type and want.dtype != dtypes.float0)):
+        return
+    of_integers = " (a float0 zero, since it belongs to an integer)" if want.dtype == dtypes.float0 else ""
+    raise (DTypeError if got.shape == want.shape else ShapeError)(
+        where(path()),
+        expected=f"a value of type {want.str_short()} for {source(path())}{of_integers}",
+        got=got.str_short(),
+        fix="convert it with .astype" if got.shape == want.shape else f"pass a value of shape {list(want.shape)}",
+    )
+
+
+def linearize(fun: Callable, *primals: PyTree, has_aux: bool = False) -> tuple:
+    """The value of a function and its derivative at that point, as a linear function that can be called repeatedly.
+
+    Args:
+      fun: a function of arrays or pytrees of arrays.
+      primals: the arguments.
+      has_aux: whether `fun` returns `(result, aux)`.
+
+    Returns:
+      `(result, f_jvp)`, with `aux` third if `has_aux`; `f_jvp(*tangents)` is the tangent of the result, computed
+      without evaluating `fun` again.
+
+    Examples:
+      >>> import phalanx
+      >>> y, f_jvp = phalanx.linearize(lambda x: x * x, 3.0)
+      >>> float(f_jvp(1.0))
+      6.0
+    """
+    return _linearize_at(fun, primals, has_aux, _apply_linear)
+
+
+def _apply_linear(linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -> PyTree:
+    flat = check_vectors(
+        tangents,
+        linear.in_tree,
+        [a.to_tangent() for a in linear.in_avals],
+        lambda path: f"linearize of {linear.function}, tangents{path}",
+        lambda path: f"primals{path}",
+        "pass one tangent for each argument that the function was linearized at",
+    )
+    inputs = list(map(instantiate, flat))
+    zeros = [Zero(a.to_tangent()) for a in select_unflagged(linear.out_avals, linear.nonzero)]
+    out = merge_lists(linear.nonzero, run_jaxpr(linear.jaxpr.replace(consts=list(consts)), *inputs), zeros)
+    return tree_unflatten(linear.out_tree, finalize_tangents(out, linear.out_avals))
+
+
+def vjp(fun: Callable, *primals: PyTree, has_aux: bool = False, reduce_axes: Sequence[AxisName] = ()) -> tuple:
+    """Vector-Jacobian product: the value of a function and its transposed derivative (reverse mode).
+
+    Args:
+      fun: a function of arrays or pytrees of arrays.
+      primals: the arguments.
+      has_aux: whether `fun` returns `(result, aux)`.
+      reduce_axes: accepted for compatibility; not read.
+
+    Returns:
+      `(result, f_vjp)`, with `aux` third if `has_aux`; `f_vjp(cotangent)` is a tuple with a cotangent for each
+      argument.
+
+    Raises:
+      TreeError: the cotangent does not have the structure of the result.
+      ShapeError, DTypeError: a cotangent does not have the shape or the tangent dtype of its result.
+
+    Examples:
+      >>> import phalanx
+      >>> y, f_vjp = phalanx.vjp(lambda a, b: a * b, 2.0, 3.0)
+      >>> [float(x) for x in f_vjp(1.0)]
+      [3.0, 2.0]
+    """
+    return _linearize_at(fun, primals, has_aux, _apply_vjp)
+
+
+def _apply_vjp(linear: LinearMap, consts: Sequence[Any], *cotangents: PyTree) -> tuple:
+    if len(cotangents) != 1:
+        raise ArgumentTypeError(
+            f"the vjp function of {linear.function}",
+            expected="one argument, a cotangent with the structure of the result",
+            got=f"{len(cotangents)} arguments",
+            fix="pass the cotangents of several results as one tuple",
+        )
+    spaces = [a.to_tangent() for a in linear.out_avals]
+    cts = _check_cotangents(linear, cotangents[0], spaces, "vjp")
+    # Results without a tangent do not depend on the inputs; their cotangents are ignored.
+    bars = transpose_flat(linear.jaxpr, consts, select_flagged(cts, linear.nonzero))
+    return tree_unflatten(linear.in_tree, finalize_tangents(bars, linear.in_avals))
+
+
+def _check_cotangents(linear: LinearMap, cotangent: PyTree, spaces: Sequence[ShapedArray], transform: str) -> list:
+    """The leaves of a cotangent with the structure of the result and leaves of the given types."""
+    return check_vectors(
+        cotangent,
+        linear.out_tree,
+        spaces,
+        lambda path: f"{transform} of {linear.function}, cotangent{path}",
+        lambda path: f"the result{path}",
+        "pass one cotangent for each leaf of the result",
+    )
+
+
+def linear_transpose(fun: Callable, *primals: PyTree, reduce_axes: Sequence[AxisName] = ()) -> Callable:
+    """The transpose of a function that is linear in its arguments, without evaluating it.
+
+    Args:
+      fun: a linear function.
+      primals: arguments of the right types, such as `ShapeDtypeStruct`s; their values are not read.
+      reduce_axes: accepted for compatibility; not read.
+
+    Returns:
+      A function from a cotangent of the result to a tuple of cotangents of the arguments.
+
+    Examples:
+      >>> import phalanx
+      >>> [float(x) for x in phalanx.linear_transpose(lambda x: 3 * x, 1.0)(2.0)]
+      [6.0]
+    """
+    flat, tree = tree_flatten(primals)
+    function = FlatFunction(fun, tree)
+    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in flat], function_name(fun))
+    linear = LinearMap(jaxpr, format_code_position(fun), tree, function.out_tree, [], flat, jaxpr.outvars)
+    return Partial(functools.partial(_apply_transpose, linear), list(jaxpr.consts))
+
+
+def _apply_transpose(linear: LinearMap, consts: Sequence[Any], cotangent: PyTree) -> tuple:
+    cts = _check_cotangents(linear, cotangent, linear.out_avals, "linear_transpose")
+    # Unlike a gradient, a transpose keeps the dtype of its inputs, integers included.
+    arrays = []
+    for x, a in zip(transpose_flat(linear.jaxpr, consts, cts), linear.in_avals, strict=True):
+        value = np.zeros(a.shape, a.dtype) if type(x) is Zero else x
+        arrays.append(vector_space.as_type(value, a.dtype, a.weak_type))
+    return tree_unflatten(linear.in_tree, arrays)

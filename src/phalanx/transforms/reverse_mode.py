@@ -1,0 +1,187 @@
+"""Transposing linear jaxprs: reverse-mode differentiation is linearization followed by this backward pass.
+
+Equations are visited from last to first. Each takes the cotangents of its results, applies the `transpose` rule of its
+primitive, and adds what comes out to the cotangents of its linear operands. Two properties of types are maintained on
+the way: a cotangent varies over the same mesh axes as its primal (`core.varying_manual_axes`), and it has the sharding
+of its primal's type over Explicit axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.core.aval import ShapedArray
+from phalanx.core.config import state
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, cached_on_jaxpr
+from phalanx.core.list_partition import broadcast_flag, select_flagged, select_unflagged
+from phalanx.core.tangent import Linear, Zero, conform, instantiate, join_tangents, vector_space
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core.varying_manual_axes import add_cotangents, reduce_to_varying
+from phalanx.typing import ArrayLike
+
+
+def backward_pass(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[Var, Any]) -> None:
+    """Run linear equations, given in forward order, backwards.
+
+    Args:
+      eqns: the equations.
+      known: the values of the variables that are not linear.
+      cotangents: the cotangents of variables; entries for the inputs of the equations are added.
+    """
+    before = state.source
+    try:
+        for eqn in reversed(eqns):
+            y_bar = _pop_cotangents(eqn, cotangents)
+            if y_bar is None:
+                continue
+            operands = _transpose_operands(eqn, known)
+            # Transposed operations get the source line of the operation that they transpose.
+            state.source = eqn.source
+            if _has_typed_sharding(eqn):
+                y_bar, operands = _drop_typed_shardings(eqn, y_bar, operands)
+            x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
+            for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
+                if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
+                    continue
+                # A cotangent that is sharded more finely than its primal stays so until the sum is complete.
+                if not _is_sharded_as(x_bar, atom.aval):
+                    x_bar = conform(x_bar, atom.aval)
+                held = cotangents.get(atom)
+                cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, atom.aval)
+    finally:
+        state.source = before
+
+
+def _transpose_operands(eqn: Eqn, known: dict[Var, Any]) -> list:
+    """The operands for a transpose rule: known values, and `Linear` placeholders for the linear ones."""
+    operands = []
+    for atom in eqn.invars:
+        if type(atom) is Literal:
+            operands.append(atom.value)
+        elif atom in known:
+            operands.append(known[atom])
+        else:
+            operands.append(Linear(atom.aval))
+    return operands
+
+
+def _has_typed_sharding(eqn: Eqn) -> bool:
+    """Whether the type of an operand or result has a sharding over Explicit axes."""
+    for atoms in (eqn.outvars, eqn.invars):
+        for atom in atoms:
+            if atom.aval.sharding is not None:
+                return True
+    return False
+
+
+def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, list]:
+    """Drop the shardings from the types of the cotangents and operands of a transpose rule.
+
+    The operations inside a transpose rule may be ambiguous to the rules for Explicit axes although the result is not.
+    The partitioner shards the intermediate values instead, and `backward_pass` restores the sharding of each result.
+    Elementwise operations are never ambiguous, and call-like primitives transpose their jaxpr with its types.
+    """
+    primitive = eqn.primitive
+    if primitive.broadcasts_scalars or primitive.typed_sharding_rule:
+        return y_bar, operands
+
+    def drop(x: Any) -> Any:
+        if type(x) is Linear or type(x) is Zero:
+            return type(x)(x.aval.drop_sharding())
+        return x if getattr(x, "aval", None) is None or x.aval.sharding is None else vector_space.open_type(x)
+
+    return [*map(drop, y_bar)] if primitive.multiple else drop(y_bar), [*map(drop, operands)]
+
+
+def _is_sharded_as(x_bar: ArrayLike, aval: ShapedArray) -> bool:
+    """Whether a cotangent is sharded at least as its primal's type, so that it need not be gathered now."""
+    have = getattr(x_bar, "aval", None)
+    have, want = None if have is None else have.sharding, aval.sharding
+    if have is want:
+        return True
+    if have is None or want is None or have.mesh is not want.mesh:
+        return False
+    return all(not w or h == w for h, w in zip(have.spec.dims, want.spec.dims, strict=True))
+
+
+def _pop_cotangents(eqn: Eqn, cotangents: dict[Var, Any]) -> Any:
+    """Take the cotangents of an equation's results; None where all are zero."""
+    if not eqn.primitive.multiple:
+        v = eqn.outvars[0]
+        y_bar = cotangents.pop(v, None)
+        return None if y_bar is None or type(y_bar) is Zero else reduce_to_varying(y_bar, v.aval)
+    y_bars = [_complete_cotangent(cotangents.pop(v, None), v.aval) for v in eqn.outvars]
+    return None if all(type(c) is Zero for c in y_bars) else y_bars
+
+
+def _complete_cotangent(c: ArrayLike | Zero | None, aval: ShapedArray) -> Any:
+    """The cotangent of a value, once all of its uses have added their part."""
+    if c is None:
+        return Zero(aval.to_tangent())
+    return c if type(c) is Zero else reduce_to_varying(c, aval)
+
+
+def transpose_flat(jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
+    """The cotangents, arrays or `Zero`s, of the inputs of a jaxpr that is linear in all of them."""
+    known = dict(zip(jaxpr.constvars, consts, strict=True))
+    return _transpose(jaxpr, known, cotangents, jaxpr.invars)
+
+
+def _transpose(jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var]) -> list:
+    """Evaluate the equations that are not linear, and run the others backwards."""
+    # Equations without linear operands compute residuals, for example inside of a transposed `jit`.
+    linear = []
+    for eqn in jaxpr.eqns:
+        for a in eqn.invars:
+            if type(a) is not Literal and a not in known:
+                linear.append(eqn)
+                break
+        else:
+            values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
+            known.update(zip(eqn.outvars, eqn.primitive.bind_as_list(*values, **eqn.params), strict=True))
+    pending: dict[Var, Any] = {}
+    for v, c in zip(jaxpr.outvars, cotangents, strict=True):
+        if type(v) is not Literal and v not in known and type(c) is not Zero:
+            # A variable may be returned several times; its cotangents are added.
+            c = conform(c, v.aval)
+            pending[v] = add_cotangents(pending[v], c, v.aval) if v in pending else c
+    backward_pass(linear, known, pending)
+    return [conform(_complete_cotangent(pending.get(v), v.aval), v.aval) for v in inputs]
+
+
+@cached_on_jaxpr
+def transpose_jaxpr(
+    jaxpr: Jaxpr,
+    linear: Sequence[bool],
+    nonzero_cotangents: Sequence[bool],
+    instantiated: bool | Sequence[bool] = False,
+) -> tuple[Jaxpr, list[bool]]:
+    """The jaxpr that transposes the linear part of a jaxpr.
+
+    Args:
+      jaxpr: a jaxpr without constants, linear in the marked inputs.
+      linear: for each input, whether it is linear.
+      nonzero_cotangents: for each output, whether it has a cotangent.
+      instantiated: for each linear input (or one bool for all), whether its cotangent must be instantiated even if it
+        is zero.
+
+    Returns:
+      The jaxpr (inputs that are not linear, then nonzero cotangents) -> cotangents of the linear inputs that have one,
+      and for each linear input whether it has one.
+    """
+    known_vars, linear_vars = select_unflagged(jaxpr.invars, linear), select_flagged(jaxpr.invars, linear)
+    present: list[bool] = []
+
+    def fun(*args: Any) -> list:
+        known = dict(zip(known_vars, args, strict=False))
+        cts = join_tangents(jaxpr.out_avals, nonzero_cotangents, args[len(known_vars) :])
+        known.update(zip(jaxpr.constvars, jaxpr.consts, strict=True))
+        x_bars = _transpose(jaxpr, known, cts, linear_vars)
+        wanted = broadcast_flag(instantiated, x_bars)
+        present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, wanted, strict=True)]
+        return list(map(instantiate, select_flagged(x_bars, present)))
+
+    cotangents = [a.to_tangent() for a in select_flagged(jaxpr.out_avals, nonzero_cotangents)]
+    avals = [*(v.aval for v in known_vars), *cotangents]
+    return trace_to_jaxpr(fun, avals, f"transpose({jaxpr.debug_name})"), present

@@ -1,0 +1,84 @@
+"""`saved_residuals` and `print_saved_residuals`: the values that a derivative saves from the forward pass.
+
+The answer is read off `linearize_jaxpr`, which decides the residuals of every linearization.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.aval import ShapedArray, get_aval
+from phalanx.core.jaxpr import Atom, Eqn, Jaxpr, Literal
+from phalanx.core.source_info import format_code_position, format_source
+from phalanx.core.trace import trace_to_jaxpr
+from phalanx.transforms.flat_function import FlatFunction, format_argument, positional_parameters
+from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
+from phalanx.tree import tree_flatten, tree_flatten_with_path
+
+
+def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
+    """The residuals of a function: the values that its derivative saves from the forward pass.
+
+    Args:
+      fun: a function of arrays or pytrees of them.
+      args, kwargs: its arguments, or `ShapeDtypeStruct`s of their shapes and dtypes.
+
+    Returns:
+      The type of each residual, and a description of its origin.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> kept = saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
+      >>> [origin for _, origin in kept]
+      ['the argument x']
+    """
+    leaves, tree = tree_flatten((args, kwargs))
+    function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
+    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], format_code_position(fun))
+    linearized = linearize_jaxpr(jaxpr, [True] * len(leaves))
+    primal = linearized.primal
+    names, paths = positional_parameters(fun), [path for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+    origin = {v: f"the argument {format_argument(path, names)}" for v, path in zip(primal.invars, paths, strict=True)}
+    computed = iter(primal.outvars[len(jaxpr.outvars) :])
+    # Forwarded residuals are inputs of the primal jaxpr; the others follow its outputs.
+    kept = [next(computed) if f is None else primal.invars[f] for f in linearized.forwarded]
+    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in dict.fromkeys(kept)]
+
+
+def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
+    """Print the residuals of a function, one line for each array that its derivative saves.
+
+    Args:
+      fun: a function of arrays or pytrees of them.
+      args, kwargs: its arguments, or `ShapeDtypeStruct`s of their shapes and dtypes.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> print_saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
+      ~f32[] from the argument x
+    """
+    for aval, origin in saved_residuals(fun, *args, **kwargs):
+        sys.stdout.write(f"{aval.str_short()} from {origin}\n")
+
+
+def _origin(jaxpr: Jaxpr, value: Atom) -> str:
+    """Describe where a residual comes from: a constant, or the operation that computes it and its line."""
+    if type(value) is Literal:
+        return f"the constant {value.value}"
+    if value in jaxpr.constvars:
+        return "a constant"
+    eqn = next(eqn for eqn in jaxpr.eqns if value in eqn.outvars)
+    # The result of a call is described by the operation inside that computes it.
+    inner = eqn.params.get(getattr(eqn.primitive, "program", ""))
+    if type(inner) is Jaxpr and len(inner.outvars) == len(eqn.outvars):
+        result = inner.outvars[eqn.outvars.index(value)]
+        if any(result in e.outvars for e in inner.eqns):
+            return _origin(inner, result)
+    return f"{_operation(eqn)} at {format_source(eqn.source)}"
+
+
+def _operation(eqn: Eqn) -> str:
+    name = eqn.params.get("name")
+    return f"the value named {name!r}" if eqn.primitive.name == "name" else eqn.primitive.name

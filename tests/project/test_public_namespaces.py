@@ -1,0 +1,67 @@
+"""Public namespaces show their public names only, and give their name to what users import from them."""
+
+import importlib
+import inspect
+import pickle
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.engine.public_namespace import defining_module
+
+PAGE = Path(__file__).parents[2] / "docs" / "public_api.md"
+NAMESPACES = re.findall(r"^\| `(phalanx[\w.]*)` \|", PAGE.read_text(), re.MULTILINE)
+
+
+def is_public_module(module: types.ModuleType, name: str) -> bool:
+    path = f"{module.__name__}.{name}"
+    has_modules = module.__name__ in ("phalanx", "phalanx.nnx", "phalanx.scipy.stats")  # listed in their own tables
+    return has_modules or any(n == path or n.startswith(f"{path}.") for n in NAMESPACES)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_dir_shows_public_names_only(namespace):
+    module = importlib.import_module(namespace)
+    names = [name for name in dir(module) if not name.startswith("__")]
+    assert names
+    for name in names:
+        thing = getattr(module, name)
+        assert not name.startswith("_"), name
+        if inspect.ismodule(thing):
+            assert is_public_module(module, name), name
+        else:
+            home = (getattr(thing, "__module__", None) or "numpy").partition(".")[0]
+            assert (
+                home in ("phalanx", "numpy", "jax", "jaxlib", "ml_dtypes", "builtins") or namespace == "phalanx.typing"
+            ), name
+
+
+@pytest.mark.parametrize(
+    "thing, name",
+    [
+        (jnp.sum, "phalanx.numpy"),
+        (jnp.add, "phalanx.numpy"),
+        (jnp.linalg.norm, "phalanx.numpy.linalg"),
+        (phalanx.lax.scan, "phalanx.lax"),
+        (phalanx.jit, "phalanx"),
+        (phalanx.grad, "phalanx"),
+        (phalanx.nnx.Linear, "phalanx.nnx"),
+        (phalanx.NamedSharding, "phalanx"),
+        (phalanx.Array, "phalanx"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else x.__name__,
+)
+def test_public_objects_name_the_module_that_users_import_them_from(thing, name):
+    assert thing.__module__ == name
+    assert pickle.loads(pickle.dumps(thing)) is thing
+    assert defining_module(thing).startswith("phalanx.")
+
+
+def test_a_traceback_names_the_public_module():
+    with pytest.raises(TypeError) as caught:
+        jnp.sum(1, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert "sum() takes" in str(caught.value)

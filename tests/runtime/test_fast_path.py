@@ -1,0 +1,153 @@
+"""Openers: code that takes the buffers out of arguments like those of a call before."""
+
+import collections
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.runtime.compiled_call import plan_transfers
+from phalanx.runtime.fast_path import opener
+from phalanx.tree import tree_flatten, tree_leaves, tree_structure
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@phalanx.tree_util.register_dataclass
+@dataclasses.dataclass
+class Model:
+    weights: object
+    depth: int = dataclasses.field(default=2, metadata=dict(static=True))
+
+
+@phalanx.tree_util.register_pytree_node_class
+class Tagged:
+    """A node whose data are compared by NumPy, which has no one answer for arrays."""
+
+    def __init__(self, children, tag):
+        self.children, self.tag = children, tag
+
+    def tree_flatten(self):
+        return self.children, self.tag
+
+    @classmethod
+    def tree_unflatten(cls, tag, children):
+        return cls(children, tag)
+
+
+FLOAT, INT = jnp.ones(3), jnp.arange(2)
+KEYS = st.sampled_from(["a", "b", "it's", "a\nb", 'say "x"', "ü"]) | st.integers(0, 3)
+
+
+def nodes(children):
+    names = st.dictionaries(KEYS, children, max_size=4).filter(lambda d: len({type(k) for k in d}) < 2)
+    return (
+        st.lists(children, max_size=3)
+        | st.lists(children, max_size=3).map(tuple)
+        | names
+        | names.map(collections.OrderedDict)
+        | st.tuples(children, children).map(lambda pair: Pair(*pair))
+        | st.builds(Model, children, st.integers(1, 2))
+        | st.builds(lambda x, tag: Tagged((x,), tag), children, st.sampled_from(["s", "t", None]))
+    )
+
+
+TREES = st.recursive(st.sampled_from([FLOAT, INT, None]), nodes, max_leaves=8)
+
+
+def opened(opener_of, args, kwargs=types.MappingProxyType({})):
+    """What an opener says; whatever it raises means that the arguments are others."""
+    try:
+        return opener_of(args, kwargs)
+    except Exception:
+        return None
+
+
+@given(TREES, TREES)
+@settings(deadline=None, max_examples=200)
+def test_an_opener_knows_its_own_structure_and_types_and_no_others(one, other):
+    known = [x._type for x in tree_leaves(one)]
+    open_one = opener((one,), {}, (), known, [])
+    assert opened(open_one, (one,)) == [x._buffer for x in tree_leaves(one)]
+    is_alike = tree_structure(one) == tree_structure(other) and known == [x._type for x in tree_leaves(other)]
+    assert (opened(open_one, (other,)) is not None) == is_alike
+    assert opened(open_one, (one, one)) is None
+
+
+def test_data_that_cannot_be_compared_go_the_long_way():
+    args = (Tagged((FLOAT,), np.arange(2)),)
+    assert opened(opener(args, {}, (), [FLOAT._type], []), args) is None
+
+
+@pytest.mark.parametrize("value", [np.ones(3, np.float32), 2.5, True, np.float32(1)])
+def test_data_from_the_host_are_sent_and_others_are_refused(value):
+    f = phalanx.jit(lambda x, scale: x * scale)
+    f(FLOAT, value), f(FLOAT, value)
+    open_alike = f._jit._last[0][0]
+    _, buffer = open_alike((FLOAT, value), {})
+    assert np.array_equal(buffer, value)
+    for other in ([value], None, np.ones(4, np.float32), "text", 1j):
+        assert opened(open_alike, (FLOAT, other)) is None
+
+
+def test_arrays_elsewhere_are_moved():
+    mesh = phalanx.sharding.Mesh(phalanx.devices()[:2], ("x",))
+    split = phalanx.NamedSharding(mesh, phalanx.P("x"))
+    f = phalanx.jit(lambda x: x + 1, in_shardings=split)
+    x = jnp.arange(4.0)
+    lowered = f.lower(x).compile().program.lowered
+    (buffer,) = opener((x,), {}, (), [x._type], plan_transfers([x._type], lowered))((x,), {})
+    assert [p.shape for p in map(np.asarray, buffer._arrays)] == [(2,), (2,)]
+    for _ in range(3):
+        assert np.array_equal(f(x), x + 1)
+
+
+def test_calls_by_keyword_and_with_static_arguments_open_too():
+    traced = []
+
+    def affine(x, scale, kind="plain", *, offset, **rest):
+        traced.append(kind)
+        return scale * x + offset + sum(rest.values()) if kind == "plain" else x
+
+    f = phalanx.jit(affine, static_argnames=("scale", "kind"))
+    calls = [
+        ((FLOAT, 2), {"offset": FLOAT}),
+        ((FLOAT, 2), {"offset": FLOAT, "more": FLOAT}),
+        ((FLOAT,), {"scale": 2, "offset": FLOAT}),
+        ((FLOAT, 3), {"offset": FLOAT}),
+        ((FLOAT, 2.0), {"offset": FLOAT}),
+        ((FLOAT, 2), {"offset": FLOAT, "kind": "none"}),
+    ]
+    for args, kwargs in calls:
+        for _ in range(3):
+            assert np.array_equal(f(*args, **kwargs), affine(*args, **kwargs))
+    count = len(traced)
+    open_alike = f._jit._last[0][0]
+    for args, kwargs in calls:
+        is_last = kwargs.get("kind") == "none"
+        assert (opened(open_alike, args, kwargs) is not None) == is_last
+        f(*args, **kwargs)
+    assert len(traced) == count
+
+
+def test_a_call_that_fails_after_opening_names_the_argument():
+    f = phalanx.jit(lambda state, x: (state["w"] * x, x))
+    state = {"w": jnp.ones(3)}
+    f(state, FLOAT), f(state, FLOAT)
+    state["w"].delete()
+    with pytest.raises(phalanx.errors.DeletedArrayError, match=r"state\['w'\]"):
+        f(state, FLOAT)
+
+
+def test_a_large_flat_and_a_deep_structure_open():
+    flat = {f"layer{i}": jnp.float32(i) for i in range(300)}
+    deep = FLOAT
+    for _ in range(300):
+        deep = [deep]
+    for tree in (flat, deep):
+        leaves, _ = tree_flatten(tree)
+        assert opener((tree,), {}, (), [x._type for x in leaves], [])((tree,), {}) == [x._buffer for x in leaves]

@@ -1,0 +1,101 @@
+"""Programs over an `AbstractMesh`: traced and lowered for devices that nobody has to have."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.error_classes import ArgumentError, ShardingError
+from phalanx.sharding import AbstractDevice, AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+
+WIDE = AbstractMesh((64, 8), ("x", "y"))
+TYPED = AbstractMesh((64, 8), ("x", "y"), (AxisType.Explicit,) * 2)
+
+
+def shape(dims, spec, mesh=WIDE):
+    return phalanx.ShapeDtypeStruct(dims, "float32", sharding=NamedSharding(mesh, spec))
+
+
+@phalanx.jit
+def product(a, b):
+    return a @ b
+
+
+@pytest.mark.parametrize("mesh", (WIDE, TYPED))
+def test_a_program_is_lowered_for_as_many_devices_as_the_mesh_says(mesh):
+    args = shape((128, 16), P("x"), mesh), shape((16, 8), P(None, "y"), mesh)
+    lowered = product.trace(*args).lower(lowering_platforms=("tpu",))
+    text = lowered.as_text()
+    assert "mhlo.num_partitions = 512" in text
+    assert 'sdy.mesh @mesh = <["x"=64, "y"=8]>' in text
+    assert '%arg0: tensor<128x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}' in text
+    assert lowered.out_info.shape == (128, 8)
+    with pytest.raises(ShardingError) as error:
+        lowered.compile()
+    assert str(error.value) == (
+        "compile: expected a program for devices that are attached, got one for 512 devices of platform 'tpu' that are "
+        "not.\n  Fix: lower it for arguments over a Mesh of devices, or write it to a file with phalanx.export."
+    )
+
+
+def test_the_platform_is_that_of_the_mesh_or_of_this_process():
+    pick = phalanx.jit(lambda x: lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos))
+    assert "stablehlo.sine" in pick.lower(shape((64,), P("x"))).as_text()
+    tpus = AbstractMesh((64,), ("x",), abstract_device=AbstractDevice("TPU v5e", num_cores=1, platform="tpu"))
+    assert "stablehlo.cosine" in pick.lower(shape((64,), P("x"), tpus)).as_text()
+    here = pick.trace(jnp.ones(4))
+    assert "stablehlo.cosine" in here.lower(lowering_platforms=("tpu",)).as_text()
+    assert "stablehlo.sine" in here.lower().as_text()
+    with pytest.raises(ShardingError, match="1 devices of platform 'tpu' that are not"):
+        here.lower(lowering_platforms=("tpu",)).compile()
+    with pytest.raises(ArgumentError) as error:
+        here.lower(lowering_platforms=("tpu", "cpu"))
+    assert str(error.value) == (
+        "lower, argument lowering_platforms: expected one platform, got ('tpu', 'cpu').\n"
+        "  Fix: use phalanx.export.export(f, platforms=...) for a multi-platform program."
+    )
+
+
+def test_the_mesh_may_be_named_by_the_program_or_by_the_context_alone():
+    x = phalanx.ShapeDtypeStruct((128,), "float32")
+    total = lambda x: lax.psum(x.sum(), "x")
+    mapped = phalanx.shard_map(total, mesh=WIDE, in_specs=P("x"), out_specs=P())
+    assert "mhlo.num_partitions = 512" in phalanx.jit(mapped).lower(x).as_text()
+    held = phalanx.jit(lambda x: lax.with_sharding_constraint(x, NamedSharding(WIDE, P("y"))))
+    assert "mhlo.num_partitions = 512" in held.lower(x).as_text()
+    with phalanx.sharding.use_abstract_mesh(WIDE):
+        text = phalanx.jit(phalanx.shard_map(total, in_specs=P("x"), out_specs=P())).lower(x).as_text()
+    assert "mhlo.num_partitions = 512" in text
+
+
+def test_large_constants_stay_where_they_are():
+    weights = jnp.asarray(np.ones((128, 128), np.float32))
+    lowered = phalanx.jit(lambda x: x @ weights).lower(shape((64, 128), P("x")))
+    assert "mhlo.num_partitions = 512" in lowered.as_text()
+
+
+def test_types_of_results_say_how_they_lie():
+    args = shape((128, 16), P("x"), TYPED), shape((16, 8), P(None, "y"), TYPED)
+    expected = NamedSharding(TYPED, P("x", "y"))
+    assert product.trace(*args).out_info.sharding is expected
+    assert product.eval_shape(*args).sharding is expected
+    assert phalanx.eval_shape(lambda a, b: a @ b, *args).sharding is expected
+
+
+def test_a_mesh_may_know_its_devices():
+    device = AbstractDevice("TPU v5e", num_cores=1, platform="tpu")
+    mesh = AbstractMesh((4,), ("x",), abstract_device=device)
+    assert mesh.abstract_device == device
+    assert mesh is not AbstractMesh((4,), ("x",))
+    assert mesh.update(axis_sizes=(8,)).abstract_device == device
+    assert pickle.loads(pickle.dumps(mesh)) is mesh
+    assert repr(mesh) == (
+        "AbstractMesh('x': 4, abstract_device=AbstractDevice(device_kind='TPU v5e', num_cores=1, platform='tpu'))"
+    )
+    assert WIDE.abstract_device is None
+    assert WIDE.update_axis_types({"x": AxisType.Explicit}).explicit_axes == ("x",)
+    found = phalanx.make_mesh((2, 4), ("rows", "columns"))
+    assert found.abstract_mesh.abstract_device.platform == "cpu"

@@ -1,0 +1,141 @@
+"""What a program may watch of `jit`: logged stages, explained misses, vain donations."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+
+
+def test_stages_are_logged_with_name_types_and_seconds(caplog):
+    @phalanx.jit
+    def double(x):
+        return x * 2
+
+    x = jnp.zeros((3,))
+    with phalanx.log_compiles(True):
+        double(x)
+        double(x)
+    mine = [r for r in caplog.records if r.name == "phalanx"]
+    assert [re.sub(r"\d+\.\d{3} s", "T s", r.getMessage()) for r in mine] == [
+        "Tracing double for (f32[3]) took T s",
+        "Lowering double for (f32[3]) took T s",
+        "Compiling double for (f32[3]) took T s",
+    ]
+    assert all(r.levelno == logging.WARNING for r in mine)
+
+
+def test_nothing_is_logged_unasked(caplog):
+    phalanx.jit(lambda x: x + 1)(jnp.zeros((2,)))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "first, second, reason",
+    [
+        (jnp.zeros((3,)), jnp.zeros((4,)), "x['w']: shape (4,), known is (3,)"),
+        (jnp.zeros((3,)), jnp.zeros((3,), jnp.int32), "x['w']: dtype int32, known is float32"),
+        (jnp.zeros(()), 1.0, "x['w']: weak_type True, known is False"),
+    ],
+    ids=["shape", "dtype", "weak"],
+)
+def test_a_miss_is_explained_by_the_argument_that_differs(caplog, first, second, reason):
+    f = phalanx.jit(lambda x, n: x["w"] + n, static_argnums=1)
+    with phalanx.explain_cache_misses(True):
+        f({"w": first}, 1)
+        f({"w": second}, 1)
+    text = f"<lambda> is traced or compiled again; the nearest known call differs in {reason}"
+    assert [r.getMessage() for r in caplog.records] == [text]
+
+
+def test_a_miss_is_explained_by_static_values_and_options(caplog):
+    f = phalanx.jit(lambda x, n: x + n, static_argnums=1)
+    x = jnp.zeros((3,))
+    with phalanx.explain_cache_misses(True):
+        f(x, 1)
+        f(x, 2)
+        with phalanx.default_matmul_precision("highest"):
+            f(x, 2)
+    start = "<lambda> is traced or compiled again; the nearest known call differs in "
+    assert [r.getMessage().removeprefix(start) for r in caplog.records] == [
+        "static argument n: 2, known is 1",
+        "option default_matmul_precision: 'highest', known is None",
+    ]
+
+
+def test_a_vain_donation_is_a_warning_that_names_the_argument():
+    f = phalanx.jit(lambda state, x: state["a"] + x.sum(), donate_argnums=(0, 1))
+    with pytest.warns(UserWarning) as caught:
+        f({"a": jnp.zeros((3,))}, jnp.zeros((5,)))
+    assert [str(w.message) for w in caught] == [
+        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: x: f32[5].\n"
+        "  Fix: remove these arguments from donate_argnums."
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_an_unused_donation_takes_no_result_from_another():
+    f = phalanx.jit(lambda unused, x: x + 1, donate_argnums=(0, 1))
+    x = jnp.zeros((3,))
+    f(jnp.zeros((3,)), x)
+    assert x.is_deleted()
+
+
+def test_a_donation_goes_with_the_call_under_vmap():
+    f = phalanx.jit(lambda x, y: x * 2 + y, donate_argnums=0)
+    x, y = jnp.ones((4, 3)), jnp.ones((4, 3))
+    assert phalanx.vmap(f)(x, y).tolist() == [[3.0] * 3] * 4
+    assert x.is_deleted() and not y.is_deleted()
+    x = jnp.ones((4, 3, 2))
+    assert phalanx.vmap(phalanx.vmap(f, (0, None)), (0, None))(x, 1.0).shape == (4, 3, 2)
+    assert x.is_deleted()
+    with pytest.warns(UserWarning) as caught:
+        phalanx.vmap(phalanx.jit(lambda x: x.sum(), donate_argnums=0))(y)
+    assert [str(w.message) for w in caught] == [
+        "vmap(<lambda>): no result has the shape, dtype and sharding of these donated buffers, so they are not reused: input 0: "
+        "f32[4,3].\n  Fix: remove these arguments from donate_argnums."
+    ]
+    assert caught[0].filename == __file__ and not y.is_deleted()
+
+
+@pytest.mark.parametrize("fun, is_given", [(jnp.sin, True), (jnp.exp, True), (lambda x: x * x, False)])
+def test_a_donated_value_that_a_derivative_reads_again_is_kept(fun, is_given):
+    f = phalanx.jit(fun, donate_argnums=0)
+    for derivative in (
+        lambda f, x: phalanx.grad(lambda x: f(x).sum())(x),
+        lambda f, x: phalanx.grad(lambda x: phalanx.vmap(f)(x).sum())(x),
+        lambda f, x: phalanx.linearize(f, x)[1](jnp.ones(3)),
+    ):
+        x = jnp.full(3, 0.5)
+        np.testing.assert_allclose(derivative(f, x), derivative(fun, jnp.full(3, 0.5)), rtol=1e-6)
+        assert x.is_deleted() == is_given
+
+
+def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():
+    mesh = auto_mesh((4,), ("x",))
+    split, whole = phalanx.NamedSharding(mesh, phalanx.P("x")), phalanx.NamedSharding(mesh, phalanx.P())
+    a, b = phalanx.device_put(jnp.ones((8, 4)), split), phalanx.device_put(jnp.ones((8, 4)), whole)
+    swapped = phalanx.jit(lambda x, y: (x + 1, y * 2), donate_argnums=(0, 1), out_shardings=(whole, split))
+    swapped(a, b)  # each takes the other's place, without a warning
+    assert a.is_deleted() and b.is_deleted()
+    gathered = phalanx.jit(lambda x: x + 1, donate_argnums=0, out_shardings=whole)
+    with pytest.warns(UserWarning) as caught:
+        gathered.lower(phalanx.device_put(jnp.ones((8, 4)), split)).compile()
+    assert [str(w.message) for w in caught] == [
+        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: x: f32[8,4] as "
+        "PartitionSpec('x').\n  Fix: remove these arguments from donate_argnums."
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_a_miss_inside_another_function_is_explained(caplog):
+    inner = phalanx.jit(lambda x: x * 2)
+    with phalanx.explain_cache_misses(True):
+        phalanx.jit(lambda x: inner(x) + inner(x[:2]).sum())(jnp.zeros((3,)))
+    assert [r.getMessage() for r in caplog.records] == [
+        "<lambda> is traced or compiled again; the nearest known call differs in x: shape (2,), known is (3,)"
+    ]
