@@ -1,16 +1,18 @@
 """Options: names, environment, context managers, threads, and the context that caches key on."""
 
 import doctest
+import importlib
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from phalanx.core import config as options
 from phalanx.core.config import config, state, state_extra
 from phalanx.core.error_classes import ArgumentError
 from phalanx.runtime import engine_options
+
+options = importlib.import_module("phalanx.core.config")  # `phalanx.core.config` is the object of that name.
 
 
 def test_update_takes_both_spellings_and_reads_back():

@@ -277,7 +277,7 @@ def test_error_for_an_unbound_axis_name_lists_the_names_in_scope():
     )
     program = phalanx.make_jaxpr(lambda x: lax.psum(x, "i"), axis_env=[("i", N)])(1.0)
     with pytest.raises(UnboundAxisError) as e:
-        phalanx.jit(lambda x: phalanx.core.jaxpr.run_jaxpr(program, x))(1.0)
+        phalanx.jit(lambda x: phalanx.core.run_jaxpr(program, x))(1.0)
     assert str(e.value) == (
         "lax.psum over 'i': expected a program inside the vmap or shard_map that binds these axes, got a program outside "
         "of it.\n  Fix: call it under vmap(..., axis_name='i')."

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 
 _PLACES = (Path(__file__).with_name("train_lm.py"), Path(__file__).parents[3] / "examples" / "train_lm.py")
 

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import random
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError, dtypes
 from phalanx.engine import stablehlo
 from phalanx.engine.client import devices
 from phalanx.export import Exported, verify

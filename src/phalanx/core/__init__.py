@@ -1,17 +1,173 @@
-"""Abstract values, jaxprs, primitives, traces, dtypes, errors and options: the concepts that all packages share."""
+"""Abstract values, jaxprs, primitives, traces, dtypes, errors and options: the concepts that all packages share.
 
-from phalanx.core.aval import ShapedArray as ShapedArray, ShapeDtypeStruct as ShapeDtypeStruct
+Other packages import what they need from here; only the names that `publish` lists are for users.
+"""
+
+from phalanx.core.aval import (
+    UNVARYING as UNVARYING,
+    ShapedArray as ShapedArray,
+    ShapeDtypeStruct as ShapeDtypeStruct,
+    format_sharded_shape as format_sharded_shape,
+    get_aval as get_aval,
+    get_aval_of_argument as get_aval_of_argument,
+    host_scalar as host_scalar,
+    make_scalar_aval as make_scalar_aval,
+    physical_aval as physical_aval,
+)
+from phalanx.core.config import (
+    Context as Context,
+    Option as Option,
+    check_tracer_leaks as check_tracer_leaks,
+    checking_leaks as checking_leaks,
+    choice as choice,
+    config as config,
+    debug_infs as debug_infs,
+    debug_key_reuse as debug_key_reuse,
+    debug_nans as debug_nans,
+    declare as declare,
+    default_device as default_device,
+    default_matmul_precision as default_matmul_precision,
+    default_prng_impl as default_prng_impl,
+    disable_jit as disable_jit,
+    enable_x64 as enable_x64,
+    explain_cache_misses as explain_cache_misses,
+    flag as flag,
+    log_compiles as log_compiles,
+    no_collectives as no_collectives,
+    number as number,
+    numpy_dtype_promotion as numpy_dtype_promotion,
+    numpy_rank_promotion as numpy_rank_promotion,
+    state as state,
+    state_extra as state_extra,
+    text as text,
+)
+from phalanx.core.dtypes import KeyDtype as KeyDtype, float0 as float0, is_extended as is_extended
+from phalanx.core.effects import (
+    Effect as Effect,
+    Effects as Effects,
+    debug_effect as debug_effect,
+    io_effect as io_effect,
+    no_effects as no_effects,
+    ordered_debug_effect as ordered_debug_effect,
+    ordered_io_effect as ordered_io_effect,
+)
+from phalanx.core.error_classes import (
+    ArgumentError as ArgumentError,
+    ArgumentTypeError as ArgumentTypeError,
+    AxisError as AxisError,
+    ConcretizationTypeError as ConcretizationTypeError,
+    DeletedArrayError as DeletedArrayError,
+    DLPackError as DLPackError,
+    DTypeError as DTypeError,
+    PhalanxError as PhalanxError,
+    RuleError as RuleError,
+    ShapeError as ShapeError,
+    ShardingError as ShardingError,
+    TracedValueError as TracedValueError,
+    TraceError as TraceError,
+    TracerIntegerConversionError as TracerIntegerConversionError,
+    TreeError as TreeError,
+    UnboundAxisError as UnboundAxisError,
+    UnexpectedTracerError as UnexpectedTracerError,
+    check_axis_name as check_axis_name,
+    check_function as check_function,
+    example as example,
+    is_sequence as is_sequence,
+    normalize_positions as normalize_positions,
+    parse_positions as parse_positions,
+)
 from phalanx.core.jaxpr import (
+    Atom as Atom,
     ClosedJaxpr as ClosedJaxpr,
+    DropVar as DropVar,
+    Eqn as Eqn,
     Jaxpr as Jaxpr,
     Literal as Literal,
     Var as Var,
+    cached_on_jaxpr as cached_on_jaxpr,
+    dce_jaxpr as dce_jaxpr,
+    eqn_named_axes as eqn_named_axes,
     eval_jaxpr as eval_jaxpr,
+    inner_jaxprs as inner_jaxprs,
     jaxpr_as_fun as jaxpr_as_fun,
+    named_axes as named_axes,
+    remove_dead_code as remove_dead_code,
+    run_jaxpr as run_jaxpr,
 )
 from phalanx.core.jaxpr_checker import check_jaxpr as check_jaxpr
-from phalanx.core.primitive import Primitive as Primitive
-from phalanx.core.trace import Tracer as Tracer
+from phalanx.core.list_partition import (
+    broadcast_flag as broadcast_flag,
+    fill_flagged as fill_flagged,
+    merge_lists as merge_lists,
+    select_flagged as select_flagged,
+    select_unflagged as select_unflagged,
+)
+from phalanx.core.primitive import (
+    LINEAR as LINEAR,
+    ZERO as ZERO,
+    Identity as Identity,
+    Primitive as Primitive,
+    ShardingRule as ShardingRule,
+    Undefined as Undefined,
+    eager as eager,
+    infer_results as infer_results,
+    registry as registry,
+    union_varying as union_varying,
+)
+from phalanx.core.promotion import result_type as result_type
+from phalanx.core.sharding_rules import (
+    JaxprDims as JaxprDims,
+    equation_sharding_rule as equation_sharding_rule,
+    join_sharding_rules as join_sharding_rules,
+    program_sharding_rule as program_sharding_rule,
+)
+from phalanx.core.source_info import (
+    ScopedTraceback as ScopedTraceback,
+    current_traceback as current_traceback,
+    format_code_position as format_code_position,
+    format_source as format_source,
+    named_call as named_call,
+    named_scope as named_scope,
+    user_stacklevel as user_stacklevel,
+)
+from phalanx.core.tangent import (
+    Linear as Linear,
+    Zero as Zero,
+    add_tangents as add_tangents,
+    conform as conform,
+    conform_all as conform_all,
+    instantiate as instantiate,
+    is_linear as is_linear,
+    join_tangents as join_tangents,
+    split_tangents as split_tangents,
+    vector_space as vector_space,
+)
+from phalanx.core.trace import (
+    StagedTracer as StagedTracer,
+    StagingTrace as StagingTrace,
+    Trace as Trace,
+    Tracer as Tracer,
+    WrappingTracer as WrappingTracer,
+    check_outputs as check_outputs,
+    ensure_compile_time_eval as ensure_compile_time_eval,
+    leak_error as leak_error,
+    pause_collector as pause_collector,
+    trace_to_jaxpr as trace_to_jaxpr,
+)
+from phalanx.core.varying_manual_axes import (
+    add_cotangents as add_cotangents,
+    is_varying as is_varying,
+    pvary_to as pvary_to,
+    reduce_to_varying as reduce_to_varying,
+    retrace_jaxpr as retrace_jaxpr,
+    retype_jaxpr as retype_jaxpr,
+    vary_outputs as vary_outputs,
+    widen_varying as widen_varying,
+)
 from phalanx.engine.public_namespace import publish as _publish
 
-__getattr__, __dir__ = _publish(globals())
+__getattr__, __dir__ = _publish(
+    globals(),
+    only="ClosedJaxpr Jaxpr Literal Primitive ShapeDtypeStruct ShapedArray Tracer Var "
+    "check_jaxpr eval_jaxpr jaxpr_as_fun",
+)

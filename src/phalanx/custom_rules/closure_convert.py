@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.jaxpr import run_jaxpr
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
-from phalanx.core.trace import Tracer, trace_to_jaxpr
+from phalanx.core import (
+    Tracer,
+    dtypes,
+    get_aval,
+    merge_lists,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    trace_to_jaxpr,
+)
 from phalanx.custom_rules.custom_derivatives import custom_vjp
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import FlatFunction, function_name

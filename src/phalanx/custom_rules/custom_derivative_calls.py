@@ -12,15 +12,26 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import TraceError
-from phalanx.core.jaxpr import Jaxpr, named_axes, run_jaxpr
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
-from phalanx.core.primitive import Primitive, Undefined
-from phalanx.core.source_info import format_source
-from phalanx.core.tangent import Zero, is_linear, vector_space
-from phalanx.core.trace import StagingTrace, Tracer, trace_to_jaxpr
+from phalanx.core import (
+    Jaxpr,
+    Primitive,
+    StagingTrace,
+    TraceError,
+    Tracer,
+    Undefined,
+    Zero,
+    dtypes,
+    format_source,
+    get_aval,
+    is_linear,
+    merge_lists,
+    named_axes,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    trace_to_jaxpr,
+    vector_space,
+)
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr, front_dims, vmap_flat
 from phalanx.transforms.call_primitives import CallPrimitive

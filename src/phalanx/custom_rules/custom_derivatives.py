@@ -11,22 +11,27 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import (
+from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    ShapedArray,
     ShapeError,
     TraceError,
+    Tracer,
     TreeError,
+    Zero,
     check_function,
+    dtypes,
+    format_code_position,
+    get_aval,
+    instantiate,
+    merge_lists,
     parse_positions,
+    select_flagged,
+    select_unflagged,
+    state,
+    vector_space,
 )
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import Tracer
 from phalanx.custom_rules.custom_derivative_calls import custom_jvp_call_p, custom_vjp_call_p
 from phalanx.custom_rules.rule_arguments import bind_positional, check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class

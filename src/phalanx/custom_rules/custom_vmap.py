@@ -10,12 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import TraceError, check_function
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.source_info import format_code_position
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import Jaxpr, TraceError, check_function, format_code_position, get_aval, state, trace_to_jaxpr
 from phalanx.custom_rules.rule_arguments import check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.transforms.batching import AxisData, front_dims

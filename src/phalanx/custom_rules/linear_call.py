@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ShapeError, check_function
-from phalanx.core.jaxpr import Jaxpr, run_jaxpr
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import Zero, add_tangents, instantiate
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    Jaxpr,
+    ShapedArray,
+    ShapeError,
+    Zero,
+    add_tangents,
+    check_function,
+    format_code_position,
+    get_aval,
+    instantiate,
+    run_jaxpr,
+    trace_to_jaxpr,
+)
 from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr
 from phalanx.transforms.call_primitives import CallPrimitive
 from phalanx.transforms.flat_function import FlatFunction

@@ -9,8 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.source_info import format_code_position
+from phalanx.core import ArgumentTypeError, format_code_position
 
 
 def bind_positional(

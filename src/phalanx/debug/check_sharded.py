@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import random
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError, dtypes, get_aval
 from phalanx.engine.client import devices
 from phalanx.runtime.array import Array
 from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make_mesh, use_mesh

@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.effects import debug_effect, ordered_debug_effect
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
-from phalanx.core.source_info import user_stacklevel
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Tracer,
+    debug_effect,
+    get_aval,
+    ordered_debug_effect,
+    state,
+    user_stacklevel,
+)
 from phalanx.lax.callback import Caller, host_callback_p
 from phalanx.runtime.array import Array
 from phalanx.sharding import NamedSharding, PartitionSpec

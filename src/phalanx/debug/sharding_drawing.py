@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core import ArgumentTypeError
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, Sharding
 

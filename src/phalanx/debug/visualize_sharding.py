@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import PhalanxError
-from phalanx.core.trace import Tracer
+from phalanx.core import PhalanxError, Tracer
 from phalanx.debug.sharding_drawing import Drawing, _ink, draw_sharding
 from phalanx.lax.sharding.inspect_sharding import inspect_sharding_p
 from phalanx.runtime.array import Array

@@ -45,6 +45,7 @@ def defining_module(thing: Any) -> str | None:
 def publish(
     namespace: dict[str, Any],
     *,
+    only: str = "",
     modules: str = "",
     also: str = "",
     lazy: Mapping[str, str] | None = None,
@@ -57,6 +58,7 @@ def publish(
 
     Args:
       namespace: the globals of the module, complete.
+      only: the public names, separated by spaces, of a package from which other packages import internal names too.
       modules: the submodules that are public, separated by spaces; they are imported on first use.
       also: further public names, separated by spaces: names that a module with definitions imports from others.
       lazy: names that are imported on first use: from the defining module, relative to the package or
@@ -75,7 +77,8 @@ def publish(
         for alias, _, origin in (entry.partition("=") for entry in names.split())
     }
     guard_namespace(namespace, guarded and [name for name in guarded if name in namespace])
-    public = sorted({*filter(lambda n: _is_public(namespace, n), namespace), *also.split(), *submodules, *sources})
+    defined = only.split() or [name for name in namespace if _is_public(namespace, name)]
+    public = sorted({*defined, *also.split(), *submodules, *sources})
     namespace["__all__"] = public
     for name in public:
         if name in namespace:

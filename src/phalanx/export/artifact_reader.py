@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from phalanx.core.error_classes import ArgumentTypeError, PhalanxError
+from phalanx.core import ArgumentTypeError, PhalanxError
 from phalanx.export.artifact_format import split_artifact
 from phalanx.export.exported import (
     Exported,

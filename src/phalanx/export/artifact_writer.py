@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.export.artifact_format import join_artifact
 from phalanx.export.exported_program import ExportedProgram
 from phalanx.export.tree_serialization import write_tree

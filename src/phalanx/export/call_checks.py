@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.dtypes import is_extended
-from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TreeError
+from phalanx.core import ArgumentTypeError, ShapedArray, ShapeError, TreeError, get_aval, is_extended
 from phalanx.export.exported_program import ExportedProgram
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
 from phalanx.tree import equality_errors

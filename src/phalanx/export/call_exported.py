@@ -12,11 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import effects
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.effects import Effect, Effects
-from phalanx.core.error_classes import ArgumentTypeError, RuleError, ShardingError
-from phalanx.core.primitive import Primitive, ShardingRule, Undefined
+from phalanx.core import (
+    ArgumentTypeError,
+    Effect,
+    Effects,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShardingError,
+    ShardingRule,
+    Undefined,
+    effects,
+    get_aval,
+)
 from phalanx.custom_rules import SymbolicZero, custom_vjp
 from phalanx.engine.mlir import func, ir
 from phalanx.export.call_checks import infer_result_avals, not_an_array_error, structure_error

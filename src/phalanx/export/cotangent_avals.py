@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
+from phalanx.core import ShapedArray, dtypes
 
 
 def is_differentiable(aval: ShapedArray) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.symbolic import max_dim, min_dim, non_negative
 from phalanx.typing import DimSize
 

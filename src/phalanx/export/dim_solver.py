@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, ShapedArray
 from phalanx.symbolic import Dim, Fact, Scope, bounds, evaluate, is_symbolic
 from phalanx.typing import DimSize
 

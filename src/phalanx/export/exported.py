@@ -11,8 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, ShapedArray
 from phalanx.engine import mlir, stablehlo
 from phalanx.engine.custom_call_partitioner import HloSharding
 from phalanx.engine.traceback_filtering import api_boundary_class

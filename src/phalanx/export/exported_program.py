@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, ShapedArray
 from phalanx.engine.pytree import PyTreeDef
 from phalanx.export.dim_solver import Solution, solve_inputs
 from phalanx.export.safety_checks import DisabledSafetyCheck

@@ -12,10 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core import effects
-from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TraceError
-from phalanx.core.jaxpr import Jaxpr, run_jaxpr
+from phalanx.core import ArgumentError, ArgumentTypeError, Jaxpr, ShapeDtypeStruct, TraceError, effects, run_jaxpr
 from phalanx.engine import client
 from phalanx.export.cotangent_avals import cotangent_aval, is_differentiable
 from phalanx.export.exported import Exported, maximum_supported_calling_convention_version

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.core.aval import ShapedArray, physical_aval
+from phalanx.core import ShapedArray, physical_aval
 from phalanx.engine import mlir
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export.exported_program import ExportedProgram

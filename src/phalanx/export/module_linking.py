@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
+from phalanx.core import ShapedArray
 from phalanx.engine import custom_call_targets, stablehlo
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.export.exported_program import ExportedProgram

@@ -14,10 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, effects
-from phalanx.core.aval import ShapedArray
-from phalanx.core.jaxpr import Jaxpr, dce_jaxpr
-from phalanx.core.trace import Tracer, leak_error, pause_collector
+from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error, pause_collector
 from phalanx.engine import mlir, stablehlo
 from phalanx.engine.mlir import func, hlo, i64, ir
 from phalanx.export.dim_solver import Solution, solve_inputs

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from phalanx.core.error_classes import PhalanxError
+from phalanx.core import PhalanxError
 from phalanx.engine.stablehlo import custom_calls
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from phalanx.core.error_classes import ArgumentError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError
 from phalanx.export.dim_parser import DimParser
 from phalanx.symbolic import Dim, Fact, Scope, bounds
 from phalanx.symbolic.linear_bounds import DIFFERENCES

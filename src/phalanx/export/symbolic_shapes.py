@@ -9,8 +9,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapeDtypeStruct, get_aval
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, get_aval
 from phalanx.export.dim_parser import DimParser
 from phalanx.export.symbolic_scope import SymbolicScope
 from phalanx.symbolic import bounds, is_symbolic

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from phalanx.core.error_classes import ArgumentError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine.pytree import PyTreeDef
 from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export.malformed_artifact import malformed_error

@@ -14,9 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.error_classes import PhalanxError
+from phalanx.core import PhalanxError, ShapedArray, dtypes, physical_aval
 from phalanx.engine.custom_call_partitioner import HloSharding
 from phalanx.export.malformed_artifact import malformed_error, require_list
 from phalanx.random.prng_implementations import find_generator

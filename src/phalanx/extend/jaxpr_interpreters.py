@@ -10,19 +10,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import phalanx.lax  # noqa: F401  # defines the primitives that `primitives` lists
-from phalanx.core.effects import Effect as Effect, Effects as Effects, no_effects as no_effects
-from phalanx.core.jaxpr import (
+from phalanx.core import (
     ClosedJaxpr as ClosedJaxpr,
     DropVar as DropVar,
+    Effect as Effect,
+    Effects as Effects,
     Eqn as JaxprEqn,
     Jaxpr as Jaxpr,
     Literal as Literal,
+    Primitive as Primitive,
     Var as Var,
+    check_jaxpr as check_jaxpr,
     inner_jaxprs,
     jaxpr_as_fun as jaxpr_as_fun,
+    no_effects as no_effects,
+    registry,
 )
-from phalanx.core.jaxpr_checker import check_jaxpr as check_jaxpr
-from phalanx.core.primitive import Primitive as Primitive, registry
 
 
 class _Primitives:

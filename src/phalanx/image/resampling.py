@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.indexing.where import where

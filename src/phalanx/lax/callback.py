@@ -13,12 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.effects import Effect, Effects, io_effect, no_effects, ordered_io_effect
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, RuleError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Effect,
+    Effects,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShardingRule,
+    Zero,
+    dtypes,
+    get_aval,
+    io_effect,
+    no_effects,
+    ordered_io_effect,
+    physical_aval,
+)
 from phalanx.engine.callbacks import check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentTypeError, check_function
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import ArgumentTypeError, Jaxpr, check_function, trace_to_jaxpr
 from phalanx.engine.mlir import i32, ir
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals
 from phalanx.runtime.lowering import LoweringContext, emit_function

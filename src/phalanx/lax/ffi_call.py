@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.effects import Effects, io_effect, no_effects
-from phalanx.core.error_classes import ArgumentError, RuleError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule, Undefined
+from phalanx.core import (
+    ArgumentError,
+    Effects,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Undefined,
+    io_effect,
+    no_effects,
+)
 from phalanx.lax.callback import LEGACY, VMAP_METHODS, batch_by_method, check_vmap_method, result_aval
 from phalanx.lax.composite import attribute_to_mlir, freeze_attributes
 from phalanx.runtime.layout import Layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core import ArgumentTypeError
 from phalanx.engine import custom_call_targets
 from phalanx.engine.client import platform_name
 from phalanx.engine.custom_call_targets import TargetError as TargetError

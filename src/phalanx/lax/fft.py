@@ -11,10 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError, RuleError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core import (
+    LINEAR,
+    ArgumentError,
+    DTypeError,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    dtypes,
+    get_aval,
+    promotion,
+)
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.arithmetic import mul
 from phalanx.lax.elementwise.complex import conj, real

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.tangent import vector_space
+from phalanx.core import vector_space
 from phalanx.lax.collectives.all_reduce import psum
 from phalanx.lax.collectives.pvary import pvary_p
 from phalanx.lax.elementwise.convert_element_type import as_type, convert_element_type

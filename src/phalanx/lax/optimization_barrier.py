@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.effects import Effect, Effects
-from phalanx.core.primitive import ZERO, Identity, Primitive, ShardingRule
-from phalanx.core.tangent import Zero
+from phalanx.core import ZERO, Effect, Effects, Identity, Primitive, ShardingRule, Zero, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.elementwise_builders import dtype_kind
 from phalanx.lax.shape.dims import dim_names

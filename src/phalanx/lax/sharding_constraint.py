@@ -10,10 +10,7 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ShardingError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingError, ShardingRule, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array

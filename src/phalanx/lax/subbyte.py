@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
+from phalanx.core import ShapedArray
 from phalanx.engine.mlir import hlo
 from phalanx.runtime.lowering import LoweringContext
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, get_aval
 from phalanx.custom_rules import custom_jvp
 from phalanx.nn.axis_reductions import as_inexact, resolve_dim
 from phalanx.runtime.eager_jit import eager_jit

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import AxisError
+from phalanx.core import AxisError, dtypes, get_aval
 from phalanx.typing import ArrayLike
 
 Axis = int | Sequence[int] | None

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, get_aval, promotion
 from phalanx.nn.softmax import logsumexp, softmax
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic

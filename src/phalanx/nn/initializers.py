@@ -14,8 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from phalanx import lax, random
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax.shape.broadcast import broadcast_to_shape

@@ -14,9 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
 from phalanx.custom_rules import custom_vjp
 from phalanx.lax.contraction.dot_general import DotDimensionNumbers
 from phalanx.transforms import vjp

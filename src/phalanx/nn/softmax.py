@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes, get_aval, promotion
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.collectives.named_axes import split_axis_names
 from phalanx.lax.shape.broadcast import broadcast_to_shape

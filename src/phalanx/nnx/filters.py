@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError
 
 Predicate: TypeAlias = Callable[[tuple, Any], bool]
 Filter: TypeAlias = Any

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.objects import Object

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import phalanx.numpy as jnp
-from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core import ArgumentTypeError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.graphlib.states import Path

@@ -15,11 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import source_info
-from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.trace import Trace
+from phalanx.core import ArgumentTypeError, ShapeDtypeStruct, Trace, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable

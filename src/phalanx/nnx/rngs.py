@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 
 import phalanx.numpy as jnp
 from phalanx import random
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.nn import initializers
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib.split_merge import clone, iter_graph

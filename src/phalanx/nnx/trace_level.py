@@ -12,10 +12,7 @@ import gc
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core import source_info
-from phalanx.core.config import state
-from phalanx.core.error_classes import PhalanxError, UnexpectedTracerError, example
-from phalanx.core.trace import Trace, Tracer
+from phalanx.core import PhalanxError, Trace, Tracer, UnexpectedTracerError, example, source_info, state
 from phalanx.transforms.batching import BatchTrace
 from phalanx.transforms.forward_mode import JVPTrace
 from phalanx.transforms.linear_trace import LinearTrace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core import ArgumentTypeError
 
 Path: TypeAlias = tuple[Any, ...]
 

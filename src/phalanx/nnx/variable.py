@@ -14,10 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import source_info
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError
-from phalanx.core.trace import Trace, Tracer
+from phalanx.core import ArgumentError, Trace, Tracer, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
 from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version

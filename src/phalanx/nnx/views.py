@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib.split_merge import clone, iter_graph, set_attributes
 from phalanx.nnx.objects import Object

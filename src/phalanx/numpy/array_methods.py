@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
+from phalanx.core import state
 from phalanx.core.array_operators import install
-from phalanx.core.config import state
 from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
 from phalanx.numpy import legacy_array_attributes as legacy_array_attributes
 from phalanx.numpy.creation import array_creation

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import DTypeError
+from phalanx.core import DTypeError, dtypes
 from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand
 from phalanx.numpy.shapes.transposition import moveaxis
 from phalanx.numpy.ufuncs.ufunc_implementations import to_bool

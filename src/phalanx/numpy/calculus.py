@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes, promotion
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import (
     as_array,

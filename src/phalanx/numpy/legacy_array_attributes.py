@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.sharding.sharding_spec import ShardingSpec, Unstacked

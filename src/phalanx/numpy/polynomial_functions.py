@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.indexing.where import where

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.promotion import result_type
+from phalanx.core import ArgumentTypeError, get_aval, result_type
 from phalanx.engine.traceback_filtering import api_boundary, guard_namespace as _guard
 from phalanx.lax import convert_element_type, reshape, slice_in_dim
 from phalanx.numpy import concatenate, zeros

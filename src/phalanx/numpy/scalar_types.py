@@ -10,8 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes, promotion
 from phalanx.numpy.creation.array_creation import array
 from phalanx.typing import Array, ArrayLike, DTypeLike
 

@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError
-from phalanx.core.trace import Tracer
+from phalanx.core import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError, Tracer, dtypes, get_aval
 from phalanx.lax import GatherScatterMode
 from phalanx.lax.elementwise.wrappers import set_name_and_doc
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.optim.gradient_transformation import (
     GradientTransformation,
     GradientTransformationExtraArgs,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.optim.gradient_transformation import (
     GradientTransformation,
     GradientTransformationExtraArgs,

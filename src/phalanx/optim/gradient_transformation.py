@@ -11,8 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, Union
 
-from phalanx.core.config import state as trace_state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError, state as trace_state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.spmd import jit
 from phalanx.tree import tree_map

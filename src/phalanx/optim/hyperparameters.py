@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentTypeError
+from phalanx.core import ArgumentTypeError
 from phalanx.optim.gradient_transformation import (
     GradientTransformationExtraArgs,
     make_transformation,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx import lax, nn, numpy as jnp
-from phalanx.core.error_classes import DTypeError
+from phalanx.core import DTypeError
 from phalanx.optim.gradient_transformation import Scalar
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, Axis

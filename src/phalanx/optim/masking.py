@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.optim.gradient_transformation import (
     GradientTransformation,
     GradientTransformationExtraArgs,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from phalanx import numpy as jnp, random
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.optim.gradient_transformation import (
     GradientTransformationExtraArgs,
     Scalar,

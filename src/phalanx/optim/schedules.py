@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.optim.gradient_transformation import Scalar, Schedule
 from phalanx.typing import Array
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phalanx.core.aval import ShapedArray
+from phalanx.core import ShapedArray
 from phalanx.engine.mlir import hlo, ir, sdy
 from phalanx.lax.convolution.conv_primitive import (
     ConvGeneralDilated,

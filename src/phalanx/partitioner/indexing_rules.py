@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
-from phalanx.core.jaxpr import Var
-from phalanx.core.primitive import Primitive
+from phalanx.core import Primitive, ShapedArray, Var, dtypes
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.indexing.dynamic_slice import emit_starts
 from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices

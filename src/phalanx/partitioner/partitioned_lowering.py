@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.jaxpr import Eqn
+from phalanx.core import Eqn, ShapedArray
 from phalanx.engine.mlir import ir
 from phalanx.partitioner.convolution_rules import lower_convolution
 from phalanx.partitioner.indexing_rules import (

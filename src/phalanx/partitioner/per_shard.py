@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var
-from phalanx.core.primitive import ShardingRule, infer_results
+from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, infer_results, physical_aval, state
 from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
 from phalanx.engine.mlir import hlo, ir
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule

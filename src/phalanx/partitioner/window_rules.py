@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.primitive import Primitive
+from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import ir
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
 from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims

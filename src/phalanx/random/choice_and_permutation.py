@@ -10,9 +10,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, AxisError, ShapeError
+from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.random.continuous import standard_gumbel
 from phalanx.random.distribution_parameters import as_dtype, distribution, split_key
 from phalanx.random.key_primitives import random_bits_p

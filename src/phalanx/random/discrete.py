@@ -12,9 +12,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, AxisError, ShapeError
+from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.random.continuous import standard_exponential, standard_gumbel
 from phalanx.random.distribution_parameters import (

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
+from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
 from phalanx.core.docstrings import family
-from phalanx.core.error_classes import ArgumentError, ShapeError
 from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.random.key_primitives import random_split_p

@@ -11,10 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import Undefined
+from phalanx.core import ShapeError, Undefined, dtypes, get_aval
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.random.continuous import standard_exponential, standard_normal

@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.error_classes import ArgumentTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    ZERO,
+    ArgumentTypeError,
+    KeyDtype,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    dtypes,
+    physical_aval,
+    trace_to_jaxpr,
+)
 from phalanx.engine.cache import memoize
 from phalanx.lax.prng.key_words import check_keys
 from phalanx.lax.shape.dims import dim_names

@@ -12,10 +12,18 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import source_info
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.error_classes import PhalanxError, example
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, cached_on_jaxpr, inner_jaxprs
+from phalanx.core import (
+    Eqn,
+    Jaxpr,
+    KeyDtype,
+    Literal,
+    PhalanxError,
+    Var,
+    cached_on_jaxpr,
+    example,
+    inner_jaxprs,
+    source_info,
+)
 from phalanx.lax.control_flow.cond import cond_p
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
 from phalanx.lax.control_flow.while_primitive import while_each_p, while_p

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, get_aval
 from phalanx.lax import linalg
 from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.random.continuous import standard_normal

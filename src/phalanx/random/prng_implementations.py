@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.lax.prng.rng_bit_generator import rng_bit_generator_p
 from phalanx.lax.prng.threefry2x32 import threefry2x32_p
 from phalanx.symbolic import is_constant_shape, is_symbolic, size_of

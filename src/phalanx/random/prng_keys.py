@@ -11,11 +11,7 @@ from typing import Any, NewType
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShapeError
+from phalanx.core import ArgumentError, ArgumentTypeError, KeyDtype, ShapeError, dtypes, get_aval, state
 from phalanx.engine.cache import memoize
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding

@@ -17,12 +17,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    ZERO,
+    Jaxpr,
+    KeyDtype,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    get_aval,
+    trace_to_jaxpr,
+)
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import ir
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p

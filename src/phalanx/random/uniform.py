@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError, dtypes, get_aval
 from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.random.distribution_parameters import broadcast_parameters, distribution, float_dtype, int_dtype, split_key
 from phalanx.random.key_primitives import random_bits_p

@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError, ShapedArray, Tracer, dtypes
 from phalanx.core.array_operators import Operators
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError
-from phalanx.core.trace import Tracer
 from phalanx.engine import buffers, traceback_filtering
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core import Jaxpr, state
 from phalanx.engine.runtime_errors import XlaRuntimeError, unwrap_callback_error
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error

@@ -15,13 +15,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core import effects
-from phalanx.core.aval import physical_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import DeletedArrayError, ShardingError
-from phalanx.core.jaxpr import Jaxpr, dce_jaxpr
-from phalanx.core.list_partition import select_flagged
-from phalanx.core.trace import Tracer, leak_error
+from phalanx.core import (
+    DeletedArrayError,
+    Jaxpr,
+    ShardingError,
+    Tracer,
+    dce_jaxpr,
+    effects,
+    leak_error,
+    physical_aval,
+    select_flagged,
+    state,
+)
 from phalanx.engine import buffers, client, compiler
 from phalanx.engine.client import Device
 from phalanx.engine.hook import Hook

@@ -17,10 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import Context, state
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.jaxpr import Jaxpr
+from phalanx.core import Context, Jaxpr, KeyDtype, ShapedArray, state
 from phalanx.engine import custom_call_partitioner
 from phalanx.engine.mlir import i32, ir, sdy
 from phalanx.runtime import dynamic_shapes

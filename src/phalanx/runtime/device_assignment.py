@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ShardingError
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, inner_jaxprs
+from phalanx.core import Jaxpr, ShardingError, cached_on_jaxpr, inner_jaxprs
 from phalanx.runtime.abstract_devices import is_abstract
 from phalanx.runtime.array import ArrayType
 from phalanx.sharding import NamedSharding

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import TraceError
+from phalanx.core import ShapedArray, TraceError
 from phalanx.engine.mlir import hlo, ir
 from phalanx.symbolic import Dim, Factor, bounds
 

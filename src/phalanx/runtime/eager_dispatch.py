@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.jaxpr import inner_jaxprs
-from phalanx.core.primitive import Primitive, eager
-from phalanx.core.trace import Tracer, leak_error, trace_to_jaxpr
+from phalanx.core import (
+    ArgumentTypeError,
+    Primitive,
+    Tracer,
+    eager,
+    get_aval,
+    inner_jaxprs,
+    leak_error,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_call import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.transfer import scalar_array

@@ -14,8 +14,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import state, trace_to_jaxpr
 from phalanx.engine.cache import Cache
 from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
 from phalanx.runtime.array import Array, ArrayType

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from phalanx.core.config import Option, choice, config as config, declare, flag, number, text
+from phalanx.core import Option, choice, config as config, declare, flag, number, text
 from phalanx.engine import client, compilation_cache, transfer_guard as guards
 
 num_cpu_devices = Option(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
+from phalanx.core import get_aval
 from phalanx.engine.cache import memoize
 from phalanx.engine.pytree import flatten_one_level
 from phalanx.runtime import transfer

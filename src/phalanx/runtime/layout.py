@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.sharding.base_sharding import Sharding
 
 

@@ -15,14 +15,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core import dtypes, effects
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import RuleError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
-from phalanx.core.sharding_rules import equation_sharding_rule
-from phalanx.core.source_info import ScopedTraceback
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    Eqn,
+    Jaxpr,
+    Literal,
+    RuleError,
+    ScopedTraceback,
+    ShapedArray,
+    Var,
+    dtypes,
+    effects,
+    equation_sharding_rule,
+    physical_aval,
+    remove_dead_code,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.engine.hook import Hook
 from phalanx.engine.mlir import func, hlo, ir
 from phalanx.runtime.device_assignment import named_sharding

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.jaxpr import Jaxpr, Literal, Var
+from phalanx.core import Jaxpr, Literal, Var
 from phalanx.engine.mlir import hlo, i32, ir
 from phalanx.sharding import Sharding
 

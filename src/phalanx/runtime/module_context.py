@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShapedArray, ShardingError, physical_aval
 from phalanx.engine import mlir
 from phalanx.engine.mlir import ir, sdy
 from phalanx.runtime.reshard_lowering import SLICED_FROM

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import physical_aval
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.trace import pause_collector
+from phalanx.core import Jaxpr, pause_collector, physical_aval
 from phalanx.engine import mlir
 from phalanx.engine.mlir import i32, ir
 from phalanx.runtime.lowering import emit_function, to_symbol

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, host_scalar, physical_aval
-from phalanx.core.jaxpr import Eqn
+from phalanx.core import Eqn, ShapedArray, dtypes, host_scalar, physical_aval
 from phalanx.engine import custom_call_targets, mlir
 from phalanx.engine.mlir import hlo, i32, i64, ir
 from phalanx.runtime import dynamic_shapes

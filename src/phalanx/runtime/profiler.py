@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError, check_function
+from phalanx.core import ArgumentError, check_function
 from phalanx.engine import profiler_session
 from phalanx.engine.profiler_session import (
     Options as ProfileOptions,

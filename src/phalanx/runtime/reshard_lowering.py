@@ -27,9 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
-from phalanx.core.primitive import ShardingRule
+from phalanx.core import ShapedArray, ShardingRule, state
 from phalanx.engine import mlir
 from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
 from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy

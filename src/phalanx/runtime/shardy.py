@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.client import Device
 from phalanx.engine.mlir import cached_per_context, ir, sdy
 from phalanx.sharding.base_sharding import Sharding

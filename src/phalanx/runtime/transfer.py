@@ -12,9 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval, host_scalar, physical_aval
-from phalanx.core.config import state
+from phalanx.core import ShapedArray, dtypes, get_aval, host_scalar, physical_aval, state
 from phalanx.engine import buffers, client
 from phalanx.engine.cache import Cache, memoize
 from phalanx.engine.hook import Hook

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.numpy.operands.operand_conversion import concrete_or_none, promote_inexact
 from phalanx.numpy.operands.shape_rules import broadcast_operands

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, dtypes
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.numpy.operands.operand_conversion import as_array, cast, to_operand
 from phalanx.numpy.operands.shape_rules import broadcast_operands

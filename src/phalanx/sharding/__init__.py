@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core.config import no_collectives as no_collectives
+from phalanx.core import no_collectives as no_collectives
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.sharding.base_sharding import ShardIndex as ShardIndex, Sharding as Sharding
 from phalanx.sharding.device_mesh import make_mesh as make_mesh

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.buffers import ShardingBase
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device, DeviceList

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.client import Device, devices as all_devices
 from phalanx.engine.topology import arrange_by_topology
 from phalanx.sharding.mesh import AxisType, Mesh

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core.aval import ShapedArray, format_sharded_shape
-from phalanx.core.error_classes import RuleError, ShardingError
+from phalanx.core import RuleError, ShapedArray, ShardingError, format_sharded_shape
 from phalanx.sharding.spec import PartitionSpec
 
 if TYPE_CHECKING:
-    from phalanx.core.primitive import Primitive
+    from phalanx.core import Primitive
     from phalanx.sharding.mesh import AbstractMesh, Mesh
 
 DimAxes = tuple[Hashable, ...]  # the mesh axes that shard one dimension

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.custom_call_partitioner import HloSharding, OpShardingType
 from phalanx.sharding.mesh import AbstractMesh, Mesh
 from phalanx.sharding.spec import AxisName, PartitionSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.client import Device, devices as all_devices
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.sharding.device_mesh import create_device_mesh as create_device_mesh

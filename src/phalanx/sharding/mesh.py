@@ -18,8 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ShardingError
+from phalanx.core import ArgumentError, ShardingError, state
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device, DeviceList, devices as all_devices
 from phalanx.engine.traceback_filtering import api_boundary_class

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core import ArgumentTypeError, ShardingError, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.base_sharding import Sharding
 from phalanx.sharding.mesh import AbstractMesh, Mesh, replace_mesh

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.custom_call_partitioner import HloSharding

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core import ArgumentTypeError, ShardingError
 from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.base_sharding import Sharding

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core import ArgumentTypeError, ShardingError
 from phalanx.engine.traceback_filtering import api_boundary_class
 
 AxisName: TypeAlias = Hashable

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShardingError
 
 Index: TypeAlias = tuple[slice, ...]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.jaxpr import Atom, Jaxpr, Literal
+from phalanx.core import Atom, Jaxpr, Literal
 
 _NUMBERS = (bool, int, float, complex, np.generic)
 

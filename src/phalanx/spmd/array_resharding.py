@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.error_classes import ShardingError
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import buffers, compiler
 from phalanx.engine.cache import Cache, memoize
 from phalanx.runtime import compiled_program, transfer

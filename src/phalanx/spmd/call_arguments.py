@@ -11,9 +11,14 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.aval import get_aval, get_aval_of_argument
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, parse_positions
-from phalanx.core.source_info import format_code_position
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    format_code_position,
+    get_aval,
+    get_aval_of_argument,
+    parse_positions,
+)
 from phalanx.runtime.eager_jit import Static
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 

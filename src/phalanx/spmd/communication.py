@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import ShardingError
-from phalanx.core.jaxpr import Jaxpr, inner_jaxprs
+from phalanx.core import Jaxpr, ShardingError, inner_jaxprs, state
 from phalanx.engine import compiler, hlo_parser
 from phalanx.runtime import compiled_program
 from phalanx.sharding import Mesh, NamedSharding

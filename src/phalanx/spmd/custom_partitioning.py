@@ -12,12 +12,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ShardingError, TreeError, check_function, parse_positions
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.source_info import format_code_position
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    ArgumentError,
+    Jaxpr,
+    ShapedArray,
+    ShapeDtypeStruct,
+    ShardingError,
+    TreeError,
+    check_function,
+    format_code_position,
+    get_aval,
+    parse_positions,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.custom_rules.rule_arguments import bind_positional
 from phalanx.engine import custom_call_partitioner
 from phalanx.engine.custom_call_partitioner import HloSharding

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import physical_aval
+from phalanx.core import physical_aval
 from phalanx.engine import buffers, client
 from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.runtime.array import Array, ArrayType

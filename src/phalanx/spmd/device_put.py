@@ -12,9 +12,15 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.aval import get_aval, get_aval_of_argument
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShapeError, ShardingError
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapeError,
+    ShardingError,
+    get_aval,
+    get_aval_of_argument,
+    state,
+)
 from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.lax.sharding_constraint import broadcast_shardings, check_not_manual, device_put_p
 from phalanx.runtime import transfer

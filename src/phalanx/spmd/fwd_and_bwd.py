@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import is_sequence
+from phalanx.core import is_sequence
 from phalanx.spmd.jit import jit
 from phalanx.transforms.jvp_and_vjp import vjp
 from phalanx.transforms.value_and_grad import select_argnums

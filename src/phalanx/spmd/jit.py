@@ -16,11 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from phalanx.core.config import disable_jit, state
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.jaxpr import run_jaxpr
-from phalanx.core.source_info import format_code_position
-from phalanx.core.trace import check_outputs, trace_to_jaxpr
+from phalanx.core import (
+    ArgumentTypeError,
+    check_outputs,
+    disable_jit,
+    format_code_position,
+    run_jaxpr,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.engine import cache, client
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device

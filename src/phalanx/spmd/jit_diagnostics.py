@@ -13,9 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import Context, explain_cache_misses, log_compiles
-from phalanx.core.source_info import user_stacklevel
+from phalanx.core import Context, ShapedArray, explain_cache_misses, log_compiles, user_stacklevel
 from phalanx.runtime.compiled_program import CompiledProgram
 from phalanx.sharding import Sharding
 from phalanx.spmd.call_arguments import CallArguments

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.tangent import conform_all
+from phalanx.core import Jaxpr, conform_all
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
 from phalanx.sharding import Sharding

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.error_classes import DTypeError, ShapeError, ShardingError
+from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
 from phalanx.engine import buffers
 from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.runtime import transfer

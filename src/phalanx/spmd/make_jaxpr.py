@@ -6,10 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
-from phalanx.core.config import state, state_extra
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import Jaxpr, ShapedArray, ShapeDtypeStruct, get_aval, state, state_extra, trace_to_jaxpr
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.spmd.call_arguments import Signature
 from phalanx.transforms.flat_function import FlatFunction

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError, TraceError
-from phalanx.core.trace import Tracer
+from phalanx.core import ArgumentTypeError, ShardingError, TraceError, Tracer, state
 from phalanx.engine import client
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec

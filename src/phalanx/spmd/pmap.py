@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import state, state_extra
-from phalanx.core.error_classes import ArgumentError, check_axis_name, check_function
-from phalanx.core.source_info import format_code_position
+from phalanx.core import ArgumentError, check_axis_name, check_function, format_code_position, state, state_extra
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis

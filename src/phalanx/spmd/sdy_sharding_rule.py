@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ShapeError, ShardingError
+from phalanx.core import ShapeError, ShardingError
 from phalanx.runtime.custom_partitioning_calls import make_sdy_sharding_rule
 
 BATCHING = "…"

@@ -13,12 +13,22 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, AxisError, ShardingError, check_function
-from phalanx.core.jaxpr import Jaxpr, Var
-from phalanx.core.source_info import format_code_position
-from phalanx.core.trace import StagingTrace, Tracer, trace_to_jaxpr
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    Jaxpr,
+    ShapedArray,
+    ShardingError,
+    StagingTrace,
+    Tracer,
+    Var,
+    check_function,
+    format_code_position,
+    get_aval,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.custom_rules.rule_arguments import bind_positional
 from phalanx.engine.cache import Cache
 from phalanx.engine.traceback_filtering import api_boundary

@@ -17,16 +17,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import effects as fx
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.config import state, state_extra
-from phalanx.core.error_classes import ShardingError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, named_axes, run_jaxpr
-from phalanx.core.list_partition import fill_flagged, merge_lists, select_flagged, select_unflagged
-from phalanx.core.primitive import ShardingRule
-from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
-from phalanx.core.trace import trace_to_jaxpr
-from phalanx.core.varying_manual_axes import retype_jaxpr, vary_outputs
+from phalanx.core import (
+    Eqn,
+    Jaxpr,
+    Literal,
+    ShapedArray,
+    ShardingError,
+    ShardingRule,
+    Var,
+    Zero,
+    effects as fx,
+    fill_flagged,
+    get_aval,
+    is_linear,
+    join_tangents,
+    merge_lists,
+    named_axes,
+    physical_aval,
+    retype_jaxpr,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    split_tangents,
+    state,
+    state_extra,
+    trace_to_jaxpr,
+    vary_outputs,
+)
 from phalanx.engine.mlir import ir, sdy
 from phalanx.lax.collectives.all_reduce import psum
 from phalanx.lax.collectives.replica_groups import ManualRegion

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.primitive import ShardingRule
-from phalanx.core.sharding_rules import JaxprDims
+from phalanx.core import Jaxpr, JaxprDims, ShardingRule
 
 
 def per_device_sharding_rule(

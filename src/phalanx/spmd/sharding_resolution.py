@@ -12,11 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ShardingError
-from phalanx.core.jaxpr import Jaxpr, Literal, cached_on_jaxpr
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    ArgumentError,
+    Jaxpr,
+    Literal,
+    ShapedArray,
+    ShardingError,
+    Tracer,
+    cached_on_jaxpr,
+    get_aval,
+    physical_aval,
+    state,
+)
 from phalanx.lax import reshard_p
 from phalanx.lax.sharding_constraint import broadcast_shardings
 from phalanx.runtime import transfer

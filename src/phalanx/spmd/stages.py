@@ -10,11 +10,18 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, ShapeDtypeStruct, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TraceError, TreeError
-from phalanx.core.jaxpr import Jaxpr
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Jaxpr,
+    ShapedArray,
+    ShapeDtypeStruct,
+    TraceError,
+    Tracer,
+    TreeError,
+    get_aval,
+    state,
+)
 from phalanx.engine import client, compiler, stablehlo
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.runtime import compiled_program, transfer

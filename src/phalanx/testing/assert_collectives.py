@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine.hlo_parser import KINDS
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.spmd.communication import Collective as Collective, Collectives as Collectives, list_collectives

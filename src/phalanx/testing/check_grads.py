@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes, get_aval
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.jvp_and_vjp import jvp, vjp
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten

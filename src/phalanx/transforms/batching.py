@@ -15,22 +15,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval, get_aval_of_argument
-from phalanx.core.config import state, state_extra
-from phalanx.core.error_classes import (
+from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
     AxisError,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
     ShardingError,
+    Trace,
+    Tracer,
+    WrappingTracer,
+    broadcast_flag,
+    cached_on_jaxpr,
     check_axis_name,
     check_function,
+    current_traceback,
+    eqn_named_axes,
+    format_code_position,
+    get_aval,
+    get_aval_of_argument,
+    run_jaxpr,
+    state,
+    state_extra,
+    trace_to_jaxpr,
+    vector_space,
 )
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, eqn_named_axes, run_jaxpr
-from phalanx.core.list_partition import broadcast_flag
-from phalanx.core.primitive import Primitive
-from phalanx.core.source_info import current_traceback, format_code_position
-from phalanx.core.tangent import vector_space
-from phalanx.core.trace import Trace, Tracer, WrappingTracer, trace_to_jaxpr
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.runtime.array import Array
 from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters

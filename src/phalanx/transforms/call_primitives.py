@@ -11,14 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.effects import Effects
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, dce_jaxpr, run_jaxpr
-from phalanx.core.list_partition import fill_flagged, merge_lists, select_flagged, select_unflagged
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.sharding_rules import program_sharding_rule
-from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents
-from phalanx.core.varying_manual_axes import is_varying, retype_jaxpr
+from phalanx.core import (
+    Effects,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    ShardingRule,
+    Var,
+    Zero,
+    dce_jaxpr,
+    fill_flagged,
+    is_linear,
+    is_varying,
+    join_tangents,
+    merge_lists,
+    program_sharding_rule,
+    retype_jaxpr,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    split_tangents,
+)
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.memory_kinds import result_memories
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims

@@ -11,15 +11,26 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import TraceError, check_function, normalize_positions, parse_positions
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
-from phalanx.core.primitive import Identity
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import is_linear, join_tangents, split_tangents
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    Identity,
+    Jaxpr,
+    TraceError,
+    cached_on_jaxpr,
+    check_function,
+    format_code_position,
+    get_aval,
+    is_linear,
+    join_tangents,
+    merge_lists,
+    normalize_positions,
+    parse_positions,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    split_tangents,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.runtime.lowering import LoweringContext

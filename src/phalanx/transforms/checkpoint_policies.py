@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
-from phalanx.core.primitive import Primitive
+from phalanx.core import ArgumentError, Primitive
 from phalanx.engine.cache import memoize
 from phalanx.transforms.checkpoint import name_p, nothing_saveable
 from phalanx.transforms.offload import Offloadable

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.source_info import format_code_position
-from phalanx.core.trace import check_outputs
+from phalanx.core import ArgumentTypeError, check_outputs, format_code_position
 from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import KeyPath, leaf_path
 from phalanx.typing import PyTree

@@ -11,14 +11,25 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
-from phalanx.core.list_partition import broadcast_flag, select_flagged
-from phalanx.core.primitive import Primitive
-from phalanx.core.source_info import current_traceback
-from phalanx.core.tangent import Zero, instantiate, join_tangents
-from phalanx.core.trace import Trace, Tracer, WrappingTracer, trace_to_jaxpr
+from phalanx.core import (
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    Trace,
+    Tracer,
+    WrappingTracer,
+    Zero,
+    broadcast_flag,
+    cached_on_jaxpr,
+    current_traceback,
+    get_aval,
+    instantiate,
+    join_tangents,
+    run_jaxpr,
+    select_flagged,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.runtime.array import Array
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.typing import ArrayLike

@@ -12,11 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import check_function, is_sequence
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import vector_space
+from phalanx.core import check_function, dtypes, format_code_position, get_aval, is_sequence, vector_space
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat

@@ -12,15 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, DTypeError, ShapeError
-from phalanx.core.jaxpr import Jaxpr, run_jaxpr
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import Zero, instantiate, vector_space
-from phalanx.core.trace import Tracer, trace_to_jaxpr
+from phalanx.core import (
+    ArgumentTypeError,
+    DTypeError,
+    Jaxpr,
+    ShapedArray,
+    ShapeError,
+    Tracer,
+    Zero,
+    dtypes,
+    format_code_position,
+    get_aval,
+    instantiate,
+    merge_lists,
+    run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    state,
+    trace_to_jaxpr,
+    vector_space,
+)
 from phalanx.runtime.array import Array
 from phalanx.transforms.flat_function import FlatFunction, function_name
 from phalanx.transforms.forward_mode import JVPTrace, JVPTracer, jvp_flat

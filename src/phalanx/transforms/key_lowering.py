@@ -11,10 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.jaxpr import Eqn
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import Eqn, ShapedArray, dtypes, physical_aval, trace_to_jaxpr
 from phalanx.runtime.lowering import LoweringContext, special_lowering
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr, remove_dead_code
-from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Zero
-from phalanx.core.trace import StagedTracer, StagingTrace
+from phalanx.core import Jaxpr, Primitive, StagedTracer, StagingTrace, Zero, remove_dead_code, state
 
 
 class LinearTrace(StagingTrace):

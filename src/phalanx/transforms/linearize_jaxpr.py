@@ -10,11 +10,17 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
-from phalanx.core.list_partition import broadcast_flag, select_flagged
-from phalanx.core.tangent import instantiate
-from phalanx.core.trace import StagedTracer, trace_to_jaxpr
+from phalanx.core import (
+    Jaxpr,
+    StagedTracer,
+    broadcast_flag,
+    cached_on_jaxpr,
+    instantiate,
+    run_jaxpr,
+    select_flagged,
+    state,
+    trace_to_jaxpr,
+)
 from phalanx.transforms.forward_mode import JVPTrace
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
 

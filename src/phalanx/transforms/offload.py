@@ -12,7 +12,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.primitive import Identity
+from phalanx.core import Identity
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array
 from phalanx.runtime.memory_kinds import place_in_memory

@@ -12,10 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.effects import no_effects
-from phalanx.core.error_classes import ArgumentTypeError
-from phalanx.core.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, dce_jaxpr, remove_dead_code
-from phalanx.core.list_partition import broadcast_flag, select_flagged, select_unflagged
+from phalanx.core import (
+    ArgumentTypeError,
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    broadcast_flag,
+    dce_jaxpr,
+    no_effects,
+    remove_dead_code,
+    select_flagged,
+    select_unflagged,
+)
 from phalanx.transforms.offload import Offloadable, Verdict, to_memory_p
 
 # A policy decides whether a known result may be a residual: (primitive, *avals, **params) -> bool, or `Offloadable`

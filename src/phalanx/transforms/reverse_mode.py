@@ -11,13 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, cached_on_jaxpr
-from phalanx.core.list_partition import broadcast_flag, select_flagged, select_unflagged
-from phalanx.core.tangent import Linear, Zero, conform, instantiate, join_tangents, vector_space
-from phalanx.core.trace import trace_to_jaxpr
-from phalanx.core.varying_manual_axes import add_cotangents, reduce_to_varying
+from phalanx.core import (
+    Eqn,
+    Jaxpr,
+    Linear,
+    Literal,
+    ShapedArray,
+    Var,
+    Zero,
+    add_cotangents,
+    broadcast_flag,
+    cached_on_jaxpr,
+    conform,
+    instantiate,
+    join_tangents,
+    reduce_to_varying,
+    select_flagged,
+    select_unflagged,
+    state,
+    trace_to_jaxpr,
+    vector_space,
+)
 from phalanx.typing import ArrayLike
 
 

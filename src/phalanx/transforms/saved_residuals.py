@@ -9,10 +9,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.jaxpr import Atom, Eqn, Jaxpr, Literal
-from phalanx.core.source_info import format_code_position, format_source
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    ShapedArray,
+    format_code_position,
+    format_source,
+    get_aval,
+    trace_to_jaxpr,
+)
 from phalanx.transforms.flat_function import FlatFunction, format_argument, positional_parameters
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
 from phalanx.tree import tree_flatten, tree_flatten_with_path

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError, TreeError
+from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, TreeError
 from phalanx.tree import PyTreeDef, equality_errors, tree_structure, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree

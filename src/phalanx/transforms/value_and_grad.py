@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval, get_aval_of_argument
-from phalanx.core.error_classes import (
+from phalanx.core import (
     ArgumentTypeError,
     DTypeError,
+    ShapedArray,
     ShapeError,
     check_function,
+    dtypes,
+    format_code_position,
+    get_aval,
+    get_aval_of_argument,
     is_sequence,
     normalize_positions,
     parse_positions,
 )
-from phalanx.core.source_info import format_code_position
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import FlatFunction, function_name, positional_parameters
 from phalanx.transforms.jvp_and_vjp import finalize_tangents, linearize_flat

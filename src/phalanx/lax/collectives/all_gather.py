@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError
-from phalanx.core.primitive import LINEAR, ShardingRule
+from phalanx.core import LINEAR, ArgumentError, ShapedArray, ShardingRule, get_aval
 from phalanx.lax.collectives.named_axes import (
     AxisGroups,
     AxisScope,

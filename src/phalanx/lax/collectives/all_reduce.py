@@ -12,12 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import UNVARYING, ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    LINEAR,
+    UNVARYING,
+    ArgumentError,
+    Primitive,
+    ShapedArray,
+    ShardingRule,
+    Tracer,
+    dtypes,
+    get_aval,
+    state,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.collectives.named_axes import (
     AxisGroups,

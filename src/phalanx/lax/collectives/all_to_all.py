@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.primitive import LINEAR, ShardingRule
+from phalanx.core import LINEAR, ShapedArray, ShardingRule, get_aval
 from phalanx.lax.collectives.named_axes import (
     AxisGroups,
     Collective,

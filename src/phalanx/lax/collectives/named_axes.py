@@ -13,11 +13,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core.aval import UNVARYING, ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ShapeError, TraceError, UnboundAxisError
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, inner_jaxprs
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import (
+    UNVARYING,
+    ZERO,
+    ArgumentError,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    TraceError,
+    UnboundAxisError,
+    cached_on_jaxpr,
+    get_aval,
+    inner_jaxprs,
+    state,
+)
 from phalanx.engine.mlir import ir
 from phalanx.lax.collectives.replica_groups import ReplicaGroups, axis_index_of_device
 from phalanx.lax.elementwise.elementwise_primitives import add_p, mul_p

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError, RuleError
-from phalanx.core.primitive import LINEAR, ShardingRule
+from phalanx.core import LINEAR, ArgumentError, RuleError, ShapedArray, ShardingRule
 from phalanx.lax.collectives.all_gather import all_gather_p
 from phalanx.lax.collectives.named_axes import (
     Collective,

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError
-from phalanx.core.primitive import Identity
+from phalanx.core import ArgumentError, Identity, get_aval
 from phalanx.lax.collectives.named_axes import resolve_axis_names
 from phalanx.tree import tree_map
 from phalanx.typing import ArrayLike, AxisName, PyTree

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
+from phalanx.core import DTypeError, ShapeError, dtypes, get_aval
 from phalanx.lax.collectives.all_to_all import all_to_all
 from phalanx.lax.collectives.named_axes import AxisGroups, AxisScope, resolve_axis_names
 from phalanx.lax.elementwise.arithmetic import add

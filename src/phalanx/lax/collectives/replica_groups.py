@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import UnboundAxisError
+from phalanx.core import ShapedArray, UnboundAxisError
 from phalanx.engine.mlir import hlo, i64, ir, sdy
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.shardy import sdy_sharding

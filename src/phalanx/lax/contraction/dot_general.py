@@ -11,11 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero, add_tangents, is_linear
+from phalanx.core import (
+    DTypeError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Zero,
+    add_tangents,
+    dtypes,
+    get_aval,
+    is_linear,
+    promotion,
+)
 from phalanx.engine.cache import Cache, memoize
 from phalanx.engine.mlir import cached_per_context, hlo
 from phalanx.lax.contraction.precision import (

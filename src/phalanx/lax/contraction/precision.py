@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, ShapedArray, state
 from phalanx.engine.mlir import cached_per_context, dtype_to_ir, hlo, ir
 
 

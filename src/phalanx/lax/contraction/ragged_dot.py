@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapedArray, ShapeError, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import DotDimensionNumbers, dot_general
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.elementwise.arithmetic import sub

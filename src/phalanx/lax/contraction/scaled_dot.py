@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import DotDimensionNumbers, dot_general
 from phalanx.lax.elementwise.arithmetic import mul
 from phalanx.lax.elementwise.convert_element_type import convert_element_type

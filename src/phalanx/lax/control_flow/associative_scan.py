@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, check_function
-from phalanx.core.tangent import vector_space
+from phalanx.core import ArgumentError, check_function, get_aval, vector_space
 from phalanx.lax.control_flow.scan import scan
 from phalanx.lax.indexing.static_slice import index_in_dim, pad, slice_in_dim
 from phalanx.lax.shape.concatenate import concatenate

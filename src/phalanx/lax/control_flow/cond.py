@@ -12,18 +12,39 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core import effects as fx, promotion
-from phalanx.core.aval import ShapedArray, get_aval, get_aval_of_argument
-from phalanx.core.effects import Effects, no_effects
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, cached_on_jaxpr, dce_jaxpr, run_jaxpr
-from phalanx.core.list_partition import select_flagged
-from phalanx.core.primitive import Primitive, ShardingRule, union_varying
-from phalanx.core.sharding_rules import join_sharding_rules, program_sharding_rule
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import Zero, is_linear, join_tangents, split_tangents, vector_space
-from phalanx.core.trace import trace_to_jaxpr
-from phalanx.core.varying_manual_axes import is_varying, retype_jaxpr, vary_outputs
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Effects,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    ShardingRule,
+    Var,
+    Zero,
+    cached_on_jaxpr,
+    dce_jaxpr,
+    effects as fx,
+    format_code_position,
+    get_aval,
+    get_aval_of_argument,
+    is_linear,
+    is_varying,
+    join_sharding_rules,
+    join_tangents,
+    no_effects,
+    program_sharding_rule,
+    promotion,
+    retype_jaxpr,
+    run_jaxpr,
+    select_flagged,
+    split_tangents,
+    trace_to_jaxpr,
+    union_varying,
+    vary_outputs,
+    vector_space,
+)
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body

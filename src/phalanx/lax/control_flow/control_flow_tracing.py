@@ -10,12 +10,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr
-from phalanx.core.list_partition import select_flagged
-from phalanx.core.trace import Tracer, trace_to_jaxpr
-from phalanx.core.varying_manual_axes import retype_jaxpr, vary_outputs, widen_varying
+from phalanx.core import (
+    Jaxpr,
+    ShapedArray,
+    Tracer,
+    cached_on_jaxpr,
+    get_aval,
+    retype_jaxpr,
+    select_flagged,
+    state,
+    trace_to_jaxpr,
+    vary_outputs,
+    widen_varying,
+)
 from phalanx.engine.cache import Cache
 from phalanx.transforms.flat_function import FlatFunction
 from phalanx.tree import PyTreeDef

@@ -10,15 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.effects import Effects, no_effects
-from phalanx.core.error_classes import RuleError
-from phalanx.core.jaxpr import Jaxpr, run_jaxpr
-from phalanx.core.primitive import Primitive, ShardingRule, union_varying
-from phalanx.core.sharding_rules import join_sharding_rules, program_sharding_rule
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear
-from phalanx.core.varying_manual_axes import pvary_to
+from phalanx.core import (
+    Effects,
+    Jaxpr,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShardingRule,
+    Zero,
+    add_tangents,
+    format_code_position,
+    instantiate,
+    is_linear,
+    join_sharding_rules,
+    no_effects,
+    program_sharding_rule,
+    pvary_to,
+    run_jaxpr,
+    union_varying,
+)
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_jaxpr

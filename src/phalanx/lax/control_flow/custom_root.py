@@ -6,10 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.jaxpr import run_jaxpr
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import dtypes, get_aval, run_jaxpr, trace_to_jaxpr
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals
 from phalanx.lax.control_flow.custom_linear_solve import custom_linear_solve

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, check_function
-from phalanx.core.source_info import format_code_position
-from phalanx.core.tangent import vector_space
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Tracer,
+    check_function,
+    format_code_position,
+    get_aval,
+    promotion,
+    vector_space,
+)
 from phalanx.lax.control_flow.scan import bind_scan
 from phalanx.lax.control_flow.while_loop import bind_while
 from phalanx.lax.elementwise.arithmetic import add

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray
-from phalanx.core.tangent import conform_all, vector_space
-from phalanx.core.varying_manual_axes import widen_varying
+from phalanx.core import ShapedArray, conform_all, dtypes, promotion, vector_space, widen_varying
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals
 from phalanx.transforms.structure_checks import PathLabel, check_same_types
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, RuleError
+from phalanx.core import ArgumentError, ArgumentTypeError, RuleError
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import platform_name
 from phalanx.lax.control_flow.cond import Cond, bind_cond

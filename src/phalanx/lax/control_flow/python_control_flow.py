@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
-from phalanx.core.trace import Tracer
+from phalanx.core import Tracer, get_aval, state
 from phalanx.lax.indexing.static_slice import index_in_dim
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.shape.reshape import reshape

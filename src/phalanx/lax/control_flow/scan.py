@@ -9,9 +9,16 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval, get_aval_of_argument
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError, check_function
-from phalanx.core.source_info import format_code_position
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapedArray,
+    ShardingError,
+    check_function,
+    format_code_position,
+    get_aval,
+    get_aval_of_argument,
+)
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
 from phalanx.lax.control_flow.loop_carry import check_carry, promote_carry
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, scan_in_python

@@ -16,17 +16,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes, effects as fx
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.effects import Effects
-from phalanx.core.error_classes import RuleError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, cached_on_jaxpr, dce_jaxpr, remove_dead_code, run_jaxpr
-from phalanx.core.list_partition import select_flagged
-from phalanx.core.primitive import Primitive, ShardingRule, union_varying
-from phalanx.core.sharding_rules import join_sharding_rules, program_sharding_rule
-from phalanx.core.tangent import Zero, add_tangents, instantiate, is_linear, join_tangents, vector_space
-from phalanx.core.trace import trace_to_jaxpr
-from phalanx.core.varying_manual_axes import is_varying
+from phalanx.core import (
+    Effects,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShardingRule,
+    Var,
+    Zero,
+    add_tangents,
+    cached_on_jaxpr,
+    dce_jaxpr,
+    dtypes,
+    effects as fx,
+    get_aval,
+    instantiate,
+    is_linear,
+    is_varying,
+    join_sharding_rules,
+    join_tangents,
+    physical_aval,
+    program_sharding_rule,
+    remove_dead_code,
+    run_jaxpr,
+    select_flagged,
+    trace_to_jaxpr,
+    union_varying,
+    vector_space,
+)
 from phalanx.engine.mlir import hlo
 from phalanx.lax.control_flow.control_flow_tracing import (
     fixpoint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
+from phalanx.core import merge_lists, select_flagged, select_unflagged
 from phalanx.custom_rules.custom_vmap import custom_vmap
 from phalanx.lax.control_flow.scan import map
 from phalanx.tree import tree_flatten, tree_unflatten

@@ -10,12 +10,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, check_function
-from phalanx.core.primitive import union_varying
-from phalanx.core.source_info import format_code_position
-from phalanx.core.varying_manual_axes import is_varying, widen_varying
+from phalanx.core import (
+    ArgumentTypeError,
+    ShapedArray,
+    check_function,
+    format_code_position,
+    is_varying,
+    state,
+    union_varying,
+    widen_varying,
+)
 from phalanx.lax.control_flow.control_flow_tracing import stage_body
 from phalanx.lax.control_flow.loop_carry import check_carry, promote_carry
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, while_in_python

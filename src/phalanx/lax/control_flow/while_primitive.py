@@ -13,17 +13,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import effects as fx
-from phalanx.core.aval import get_aval
-from phalanx.core.effects import Effects, no_effects
-from phalanx.core.error_classes import RuleError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Var, cached_on_jaxpr, dce_jaxpr, named_axes, run_jaxpr
-from phalanx.core.list_partition import select_flagged
-from phalanx.core.primitive import Primitive, ShardingRule, union_varying
-from phalanx.core.sharding_rules import join_sharding_rules, program_sharding_rule
-from phalanx.core.tangent import Zero, instantiate, join_tangents, split_tangents
-from phalanx.core.trace import trace_to_jaxpr
-from phalanx.core.varying_manual_axes import is_varying, retrace_jaxpr, retype_jaxpr
+from phalanx.core import (
+    Effects,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    RuleError,
+    ShardingRule,
+    Var,
+    Zero,
+    cached_on_jaxpr,
+    dce_jaxpr,
+    effects as fx,
+    get_aval,
+    instantiate,
+    is_varying,
+    join_sharding_rules,
+    join_tangents,
+    named_axes,
+    no_effects,
+    program_sharding_rule,
+    retrace_jaxpr,
+    retype_jaxpr,
+    run_jaxpr,
+    select_flagged,
+    split_tangents,
+    trace_to_jaxpr,
+    union_varying,
+)
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
 from phalanx.lax.control_flow.control_flow_tracing import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.windows.window_shape import Padding, conv_transpose_padding, num_windows, padtype_to_pads
 from phalanx.symbolic import dilate
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
+from phalanx.core import dtypes, get_aval
 from phalanx.lax.contraction.dot_general import dot_general
 from phalanx.lax.contraction.precision import PrecisionLike, canonicalize_precision
 from phalanx.lax.convolution.conv_dimension_numbers import (

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import is_linear
+from phalanx.core import ArgumentError, Primitive, ShapedArray, ShapeError, ShardingRule, is_linear
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.contraction.dot_general import BILINEAR, product_aval
 from phalanx.lax.contraction.precision import precision_attribute

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero, add_tangents
+from phalanx.core import Primitive, ShapedArray, ShapeError, ShardingRule, Zero, add_tangents, get_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import elementwise_primitives as p
 from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, check_same_dtypes, match_scalars

@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
-from phalanx.core.primitive import LINEAR, ZERO, Primitive, ShardingRule
-from phalanx.core.tangent import Zero
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    LINEAR,
+    ZERO,
+    ArgumentError,
+    DTypeError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Tracer,
+    Zero,
+    dtypes,
+    get_aval,
+    state,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.shape.broadcast import ELEMENTWISE

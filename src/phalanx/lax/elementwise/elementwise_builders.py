@@ -16,11 +16,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from phalanx.core.primitive import LINEAR, ZERO, Primitive, ShardingRule, Undefined
-from phalanx.core.tangent import Zero, add_tangents, is_linear
+from phalanx.core import (
+    LINEAR,
+    ZERO,
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Undefined,
+    Zero,
+    add_tangents,
+    dtypes,
+    get_aval,
+    is_linear,
+)
 from phalanx.engine.cache import Cache, memoize
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.reductions.reduce_sum import unbroadcast

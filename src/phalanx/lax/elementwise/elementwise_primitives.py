@@ -13,10 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import tangent
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError
-from phalanx.core.primitive import LINEAR, ZERO, Primitive, Undefined
+from phalanx.core import LINEAR, ZERO, ArgumentError, DTypeError, Primitive, ShapedArray, Undefined, get_aval, tangent
 from phalanx.engine.mlir import chlo, hlo, ir
 from phalanx.lax.elementwise.convert_element_type import bit_width, convert_element_type_p
 from phalanx.lax.elementwise.elementwise_builders import (

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.primitive import Undefined
+from phalanx.core import Undefined, dtypes
 from phalanx.lax.control_flow.while_loop import while_loop
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, Elementwise, binary, derive_jvp, match_scalars
 from phalanx.lax.elementwise.elementwise_primitives import (

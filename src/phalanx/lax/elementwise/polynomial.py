@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError
+from phalanx.core import ArgumentError, DTypeError, get_aval
 from phalanx.lax.control_flow.scan import scan
 from phalanx.lax.elementwise.arithmetic import add, mul
 from phalanx.lax.elementwise.convert_element_type import convert_element_type

@@ -11,11 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
-from phalanx.core.jaxpr import Literal, Var
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero, is_linear
+from phalanx.core import (
+    ArgumentError,
+    DTypeError,
+    Literal,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Var,
+    Zero,
+    get_aval,
+    is_linear,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, common_shape, emit_compare, match_scalars
 from phalanx.lax.reductions.reduce_sum import unbroadcast

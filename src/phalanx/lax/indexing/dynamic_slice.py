@@ -11,11 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import AxisError, DTypeError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import instantiate, is_linear
+from phalanx.core import (
+    AxisError,
+    DTypeError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    dtypes,
+    get_aval,
+    instantiate,
+    is_linear,
+    promotion,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.arithmetic import add
 from phalanx.lax.elementwise.comparison import lt

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.shape.dims import insert_dim, shift_past_batch
 from phalanx.lax.shape.transpose import move_dim

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
+from phalanx.core import dtypes, get_aval
 from phalanx.lax.elementwise.arithmetic import add
 from phalanx.lax.elementwise.comparison import lt
 from phalanx.lax.elementwise.select import select

@@ -12,13 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, RuleError, ShapeError
-from phalanx.core.jaxpr import run_jaxpr
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero, instantiate, is_linear
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    DTypeError,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Zero,
+    dtypes,
+    get_aval,
+    instantiate,
+    is_linear,
+    run_jaxpr,
+    trace_to_jaxpr,
+)
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.elementwise.arithmetic import add, div, mul, neg

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import AxisError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.tangent import Zero, instantiate, is_linear
+from phalanx.core import LINEAR, AxisError, Primitive, ShapeError, ShardingRule, Zero, get_aval, instantiate, is_linear
 from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, match_scalars
 from phalanx.lax.elementwise.elementwise_primitives import sub_p
 from phalanx.lax.elementwise.select import select_n_p

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import Primitive, Undefined
-from phalanx.core.tangent import add_tangents
+from phalanx.core import Primitive, ShapeError, Undefined, add_tangents, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.arithmetic import mul, sign
 from phalanx.lax.elementwise.complex import conj, real

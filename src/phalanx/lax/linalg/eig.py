@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import RuleError
-from phalanx.core.primitive import Primitive
+from phalanx.core import Primitive, RuleError, ShapedArray
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.arithmetic import abs as absolute, add, div, mul, sub
 from phalanx.lax.elementwise.comparison import eq

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import RuleError, ShapeError
-from phalanx.core.primitive import Primitive, Undefined
-from phalanx.core.tangent import Zero, is_linear
+from phalanx.core import Primitive, RuleError, ShapedArray, ShapeError, Undefined, Zero, is_linear
 from phalanx.lax.elementwise.complex import conj
 from phalanx.lax.linalg.library_kernels import call_kernel
 from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, is_complex, stack_sharding_rule

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import RuleError
+from phalanx.core import RuleError, ShapedArray
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.linalg.matrix_stacks import INT32, LETTERS, is_complex
 from phalanx.runtime.custom_partitioning_calls import make_sdy_sharding_rule

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive
-from phalanx.core.tangent import Zero
+from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, Zero, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.arithmetic import add
 from phalanx.lax.elementwise.comparison import eq

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.core import DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import dot_general_p
 from phalanx.lax.contraction.precision import Precision
 from phalanx.lax.elementwise.arithmetic import add, mul

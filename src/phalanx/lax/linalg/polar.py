@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, get_aval
 from phalanx.lax.control_flow.cond import cond
 from phalanx.lax.control_flow.while_loop import while_loop
 from phalanx.lax.elementwise.arithmetic import abs as magnitude, add, div, max, mul, sub

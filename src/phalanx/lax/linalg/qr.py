@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import RuleError
-from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Zero
+from phalanx.core import Primitive, RuleError, ShapedArray, Zero, get_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.arithmetic import add, mul, sub
 from phalanx.lax.elementwise.complex import conj

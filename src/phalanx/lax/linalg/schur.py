@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, RuleError
-from phalanx.core.primitive import Primitive, Undefined
+from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, Undefined, get_aval
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
 from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, is_complex, stack_sharding_rule
 from phalanx.symbolic import is_symbolic

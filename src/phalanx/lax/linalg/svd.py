@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, RuleError
-from phalanx.core.primitive import Primitive
+from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, get_aval
 from phalanx.engine.mlir import ir
 from phalanx.lax.elementwise.arithmetic import add, div, mul, sub
 from phalanx.lax.elementwise.complex import conj, real

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.tangent import add_tangents
+from phalanx.core import ShapeError, add_tangents, get_aval
 from phalanx.lax.elementwise.arithmetic import mul
 from phalanx.lax.elementwise.convert_element_type import convert_element_type
 from phalanx.lax.linalg.matrix_stacks import check_matrices, matmul, swap_last_dims, tril

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Zero, add_tangents, is_linear
+from phalanx.core import Primitive, ShapeError, Zero, add_tangents, get_aval, is_linear
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.arithmetic import neg
 from phalanx.lax.elementwise.complex import conj

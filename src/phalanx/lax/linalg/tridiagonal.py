@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.primitive import Primitive, Undefined
+from phalanx.core import Primitive, ShapedArray, Undefined
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
 from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, real_of, stack_sharding_rule
 from phalanx.typing import ArrayLike

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import Primitive
-from phalanx.core.tangent import Zero, add_tangents, is_linear
+from phalanx.core import Primitive, ShapeError, Zero, add_tangents, is_linear
 from phalanx.lax.elementwise.arithmetic import neg
 from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed

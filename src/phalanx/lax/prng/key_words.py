@@ -9,10 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.dtypes import KeyDtype
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import (
+    ZERO,
+    DTypeError,
+    KeyDtype,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    get_aval,
+    physical_aval,
+)
 from phalanx.engine.cache import Cache
 from phalanx.engine.mlir import ir
 from phalanx.lax.shape.dims import dim_names

@@ -13,10 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule, Undefined
+from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, Undefined, dtypes, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.shape.concatenate import concatenate

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import ZERO, Primitive, ShapedArray, ShapeError, ShardingRule
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.control_flow.while_primitive import emit_while
 from phalanx.lax.elementwise.elementwise_builders import emit_compare

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.indexing.static_slice import canonicalize_dim

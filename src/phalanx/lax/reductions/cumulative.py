@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingRule, dtypes, trace_to_jaxpr
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.control_flow.associative_scan import sequential_scan
 from phalanx.lax.elementwise.elementwise_builders import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import get_aval
+from phalanx.core import get_aval
 from phalanx.lax.elementwise.convert_element_type import bitcast_convert_type_p
 from phalanx.lax.elementwise.elementwise_builders import dtype_kind
 from phalanx.lax.elementwise.elementwise_primitives import (

@@ -12,12 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError, TraceError
-from phalanx.core.jaxpr import Jaxpr, Literal, run_jaxpr
-from phalanx.core.primitive import Primitive, ShardingRule, Undefined, union_varying
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    DTypeError,
+    Jaxpr,
+    Literal,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    TraceError,
+    Undefined,
+    dtypes,
+    get_aval,
+    run_jaxpr,
+    trace_to_jaxpr,
+    union_varying,
+)
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.elementwise_builders import match_scalars
 from phalanx.lax.indexing.static_slice import slice_p

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from phalanx.core.aval import get_aval
-from phalanx.core.primitive import Primitive
+from phalanx.core import Primitive, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise.elementwise_builders import NUMBER
 from phalanx.lax.elementwise.elementwise_primitives import constant_like, mul_p

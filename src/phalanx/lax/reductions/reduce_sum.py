@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import DTypeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core import LINEAR, DTypeError, Primitive, ShapedArray, ShardingRule, dtypes
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p
 from phalanx.lax.shape.dims import (

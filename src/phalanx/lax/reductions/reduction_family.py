@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import ZERO, Primitive, ShapedArray, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.convert_element_type import convert_element_type_p
 from phalanx.lax.elementwise.elementwise_builders import (

@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, ShapeError
-from phalanx.core.primitive import Primitive, ShardingRule, Undefined
-from phalanx.core.tangent import Zero
+from phalanx.core import ArgumentError, Primitive, ShapedArray, ShapeError, ShardingRule, Undefined, Zero, get_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import ANY, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather

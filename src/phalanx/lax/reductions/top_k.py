@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, DTypeError
-from phalanx.core.primitive import Primitive, ShardingRule
-from phalanx.core.tangent import Zero
+from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShardingRule, Zero, get_aval
 from phalanx.engine.mlir import chlo, hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, dtype_kind
 from phalanx.lax.elementwise.elementwise_primitives import neg_p

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import AxisError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule, registry
+from phalanx.core import LINEAR, AxisError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval, registry
 from phalanx.engine.mlir import ir
 from phalanx.lax.shape.dims import canonicalize_dims, canonicalize_shape, check_dims, dim_names, drop_dims, insert_dim
 from phalanx.lax.shape.transpose import move_dim

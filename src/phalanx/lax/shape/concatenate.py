@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.tangent import instantiate, is_linear
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    LINEAR,
+    ArgumentError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Tracer,
+    get_aval,
+    instantiate,
+    is_linear,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes
 from phalanx.lax.indexing.static_slice import slice_p

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, make_scalar_aval
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule, Undefined
+from phalanx.core import ZERO, Primitive, ShapedArray, ShardingRule, Undefined, make_scalar_aval
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import Dim, arrays
 from phalanx.typing import DimSize

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core.error_classes import AxisError
+from phalanx.core import AxisError
 from phalanx.typing import DimSize, Shape
 
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import DTypeError, ShapeError
-from phalanx.core.primitive import ZERO, Primitive, ShardingRule
+from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.lax.elementwise.convert_element_type import convert_element_type, convert_element_type_p
 from phalanx.lax.elementwise.elementwise_builders import NUMBER, SCALARS, dtype_kind, scalar_like
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p

@@ -7,10 +7,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import AxisError, ShapeError, ShardingError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.trace import Tracer
+from phalanx.core import (
+    LINEAR,
+    AxisError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingError,
+    ShardingRule,
+    Tracer,
+    get_aval,
+)
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p

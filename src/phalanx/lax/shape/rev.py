@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingRule
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.dims import canonicalize_dims, check_dims, dim_names, shift_past_batch
 from phalanx.runtime.lowering import LoweringContext

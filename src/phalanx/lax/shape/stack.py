@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
-from phalanx.core.tangent import instantiate, is_linear
+from phalanx.core import (
+    LINEAR,
+    ArgumentError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    get_aval,
+    instantiate,
+    is_linear,
+)
 from phalanx.engine.mlir import ir
 from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, match_scalars
 from phalanx.lax.shape.concatenate import emit_concatenate, join_operands

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray
-from phalanx.core.error_classes import ShapeError
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule
+from phalanx.core import LINEAR, Primitive, ShapedArray, ShapeError, ShardingRule
 from phalanx.engine.mlir import ir
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.shape.dims import canonicalize_shape, insert_dim

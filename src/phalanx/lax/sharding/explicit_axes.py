@@ -11,9 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.config import state, state_extra
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
+from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, get_aval, state, state_extra
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax.sharding.out_sharding import reshard_p, resolve_explicit_sharding, set_axis_types
 from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from phalanx.core.aval import ShapedArray, physical_aval
-from phalanx.core.effects import Effects, debug_effect
-from phalanx.core.error_classes import RuleError
-from phalanx.core.primitive import Primitive, ShardingRule
+from phalanx.core import Effects, Primitive, RuleError, ShapedArray, ShardingRule, debug_effect, physical_aval
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.engine.mlir import ir
 from phalanx.runtime import transfer

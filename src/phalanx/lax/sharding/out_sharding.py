@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core.aval import ShapedArray, get_aval, physical_aval
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, ShardingError
-from phalanx.core.primitive import Identity
+from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
 from phalanx.lax.sharding_constraint import with_sharding_constraint
 from phalanx.runtime.array import Array

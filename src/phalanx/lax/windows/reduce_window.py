@@ -14,13 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.aval import ShapedArray, get_aval
-from phalanx.core.error_classes import ArgumentError, RuleError, ShapeError
-from phalanx.core.jaxpr import Jaxpr, cached_on_jaxpr, run_jaxpr
-from phalanx.core.primitive import LINEAR, Primitive, ShardingRule, Undefined
-from phalanx.core.tangent import Zero, instantiate
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import (
+    LINEAR,
+    ArgumentError,
+    Jaxpr,
+    Primitive,
+    RuleError,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Undefined,
+    Zero,
+    cached_on_jaxpr,
+    dtypes,
+    get_aval,
+    instantiate,
+    run_jaxpr,
+    trace_to_jaxpr,
+)
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.arithmetic import add, sub

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from operator import is_
 from typing import Any
 
-from phalanx.core.error_classes import TreeError
+from phalanx.core import TreeError
 from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, ObjectDef, VariableDef
 from phalanx.nnx.graphlib.states import Path, format_path
 from phalanx.nnx.objects import allocate, is_array, mark_structure_changed, set_slot

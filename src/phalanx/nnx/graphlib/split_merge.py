@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.nnx.filters import Filter, Predicate, to_predicate
 from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
 from phalanx.nnx.graphlib.graph_def import GraphDef

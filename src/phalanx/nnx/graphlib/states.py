@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from typing import Any, TypeAlias
 
-from phalanx.core.error_classes import ArgumentError, ShapeError, TreeError
+from phalanx.core import ArgumentError, ShapeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, first_match, to_predicates
 from phalanx.nnx.trace_level import structure_version

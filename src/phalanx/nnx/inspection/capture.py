@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nnx.graphlib.graph_walk import get_graph
 from phalanx.nnx.graphlib.states import Path, State
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing

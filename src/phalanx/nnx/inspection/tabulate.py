@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from phalanx import numpy as jnp
-from phalanx.core.aval import ShapeDtypeStruct, get_aval
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, ShapeDtypeStruct, get_aval
 from phalanx.debug.visualize_sharding import MissingExtraError
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.graphlib.states import Path, to_flat_state

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.linear_layers import check_features
 from phalanx.nnx.layers.parameter_init import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx import numpy as jnp, random
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.nnx.layers.parameter_init import Layer
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.trace_level import describe

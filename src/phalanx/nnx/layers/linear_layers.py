@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.nn import initializers

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, nn, numpy as jnp, random
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.dropout import draw_key, fork_stream
 from phalanx.nnx.layers.linear_layers import LinearGeneral

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import promotion
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, promotion
 from phalanx.nnx.layers.linear_layers import check_features
 from phalanx.nnx.layers.parameter_init import (
     NO_METADATA,

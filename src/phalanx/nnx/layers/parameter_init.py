@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import get_aval
-from phalanx.core.config import state
+from phalanx.core import dtypes, get_aval, promotion, state
 from phalanx.engine.cache import memoize
 from phalanx.lax import convert_element_type
 from phalanx.nn import initializers

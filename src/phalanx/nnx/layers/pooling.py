@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes
 from phalanx.nnx.layers.conv_layers import canonical_padding
 from phalanx.nnx.layers.parameter_init import PaddingLike
 from phalanx.runtime.eager_jit import eager_jit

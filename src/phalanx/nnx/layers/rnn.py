@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, nn, numpy as jnp
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, state
 from phalanx.nn import initializers
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.layers.dropout import fork_stream

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.nnx.layers.multi_head_attention import dot_product_attention
 from phalanx.nnx.layers.parameter_init import Layer
 from phalanx.nnx.variable import Variable

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, promote_dtype
 from phalanx.nnx.variable import Param
 from phalanx.runtime.eager_jit import eager_jit

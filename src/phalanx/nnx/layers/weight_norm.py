@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nn import initializers
 from phalanx.nnx.filters import PathContains, to_predicate
 from phalanx.nnx.graphlib import split_merge

@@ -9,9 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.config import state
-from phalanx.core.error_classes import ShardingError
+from phalanx.core import ShapeDtypeStruct, ShardingError, state
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec

@@ -10,9 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from phalanx.core.aval import ShapeDtypeStruct
-from phalanx.core.config import state
-from phalanx.core.trace import Tracer
+from phalanx.core import ShapeDtypeStruct, Tracer, state
 from phalanx.nnx.graphlib.split_merge import merge, split
 from phalanx.nnx.objects import Object
 from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding

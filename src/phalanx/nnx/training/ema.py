@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.graphlib.states import State, to_flat_state

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TreeError
+from phalanx.core import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib import split_merge

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from phalanx import custom_rules
-from phalanx.core.error_classes import ArgumentTypeError, TraceError, TreeError
-from phalanx.core.source_info import format_code_position
+from phalanx.core import ArgumentTypeError, TraceError, TreeError, format_code_position
 from phalanx.nnx.graphlib.states import State
 from phalanx.nnx.transforms.lifted_vjp import to_pure_cotangent
 from phalanx.nnx.transforms.lifting import (

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import spmd
-from phalanx.core.aval import ShapeDtypeStruct, get_aval
-from phalanx.core.error_classes import parse_positions
+from phalanx.core import ShapeDtypeStruct, get_aval, parse_positions
 from phalanx.nnx.graphlib.split_merge import map as map_graph
 from phalanx.nnx.objects import is_array
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names

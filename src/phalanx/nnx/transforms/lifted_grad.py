@@ -12,14 +12,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phalanx import transforms
-from phalanx.core.error_classes import (
+from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    format_code_position,
     is_sequence,
     normalize_positions,
     parse_positions,
 )
-from phalanx.core.source_info import format_code_position
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib.states import Path, State, format_path

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from phalanx.core.config import state
+from phalanx.core import state
 from phalanx.engine.cache import Cache
 from phalanx.engine.pytree import flatten
 from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx import transforms
-from phalanx.core.error_classes import parse_positions
+from phalanx.core import parse_positions
 from phalanx.nnx.transforms.lifting import Lifted, call_lifted, decorator_if_missing
 from phalanx.nnx.transforms.static_arguments import bind_static
 from phalanx.nnx.variable import MISSING

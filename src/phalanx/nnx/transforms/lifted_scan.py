@@ -8,8 +8,7 @@ from typing import Any
 
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, TreeError
-from phalanx.core.source_info import format_code_position
+from phalanx.core import ArgumentError, TreeError, format_code_position
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graphlib.states import format_path
 from phalanx.nnx.objects import ROOTS, is_root

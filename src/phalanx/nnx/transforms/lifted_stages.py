@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core.error_classes import TreeError
+from phalanx.core import TreeError
 from phalanx.nnx.graphlib.graph_def import GraphDef, describe_difference
 from phalanx.nnx.graphlib.states import State
 from phalanx.nnx.transforms.lifting import OutputSpec, PureModule, get_leaf_paths, write_back

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp, transforms
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import TreeError
+from phalanx.core import TreeError, dtypes, get_aval
 from phalanx.nnx.graphlib.split_merge import state
 from phalanx.nnx.graphlib.states import State, format_path, to_flat_state
 from phalanx.nnx.objects import ROOTS, Object

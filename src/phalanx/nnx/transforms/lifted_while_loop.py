@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import lax
-from phalanx.core.error_classes import TreeError
-from phalanx.core.source_info import format_code_position
+from phalanx.core import TreeError, format_code_position
 from phalanx.nnx.graphlib.graph_def import describe_difference
 from phalanx.nnx.graphlib.graph_walk import get_joint_graph
 from phalanx.nnx.objects import is_root

@@ -19,8 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import TraceError
+from phalanx.core import TraceError, state
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graphlib.graph_build import build
 from phalanx.nnx.graphlib.graph_def import GraphDef, NestDef

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
 from phalanx.nnx.graphlib.graph_walk import get_graph, iter_entries
 from phalanx.nnx.graphlib.states import Path, State, format_path

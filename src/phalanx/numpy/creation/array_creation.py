@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import host_scalar
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentTypeError, ShapeError
+from phalanx.core import ArgumentTypeError, ShapeError, dtypes, host_scalar, state
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.numpy.creation import output_placement
 from phalanx.numpy.operands import (

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.typing import Array, ArrayLike, DTypeLike
 

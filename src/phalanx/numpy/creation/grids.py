@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import promotion
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, promotion
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange, linspace
 from phalanx.numpy.operands import canonical_shape, check_choice, to_operand

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.config import state
+from phalanx.core import dtypes, state
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.numpy.operands import as_array, cast
 from phalanx.runtime import transfer

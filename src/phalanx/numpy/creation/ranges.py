@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, DTypeError
+from phalanx.core import ArgumentError, DTypeError, dtypes, promotion, state
 from phalanx.numpy.creation import output_placement
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import (

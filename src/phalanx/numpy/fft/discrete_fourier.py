@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import ArgumentError, AxisError
+from phalanx.core import ArgumentError, AxisError, dtypes, promotion
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.operands import as_tuple, canonical_axes, cast, promote_inexact, to_operand, to_static_int

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.config import state
+from phalanx.core import state
 from phalanx.engine.cache import Cache
 from phalanx.numpy.indexing.index_expression import HostIntegers, Index, check_mode, parse_index
 from phalanx.numpy.indexing.iota_indices import mark_iota_indices

@@ -14,9 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.aval import get_aval
-from phalanx.core.error_classes import ArgumentError, PhalanxError, TracedValueError, example
+from phalanx.core import ArgumentError, PhalanxError, TracedValueError, dtypes, example, get_aval
 from phalanx.engine.cache import Cache
 from phalanx.numpy.operands import concrete_or_none
 from phalanx.symbolic import max_dim, min_dim

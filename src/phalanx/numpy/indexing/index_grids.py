@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.indexing.nonzero import concrete_mask, nonzero

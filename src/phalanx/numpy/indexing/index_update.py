@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.config import state
-from phalanx.core.source_info import user_stacklevel
+from phalanx.core import dtypes, promotion, state, user_stacklevel
 from phalanx.engine.cache import Cache
 from phalanx.engine.traceback_filtering import api_boundary, api_boundary_class
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding

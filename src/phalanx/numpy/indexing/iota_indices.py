@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.aval import ShapedArray
-from phalanx.core.jaxpr import Eqn, Literal, Var
-from phalanx.core.trace import StagedTracer, StagingTrace
+from phalanx.core import Eqn, Literal, ShapedArray, StagedTracer, StagingTrace, Var
 from phalanx.numpy.indexing.index_expression import HostIntegers
 from phalanx.typing import ArrayLike, DimSize
 

@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ConcretizationTypeError, ShapeError
+from phalanx.core import ConcretizationTypeError, ShapeError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import broadcast_to_shape, cast, concrete_or_none, to_host_operand, to_operand
 from phalanx.numpy.shapes.joining import stack

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.config import state
+from phalanx.core import state
 from phalanx.engine.cache import Cache
 from phalanx.numpy.indexing.index_expression import (
     HostIntegers,

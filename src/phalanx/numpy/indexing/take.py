@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.index_expression import check_mode
 from phalanx.numpy.indexing.index_update import At, disable_wrapping

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.engine.cache import Cache
 from phalanx.numpy.indexing.index_expression import Slice, expand_ellipsis, resolve_slice
 from phalanx.numpy.indexing.iota_indices import find_batching_dims

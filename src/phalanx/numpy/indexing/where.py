@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, state
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.nonzero import nonzero
 from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, promote, to_operand

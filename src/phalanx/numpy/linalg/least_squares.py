@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.custom_rules import custom_jvp
 from phalanx.numpy.creation.array_creation import eye
 from phalanx.numpy.indexing.where import where

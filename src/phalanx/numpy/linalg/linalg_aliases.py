@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.numpy.linalg.square_matrices import (
     det as det,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.matrix_decompositions import _static, svd
 from phalanx.numpy.linalg.square_matrices import (

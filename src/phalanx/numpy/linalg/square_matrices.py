@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
 from phalanx.lax.linalg.householder import geqrf_p

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.typing import Array
 
 

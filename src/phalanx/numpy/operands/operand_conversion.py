@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.aval import ShapedArray, get_aval, host_scalar
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, TracerIntegerConversionError
-from phalanx.core.trace import StagedTracer, StagingTrace
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapedArray,
+    StagedTracer,
+    StagingTrace,
+    TracerIntegerConversionError,
+    dtypes,
+    get_aval,
+    host_scalar,
+    promotion,
+    state,
+)
 from phalanx.runtime import transfer
 from phalanx.symbolic import is_symbolic, static_size
 from phalanx.typing import Array, ArrayLike, DTypeLike

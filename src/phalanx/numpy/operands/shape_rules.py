@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.config import config
-from phalanx.core.error_classes import AxisError, ShapeError
-from phalanx.core.source_info import user_stacklevel
+from phalanx.core import AxisError, ShapeError, config, user_stacklevel
 from phalanx.numpy.operands.operand_conversion import to_static_int
 from phalanx.typing import Array, ArrayLike, Axis, Shape
 

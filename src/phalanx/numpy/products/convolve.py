@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.numpy.operands import cast, check_choice, promote, to_operand
 from phalanx.runtime.eager_jit import eager_jit

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes, promotion, state
 from phalanx.engine.cache import Cache
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding

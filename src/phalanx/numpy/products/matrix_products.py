@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.operands import (

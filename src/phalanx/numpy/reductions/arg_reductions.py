@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, dtypes
 from phalanx.numpy.operands import flatten_without_axis, refuse_out, to_operand
 from phalanx.numpy.reductions.array_reductions import _static, restore_reduced_dims
 from phalanx.typing import Array, ArrayLike

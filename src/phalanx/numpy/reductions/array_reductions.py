@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.collectives.named_axes import split_axis_names
 from phalanx.numpy.operands import (
     as_array,

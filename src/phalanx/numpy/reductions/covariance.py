@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import DTypeError, ShapeError
+from phalanx.core import DTypeError, ShapeError, dtypes
 from phalanx.numpy.operands import cast, promote_inexact, to_operand
 from phalanx.numpy.products.matrix_products import dot
 from phalanx.numpy.reductions.array_reductions import sum

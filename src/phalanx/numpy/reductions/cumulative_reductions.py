@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes
 from phalanx.numpy.operands import canonical_axis, cast, flatten_without_axis, refuse_out, to_operand
 from phalanx.numpy.reductions.array_reductions import _static
 from phalanx.runtime.eager_jit import eager_jit

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError, dtypes
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import DTypeError, ShapeError
+from phalanx.core import DTypeError, ShapeError, dtypes, promotion
 from phalanx.lax.collectives.named_axes import split_axis_names
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, refuse_out, to_numpy_scalar, to_operand
 from phalanx.numpy.reductions.array_reductions import _FLOAT32, _static, is_half, num_reduced_elements, sum

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, promote_inexact, refuse_out, to_operand

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array, band_mask
 from phalanx.numpy.operands import broadcast_to_shape, refuse_inplace, refuse_out, to_operand
 from phalanx.numpy.reductions.array_reductions import sum

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.operands import broadcast_to_shape, cast, concrete_or_none, flatten_without_axis, to_operand

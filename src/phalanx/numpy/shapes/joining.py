@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.numpy.creation.array_creation import array, promote_parts, stack_operands
 from phalanx.numpy.indexing.getitem import unstack_dim
 from phalanx.numpy.operands import canonical_axis, refuse_out, to_operand

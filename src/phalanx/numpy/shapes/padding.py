@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange, linspace
 from phalanx.numpy.indexing.index_expression import Index

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import as_array, canonical_axes, canonical_axis, canonical_shape, cast, to_operand
 from phalanx.numpy.shapes.reshaping import ravel, reshape

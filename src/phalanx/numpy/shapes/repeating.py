@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.operands import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import as_array, broadcast_operands, broadcast_to_shape, canonical_shape, to_operand

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.numpy.operands import canonical_axis, to_operand, to_static_int
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import max_dim

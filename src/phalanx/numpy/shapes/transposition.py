@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phalanx import lax
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.numpy.operands import as_array, canonical_axes, canonical_axis, to_operand
 from phalanx.typing import Array, ArrayLike, Axis
 

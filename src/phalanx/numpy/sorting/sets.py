@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.config import state
-from phalanx.core.error_classes import ConcretizationTypeError
+from phalanx.core import ConcretizationTypeError, dtypes, state
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.nonzero import nonzero
 from phalanx.numpy.indexing.where import where

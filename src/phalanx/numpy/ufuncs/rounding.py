@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes
 from phalanx.numpy.operands import as_array, cast, refuse_out, to_numpy_scalar, to_operand
 from phalanx.numpy.ufuncs.ufunc_implementations import isnan, rint as _rint, select_where
 from phalanx.numpy.ufuncs.ufunc_table import floor_divide, maximum, minimum, remainder

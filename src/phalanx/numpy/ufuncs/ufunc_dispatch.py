@@ -14,11 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import dtypes
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, DTypeError
-from phalanx.core.primitive import Primitive
-from phalanx.core.trace import trace_to_jaxpr
+from phalanx.core import ArgumentError, DTypeError, Primitive, dtypes, state, trace_to_jaxpr
 from phalanx.engine.cache import Cache
 from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
 from phalanx.numpy.operands import (

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError, dtypes
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import (

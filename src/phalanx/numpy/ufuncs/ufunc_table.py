@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import DTypeError
+from phalanx.core import DTypeError
 from phalanx.numpy.operands import cast, promote_inexact, refuse_out, to_operand
 from phalanx.numpy.ufuncs import ufunc_implementations
 from phalanx.numpy.ufuncs.ufunc_dispatch import (

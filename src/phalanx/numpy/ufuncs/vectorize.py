@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.numpy.operands import broadcast_shapes, canonical_axes, canonical_axis, to_operand
 from phalanx.numpy.ufuncs.ufunc_methods import equip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import to_inexact_operands

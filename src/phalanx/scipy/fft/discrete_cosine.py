@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import promotion
-from phalanx.core.error_classes import ArgumentError, DTypeError
+from phalanx.core import ArgumentError, DTypeError, promotion
 from phalanx.numpy.fft import fft, ifft
 from phalanx.numpy.operands.operand_conversion import as_tuple, cast, to_static_int
 from phalanx.numpy.operands.shape_rules import canonical_axes

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix

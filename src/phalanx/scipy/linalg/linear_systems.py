@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg

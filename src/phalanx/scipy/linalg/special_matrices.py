@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, DTypeError, ShapeError
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.numpy.operands.operand_conversion import as_array, cast, promote, to_operand, to_static_int
 from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
 from phalanx.runtime.eager_jit import eager_jit

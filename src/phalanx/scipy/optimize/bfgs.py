@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy import linalg
 from phalanx.numpy.operands.operand_conversion import as_array, cast
 from phalanx.scipy.argument_checks import to_inexact_array

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.lax import PrecisionLike
 from phalanx.numpy.fft import fftn, ifftn, irfftn, rfftn
 from phalanx.numpy.operands.operand_conversion import as_array, cast

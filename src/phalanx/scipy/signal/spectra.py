@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes, promotion
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
 from phalanx.numpy.fft import fft, ifft, irfft, rfft
 from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
 from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape, canonical_axis

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.operands.operand_conversion import as_array, to_operand
 from phalanx.typing import Array, ArrayLike
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax, numpy as jnp, random
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.engine.traceback_filtering import guard_methods as _guard_methods
 from phalanx.numpy.linalg import eigh

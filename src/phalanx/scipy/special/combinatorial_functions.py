@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.numpy.operands.operand_conversion import cast, to_numpy_scalar
 from phalanx.numpy.operands.shape_rules import broadcast_operands
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ArgumentError, ConcretizationTypeError
+from phalanx.core import ArgumentError, ConcretizationTypeError, dtypes
 from phalanx.numpy.operands.operand_conversion import as_array, cast, concrete_or_none, to_operand, to_static_int
 from phalanx.numpy.operands.shape_rules import broadcast_operands
 from phalanx.runtime.eager_jit import eager_jit

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx import lax, numpy as jnp, random
-from phalanx.core.error_classes import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.linalg import cholesky, inv
 from phalanx.numpy.operands.operand_conversion import promote_inexact, to_operand
 from phalanx.scipy.special import logsumexp, ndtr

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import dtypes
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError, dtypes
 from phalanx.numpy.linalg import cholesky, eigh
 from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
 from phalanx.numpy.ufuncs import ufunc_table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import ArgumentError
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.sharding import UNSPECIFIED, PartitionSpec as PartitionSpec
 from phalanx.spmd.jit import jit

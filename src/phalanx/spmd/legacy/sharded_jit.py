@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import state
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError, check_function
-from phalanx.core.source_info import format_code_position
+from phalanx.core import ArgumentError, ArgumentTypeError, ShardingError, check_function, format_code_position, state
 from phalanx.engine import client
 from phalanx.lax import with_sharding_constraint as constrain
 from phalanx.sharding import NamedSharding, PartitionSpec

@@ -17,16 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core.config import state, state_extra
-from phalanx.core.error_classes import (
+from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
     AxisError,
     ShardingError,
     UnboundAxisError,
     check_function,
+    format_code_position,
+    state,
+    state_extra,
 )
-from phalanx.core.source_info import format_code_position
 from phalanx.lax import map as serial_map, reshape, transpose, with_sharding_constraint
 from phalanx.runtime.array import Array
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec

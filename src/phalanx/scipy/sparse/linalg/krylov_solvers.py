@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core.error_classes import ShapeError
+from phalanx.core import ShapeError
 from phalanx.numpy.linalg import lstsq
 from phalanx.numpy.operands.operand_conversion import as_array, cast, to_operand
 from phalanx.numpy.ravel_pytree import ravel_pytree
