@@ -274,7 +274,7 @@ def test_mapped_convolutions_over_stretches_of_space_fetch_what_windows_reach(ne
 @pytest.mark.parametrize("of", ["products", "rows", "calls"])
 def test_convolutions_over_stretches_of_what_others_made_fetch_what_windows_reach(of):
     mesh, r = auto_mesh((4,), ("x",)), np.random.default_rng(0)
-    x, w = r.normal(size=(2, 16, 8)).astype(np.float32), r.normal(size=(3, 8, 8)).astype(np.float32)
+    x, w = (r.normal(size=s, scale=1 / 4).astype(np.float32) for s in ((2, 16, 8), (3, 8, 8)))
     make = {
         "products": lambda x: x @ w[0],
         "rows": lambda x: jnp.asarray(w[0])[x[..., 0].astype(np.int32) % 8],
