@@ -19,7 +19,7 @@ from phalanx.engine import mlir, stablehlo
 from phalanx.engine.mlir import func, hlo, i64, ir
 from phalanx.export.dim_solver import Solution, solve_inputs
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls
-from phalanx.lax.elementwise.elementwise_builders import emit_compare
+from phalanx.lax.elementwise import emit_compare
 from phalanx.random.prng_keys import key_data
 from phalanx.runtime import dynamic_shapes
 from phalanx.runtime.lowering import LoweringContext, emit_function

@@ -35,8 +35,8 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group
 from phalanx.lax.control_flow.scan import map as map_one_by_one
 from phalanx.lax.indexing.static_slice import index_in_dim
+from phalanx.lax.shape import expand_dims
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.reshape import expand_dims
 from phalanx.lax.sharding.out_sharding import shard_dim
 from phalanx.lax.subbyte import byte_aval
 from phalanx.runtime import transfer

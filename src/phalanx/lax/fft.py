@@ -25,13 +25,9 @@ from phalanx.core import (
     promotion,
 )
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.arithmetic import mul
-from phalanx.lax.elementwise.complex import conj, real
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise import conj, convert_element_type, mul, real
 from phalanx.lax.indexing.static_slice import pad
-from phalanx.lax.shape.broadcast import broadcast_in_dim
-from phalanx.lax.shape.dims import dim_names
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import broadcast_in_dim, dim_names, move_dim
 from phalanx.symbolic import is_constant_shape
 from phalanx.typing import ArrayLike
 

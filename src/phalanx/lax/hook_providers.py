@@ -10,13 +10,10 @@ import numpy as np
 from phalanx.core import vector_space
 from phalanx.lax.collectives.all_reduce import psum
 from phalanx.lax.collectives.pvary import pvary_p
-from phalanx.lax.elementwise.convert_element_type import as_type, convert_element_type
-from phalanx.lax.elementwise.elementwise_primitives import add_p, eq_p, sub_p
+from phalanx.lax.elementwise import add_p, as_type, convert_element_type, eq_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.broadcast import add_dim, zeros
+from phalanx.lax.shape import add_dim, move_dim, reshape, zeros
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.sharding.out_sharding import drop_type_sharding, match_sharding, shard_dim
 from phalanx.typing import Array, DimSize
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from phalanx.core import ZERO, Effect, Effects, Identity, Primitive, ShardingRule, Zero, get_aval
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.elementwise_builders import dtype_kind
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.elementwise import dtype_kind
+from phalanx.lax.shape import dim_names
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.transfer import put

@@ -17,8 +17,7 @@ from phalanx import lax, random
 from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.lax.shape.broadcast import broadcast_to_shape
-from phalanx.lax.shape.dims import canonicalize_shape
+from phalanx.lax.shape import broadcast_to_shape, canonicalize_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.nn.axis_reductions import resolve_dims
 from phalanx.runtime.eager_jit import eager_jit

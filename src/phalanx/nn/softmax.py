@@ -15,7 +15,7 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, dtypes, get_aval, promotion
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.collectives.named_axes import split_axis_names
-from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, call_with_out_sharding
 from phalanx.nn.axis_reductions import Axis, apply_mask, as_inexact, broadcast_reduced, resolve_dims, sum_widened
 from phalanx.runtime.eager_jit import eager_jit

@@ -14,7 +14,7 @@ import numpy as np
 from phalanx import numpy as jnp
 from phalanx.core import ArgumentError, ConcretizationTypeError, DTypeError, ShapeError, Tracer, dtypes, get_aval
 from phalanx.lax import GatherScatterMode
-from phalanx.lax.elementwise.wrappers import set_name_and_doc
+from phalanx.lax.elementwise import set_name_and_doc
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.symbolic import static_size
 from phalanx.typing import Array, ShardingLike

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.engine.mlir import ir
-from phalanx.lax.elementwise.elementwise_builders import dtype_kind
-from phalanx.lax.elementwise.elementwise_primitives import complex_p, constant_like, eq_p, imag_p, ne_p, or_p, real_p
-from phalanx.lax.elementwise.select import select_n_p
+from phalanx.lax.elementwise import complex_p, constant_like, dtype_kind, eq_p, imag_p, ne_p, or_p, real_p, select_n_p
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
 from phalanx.lax.reductions.reduction_family import Reduction
-from phalanx.lax.shape.broadcast import broadcast_in_dim_p
-from phalanx.lax.shape.dims import drop_dims
+from phalanx.lax.shape import broadcast_in_dim_p, drop_dims
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext

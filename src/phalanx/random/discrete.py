@@ -13,7 +13,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
-from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.continuous import standard_exponential, standard_gumbel
 from phalanx.random.distribution_parameters import (
     as_dtype,

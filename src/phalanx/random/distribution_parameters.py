@@ -16,7 +16,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
 from phalanx.core.docstrings import family
-from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.random.key_primitives import random_split_p
 from phalanx.random.prng_keys import check_shape, single_key

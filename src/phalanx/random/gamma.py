@@ -13,7 +13,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ShapeError, Undefined, dtypes, get_aval
 from phalanx.custom_rules import custom_jvp
-from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.continuous import standard_exponential, standard_normal
 from phalanx.random.distribution_parameters import (
     as_dtype,

@@ -26,7 +26,7 @@ from phalanx.core import (
 )
 from phalanx.engine.cache import memoize
 from phalanx.lax.prng.key_words import check_keys
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import dim_names
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms import vmap
 from phalanx.transforms.batching import move_mapped_dim

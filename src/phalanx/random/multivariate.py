@@ -10,7 +10,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, get_aval
 from phalanx.lax import linalg
-from phalanx.lax.shape.broadcast import broadcast_to_shape
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.continuous import standard_normal
 from phalanx.random.distribution_parameters import as_dtype, distribution, float_dtype, inexact_dtype
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike

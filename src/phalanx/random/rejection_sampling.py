@@ -31,7 +31,7 @@ from phalanx.core import (
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import ir
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import dim_names
 from phalanx.random.key_primitives import random_bits_p, random_fold_in_p
 from phalanx.random.prng_implementations import position_counters
 from phalanx.runtime.lowering import LoweringContext

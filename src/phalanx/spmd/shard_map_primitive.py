@@ -48,8 +48,8 @@ from phalanx.engine.mlir import ir, sdy
 from phalanx.lax.collectives.all_reduce import psum
 from phalanx.lax.collectives.replica_groups import ManualRegion
 from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
-from phalanx.lax.elementwise.arithmetic import div
-from phalanx.lax.shape.reshape import reshape_p
+from phalanx.lax.elementwise import div
+from phalanx.lax.shape import reshape_p
 from phalanx.lax.sharding_constraint import sharding_constraint_p
 from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
 from phalanx.runtime.module_context import ORDER_TOKEN

@@ -22,11 +22,10 @@ from phalanx.lax.collectives.named_axes import (
     resolve_even_axes,
 )
 from phalanx.lax.collectives.replica_groups import ReplicaGroups
-from phalanx.lax.elementwise.elementwise_builders import NUMBER, check_dtype_kind
+from phalanx.lax.elementwise import NUMBER, check_dtype_kind
 from phalanx.lax.indexing.dynamic_slice import dynamic_index_in_dim
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.dims import dim_names, drop_dims, insert_dim, resolve_dims
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import dim_names, drop_dims, insert_dim, move_dim, resolve_dims
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.tree import tree_map
 from phalanx.typing import ArrayLike, AxisName, PyTree

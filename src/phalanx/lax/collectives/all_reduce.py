@@ -36,16 +36,24 @@ from phalanx.lax.collectives.named_axes import (
 from phalanx.lax.collectives.pvary import pvary_p
 from phalanx.lax.collectives.replica_groups import ReplicaGroups
 from phalanx.lax.contraction.dot_general import dot_general
-from phalanx.lax.elementwise.convert_element_type import convert_element_type_p
-from phalanx.lax.elementwise.elementwise_builders import ANY, NUMBER, ORDERED, DtypeKinds, check_dtype_kind
-from phalanx.lax.elementwise.elementwise_primitives import div_p, eq_p, mul_p, scale_tangent
-from phalanx.lax.elementwise.select import select
-from phalanx.lax.elementwise.wrappers import set_name_and_doc
+from phalanx.lax.elementwise import (
+    ANY,
+    NUMBER,
+    ORDERED,
+    DtypeKinds,
+    check_dtype_kind,
+    convert_element_type_p,
+    div_p,
+    eq_p,
+    mul_p,
+    scale_tangent,
+    select,
+    set_name_and_doc,
+)
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.reductions.reduction_family import reduce_max_p, reduce_min_p
-from phalanx.lax.shape.broadcast import broadcast_in_dim, zeros
-from phalanx.lax.shape.dims import dim_names, resolve_dims
+from phalanx.lax.shape import broadcast_in_dim, dim_names, resolve_dims, zeros
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData
 from phalanx.tree import tree_map

@@ -16,8 +16,7 @@ from phalanx.lax.collectives.named_axes import (
     resolve_even_axes,
 )
 from phalanx.lax.collectives.replica_groups import ReplicaGroups
-from phalanx.lax.shape.dims import dim_names, drop_dims, insert_dim, resolve_dims
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import dim_names, drop_dims, insert_dim, move_dim, resolve_dims
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.tree import tree_map
 from phalanx.typing import ArrayLike, AxisName, PyTree

@@ -31,14 +31,12 @@ from phalanx.core import (
 )
 from phalanx.engine.mlir import ir
 from phalanx.lax.collectives.replica_groups import ReplicaGroups, axis_index_of_device
-from phalanx.lax.elementwise.elementwise_primitives import add_p, mul_p
+from phalanx.lax.elementwise import add_p, mul_p
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.indexing.static_slice import slice_in_dim
-from phalanx.lax.shape.broadcast import add_dim
+from phalanx.lax.shape import add_dim, drop_dims, reshape_p
 from phalanx.lax.shape.concatenate import concatenate_p
-from phalanx.lax.shape.dims import drop_dims
 from phalanx.lax.shape.iota_and_full import full, iota
-from phalanx.lax.shape.reshape import reshape_p
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
 from phalanx.typing import ArrayLike, AxisName

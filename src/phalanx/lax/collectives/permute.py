@@ -22,8 +22,7 @@ from phalanx.lax.collectives.named_axes import (
 )
 from phalanx.lax.collectives.replica_groups import ReplicaGroups
 from phalanx.lax.indexing.dynamic_slice import dynamic_index_in_dim
-from phalanx.lax.shape.dims import dim_names
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import dim_names, move_dim
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms.batching import AxisData

@@ -13,14 +13,11 @@ import numpy as np
 from phalanx.core import DTypeError, ShapeError, dtypes, get_aval
 from phalanx.lax.collectives.all_to_all import all_to_all
 from phalanx.lax.collectives.named_axes import AxisGroups, AxisScope, resolve_axis_names
-from phalanx.lax.elementwise.arithmetic import add
-from phalanx.lax.elementwise.comparison import lt
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import add, lt, select
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim, reshape
 from phalanx.lax.shape.iota_and_full import broadcasted_iota, full
-from phalanx.lax.shape.reshape import reshape
 from phalanx.typing import ArrayLike, AxisName
 
 

@@ -33,8 +33,7 @@ from phalanx.lax.contraction.precision import (
     precision_attribute,
     swap_precision,
 )
-from phalanx.lax.shape.dims import shift_past_batch
-from phalanx.lax.shape.transpose import transpose
+from phalanx.lax.shape import shift_past_batch, transpose
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.lax.subbyte import byte_aval, narrow_from_bytes, widen_to_bytes
 from phalanx.typing import Array, ArrayLike, DTypeLike, ShardingLike

@@ -14,14 +14,10 @@ import numpy as np
 from phalanx.core import ArgumentError, DTypeError, ShapedArray, ShapeError, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import DotDimensionNumbers, dot_general
 from phalanx.lax.contraction.precision import PrecisionLike
-from phalanx.lax.elementwise.arithmetic import sub
-from phalanx.lax.elementwise.bitwise import bitwise_and
-from phalanx.lax.elementwise.comparison import ge, lt
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import bitwise_and, ge, lt, select, sub
 from phalanx.lax.reductions.cumulative import cumsum
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim, move_dim
 from phalanx.lax.shape.iota_and_full import broadcasted_iota, full
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.typing import Array, ArrayLike, DTypeLike, ShardingLike
 

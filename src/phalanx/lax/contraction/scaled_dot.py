@@ -12,10 +12,8 @@ import numpy as np
 
 from phalanx.core import ShapeError, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import DotDimensionNumbers, dot_general
-from phalanx.lax.elementwise.arithmetic import mul
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.shape.broadcast import broadcast_in_dim
-from phalanx.lax.shape.reshape import reshape
+from phalanx.lax.elementwise import convert_element_type, mul
+from phalanx.lax.shape import broadcast_in_dim, reshape
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike
 

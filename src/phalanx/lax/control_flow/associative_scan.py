@@ -15,11 +15,8 @@ from typing import Any
 from phalanx.core import ArgumentError, check_function, get_aval, vector_space
 from phalanx.lax.control_flow.scan import scan
 from phalanx.lax.indexing.static_slice import index_in_dim, pad, slice_in_dim
+from phalanx.lax.shape import expand_dims, move_dim, resolve_dims, rev
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.dims import resolve_dims
-from phalanx.lax.shape.reshape import expand_dims
-from phalanx.lax.shape.rev import rev
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.symbolic import bounds, is_symbolic, non_negative
 from phalanx.tree import tree_flatten, tree_unflatten
 

@@ -49,11 +49,8 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python
-from phalanx.lax.elementwise.comparison import clamp, eq
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.elementwise_builders import dtype_kind
-from phalanx.lax.elementwise.select import select_n
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
+from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_context import ORDER_TOKEN
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims

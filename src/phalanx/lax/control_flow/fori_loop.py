@@ -20,9 +20,8 @@ from phalanx.core import (
 )
 from phalanx.lax.control_flow.scan import bind_scan
 from phalanx.lax.control_flow.while_loop import bind_while
-from phalanx.lax.elementwise.arithmetic import add
-from phalanx.lax.elementwise.comparison import lt
-from phalanx.lax.shape.dimension_size import dimension_size
+from phalanx.lax.elementwise import add, lt
+from phalanx.lax.shape import dimension_size
 from phalanx.typing import ArrayLike, DimSize, PyTree
 
 

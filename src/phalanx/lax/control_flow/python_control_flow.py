@@ -10,8 +10,8 @@ from typing import Any
 
 from phalanx.core import Tracer, get_aval, state
 from phalanx.lax.indexing.static_slice import index_in_dim
+from phalanx.lax.shape import reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.reshape import reshape
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 

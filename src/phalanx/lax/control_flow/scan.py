@@ -24,9 +24,8 @@ from phalanx.lax.control_flow.loop_carry import check_carry, promote_carry
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, scan_in_python
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
 from phalanx.lax.indexing.static_slice import slice_in_dim
+from phalanx.lax.shape import move_dim, reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.symbolic import is_symbolic
 from phalanx.transforms.batching import vmap
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten

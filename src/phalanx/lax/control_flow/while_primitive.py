@@ -50,9 +50,9 @@ from phalanx.lax.control_flow.control_flow_tracing import (
     split_by_sizes,
     unify_carry_varying,
 )
-from phalanx.lax.elementwise.select import select_n
+from phalanx.lax.elementwise import select_n
 from phalanx.lax.reductions.reduction_family import reduce_or
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime.custom_partitioning_calls import is_identified_by_text
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_context import ORDER_TOKEN

@@ -19,9 +19,8 @@ from phalanx.lax.convolution.conv_dimension_numbers import (
     conv_dimension_numbers,
 )
 from phalanx.lax.convolution.conv_primitive import conv_general_dilated_p
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.shape.rev import rev
-from phalanx.lax.shape.transpose import transpose
+from phalanx.lax.elementwise import convert_element_type
+from phalanx.lax.shape import rev, transpose
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.lax.windows.window_shape import Padding, conv_transpose_padding, padtype_to_pads
 from phalanx.symbolic import dilate, static_size

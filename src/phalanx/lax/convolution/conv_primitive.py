@@ -16,10 +16,8 @@ from phalanx.lax.contraction.dot_general import BILINEAR, product_aval
 from phalanx.lax.contraction.precision import precision_attribute
 from phalanx.lax.control_flow.scan import map as map_one_by_one
 from phalanx.lax.convolution.conv_dimension_numbers import ConvDimensionNumbers
+from phalanx.lax.shape import move_dim, reshape, rev
 from phalanx.lax.shape.iota_and_full import full
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.rev import rev
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.subbyte import byte_aval, narrow_from_bytes, widen_to_bytes
 from phalanx.lax.windows.window_shape import cotangent_padding, crop_negative_padding, num_windows
 from phalanx.runtime import dynamic_shapes

@@ -12,9 +12,7 @@ from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_ki
 from phalanx.lax.elementwise.elementwise_primitives import and_p, constant_like, gt_p, lt_p
 from phalanx.lax.elementwise.select import select_n_p
 from phalanx.lax.elementwise.wrappers import binary_wrapper, unary_wrapper
-from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim_p
-from phalanx.lax.shape.dims import dim_names
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, move_dim
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike
 

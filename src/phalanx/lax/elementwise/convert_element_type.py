@@ -24,9 +24,7 @@ from phalanx.core import (
 )
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, check_dtype_kind, dtype_kind, emit_compare
-from phalanx.lax.shape.broadcast import ELEMENTWISE
-from phalanx.lax.shape.dims import dim_names
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import ELEMENTWISE, dim_names, move_dim
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.transfer import put

@@ -36,8 +36,7 @@ from phalanx.core import (
 from phalanx.engine.cache import Cache, memoize
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.reductions.reduce_sum import unbroadcast
-from phalanx.lax.shape.broadcast import ELEMENTWISE, broadcast_in_dim_p
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import ELEMENTWISE, broadcast_in_dim_p, dim_names
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike, DTypeLike
 

@@ -27,9 +27,7 @@ from phalanx.core import (
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, common_shape, emit_compare, match_scalars
 from phalanx.lax.reductions.reduce_sum import unbroadcast
-from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim_p, zeros
-from phalanx.lax.shape.dims import dim_names, drop_dims, insert_dim
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, drop_dims, insert_dim, move_dim, zeros
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike
 

@@ -25,18 +25,12 @@ from phalanx.core import (
     promotion,
 )
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.arithmetic import add
-from phalanx.lax.elementwise.comparison import lt
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import add, convert_element_type, lt, select
 from phalanx.lax.indexing.gather import CLIP, GatherDimensionNumbers, gather_p
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.indexing.static_slice import slice as static_slice
-from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim, zeros
+from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, insert_dim, move_dim, reshape, zeros
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.dims import dim_names, insert_dim
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import static_size

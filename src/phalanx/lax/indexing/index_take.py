@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.core import dtypes, get_aval
-from phalanx.lax.elementwise.arithmetic import add
-from phalanx.lax.elementwise.comparison import lt
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import add, lt, select
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, gather
+from phalanx.lax.shape import reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.reshape import reshape
 from phalanx.typing import Array, ArrayLike
 
 

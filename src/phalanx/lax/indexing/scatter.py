@@ -29,11 +29,7 @@ from phalanx.core import (
 )
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import cached_per_context, hlo, ir
-from phalanx.lax.elementwise.arithmetic import add, div, mul, neg
-from phalanx.lax.elementwise.comparison import eq
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.select import select
-from phalanx.lax.elementwise.wrappers import set_name_and_doc
+from phalanx.lax.elementwise import add, convert_element_type, div, eq, mul, neg, select, set_name_and_doc
 from phalanx.lax.indexing.gather import (
     CLIP,
     Gather,
@@ -49,11 +45,8 @@ from phalanx.lax.indexing.gather import (
     sort_batching_dims,
     widen_indices,
 )
-from phalanx.lax.shape.broadcast import add_dim, zeros
-from phalanx.lax.shape.dims import shift_past_batch
+from phalanx.lax.shape import add_dim, move_dim, reshape, shift_past_batch, zeros
 from phalanx.lax.shape.iota_and_full import full, iota
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms import jvp, vmap

@@ -11,14 +11,9 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import LINEAR, AxisError, Primitive, ShapeError, ShardingRule, Zero, get_aval, instantiate, is_linear
-from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, match_scalars
-from phalanx.lax.elementwise.elementwise_primitives import sub_p
-from phalanx.lax.elementwise.select import select_n_p
+from phalanx.lax.elementwise import check_same_dtypes, match_scalars, select_n_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.broadcast import broadcast_in_dim_p
-from phalanx.lax.shape.dims import dim_names, insert_dim
-from phalanx.lax.shape.reshape import squeeze_p
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import static_size

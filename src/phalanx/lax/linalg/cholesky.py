@@ -8,8 +8,7 @@ import numpy as np
 
 from phalanx.core import Primitive, ShapeError, Undefined, add_tangents, get_aval
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.arithmetic import mul, sign
-from phalanx.lax.elementwise.complex import conj, real
+from phalanx.lax.elementwise import conj, mul, real, sign
 from phalanx.lax.linalg.library_kernels import call_kernel, emit_triangle, info_aval, nan_where_failed
 from phalanx.lax.linalg.matrix_stacks import (
     batch_in_front,
@@ -27,8 +26,8 @@ from phalanx.lax.linalg.matrix_stacks import (
 )
 from phalanx.lax.linalg.qr import qr
 from phalanx.lax.linalg.triangular_solve import triangular_solve
+from phalanx.lax.shape import reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.reshape import reshape
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike
 

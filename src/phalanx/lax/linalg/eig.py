@@ -12,10 +12,18 @@ import numpy as np
 
 from phalanx.core import Primitive, RuleError, ShapedArray
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.arithmetic import abs as absolute, add, div, mul, sub
-from phalanx.lax.elementwise.comparison import eq
-from phalanx.lax.elementwise.complex import complex as complex_number, imag, real
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise import (
+    abs as absolute,
+    add,
+    complex as complex_number,
+    convert_element_type,
+    div,
+    eq,
+    imag,
+    mul,
+    real,
+    sub,
+)
 from phalanx.lax.linalg.eigh import inverse_gaps
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
 from phalanx.lax.linalg.lu import solve
@@ -34,7 +42,7 @@ from phalanx.lax.linalg.matrix_stacks import (
 )
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.reductions.reduction_family import reduce_max
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim
 from phalanx.typing import Array, ArrayLike
 
 

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, get_aval
-from phalanx.lax.elementwise.arithmetic import add, div, mul, sub
-from phalanx.lax.elementwise.complex import real
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise import add, convert_element_type, div, mul, real, sub
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
 from phalanx.lax.linalg.matrix_stacks import (
     adjoint,
@@ -29,7 +27,7 @@ from phalanx.lax.linalg.matrix_stacks import (
     stack_sharding_rule,
     symmetrize,
 )
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.core import Primitive, RuleError, ShapedArray, ShapeError, Undefined, Zero, is_linear
-from phalanx.lax.elementwise.complex import conj
+from phalanx.lax.elementwise import conj
 from phalanx.lax.linalg.library_kernels import call_kernel
 from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, is_complex, stack_sharding_rule
 from phalanx.lax.linalg.qr import emit_leading

@@ -11,9 +11,7 @@ import numpy as np
 
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, Zero, get_aval
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.arithmetic import add
-from phalanx.lax.elementwise.comparison import eq
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import add, eq, select
 from phalanx.lax.indexing.dynamic_slice import dynamic_slice_p, dynamic_update_slice_p
 from phalanx.lax.indexing.static_slice import pad, slice_in_dim
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
@@ -32,8 +30,7 @@ from phalanx.lax.linalg.matrix_stacks import (
 )
 from phalanx.lax.linalg.triangular_solve import triangular_solve
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.broadcast import broadcast_in_dim
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import broadcast_in_dim, dim_names
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.symbolic import min_dim
 from phalanx.typing import Array, ArrayLike

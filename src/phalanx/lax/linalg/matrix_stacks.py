@@ -14,18 +14,11 @@ import numpy as np
 from phalanx.core import DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.lax.contraction.dot_general import dot_general_p
 from phalanx.lax.contraction.precision import Precision
-from phalanx.lax.elementwise.arithmetic import add, mul
-from phalanx.lax.elementwise.comparison import eq, ge
-from phalanx.lax.elementwise.complex import conj
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.select import select
+from phalanx.lax.elementwise import add, conj, convert_element_type, eq, ge, mul, select
 from phalanx.lax.indexing.gather import PROMISE_IN_BOUNDS, GatherDimensionNumbers, gather_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim, zeros
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, move_dim, reshape, transpose_p, zeros
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.typing import Array, ArrayLike, DimSize, DTypeLike
 
 _HIGHEST = (Precision.HIGHEST, Precision.HIGHEST)

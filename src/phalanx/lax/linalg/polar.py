@@ -13,12 +13,22 @@ import numpy as np
 from phalanx.core import ShapeError, get_aval
 from phalanx.lax.control_flow.cond import cond
 from phalanx.lax.control_flow.while_loop import while_loop
-from phalanx.lax.elementwise.arithmetic import abs as magnitude, add, div, max, mul, sub
-from phalanx.lax.elementwise.bitwise import bitwise_and, bitwise_not
-from phalanx.lax.elementwise.comparison import gt, le, lt
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.select import select
-from phalanx.lax.elementwise.transcendental import sqrt
+from phalanx.lax.elementwise import (
+    abs as magnitude,
+    add,
+    bitwise_and,
+    bitwise_not,
+    convert_element_type,
+    div,
+    gt,
+    le,
+    lt,
+    max,
+    mul,
+    select,
+    sqrt,
+    sub,
+)
 from phalanx.lax.indexing.dynamic_slice import dynamic_index_in_dim
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.cholesky import cholesky
@@ -36,7 +46,7 @@ from phalanx.lax.linalg.qr import qr
 from phalanx.lax.linalg.triangular_solve import triangular_solve
 from phalanx.lax.reductions.reduce_sum import reduce_sum
 from phalanx.lax.reductions.reduction_family import reduce_max
-from phalanx.lax.shape.broadcast import broadcast_in_dim
+from phalanx.lax.shape import broadcast_in_dim
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.typing import Array, ArrayLike, DimSize

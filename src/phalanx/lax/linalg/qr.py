@@ -12,8 +12,7 @@ import numpy as np
 
 from phalanx.core import Primitive, RuleError, ShapedArray, Zero, get_aval
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.arithmetic import add, mul, sub
-from phalanx.lax.elementwise.complex import conj
+from phalanx.lax.elementwise import add, conj, mul, sub
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.library_kernels import call_kernel, emit_triangle
 from phalanx.lax.linalg.matrix_stacks import (

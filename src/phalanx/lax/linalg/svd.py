@@ -13,9 +13,7 @@ import numpy as np
 
 from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, get_aval
 from phalanx.engine.mlir import ir
-from phalanx.lax.elementwise.arithmetic import add, div, mul, sub
-from phalanx.lax.elementwise.complex import conj, real
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise import add, conj, convert_element_type, div, mul, real, sub
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.eigh import inverse_gaps
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error

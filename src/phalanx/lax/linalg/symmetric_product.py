@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.core import ShapeError, add_tangents, get_aval
-from phalanx.lax.elementwise.arithmetic import mul
-from phalanx.lax.elementwise.convert_element_type import convert_element_type
+from phalanx.lax.elementwise import convert_element_type, mul
 from phalanx.lax.linalg.matrix_stacks import check_matrices, matmul, swap_last_dims, tril
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike

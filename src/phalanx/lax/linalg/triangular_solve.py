@@ -11,8 +11,7 @@ import numpy as np
 
 from phalanx.core import Primitive, ShapeError, Zero, add_tangents, get_aval, is_linear
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.arithmetic import neg
-from phalanx.lax.elementwise.complex import conj
+from phalanx.lax.elementwise import conj, neg
 from phalanx.lax.linalg.library_kernels import call_kernel
 from phalanx.lax.linalg.matrix_stacks import (
     adjoint,
@@ -25,8 +24,7 @@ from phalanx.lax.linalg.matrix_stacks import (
     tril,
     triu,
 )
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import move_dim, reshape
 from phalanx.typing import Array, ArrayLike
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import Primitive, ShapeError, Zero, add_tangents, is_linear
-from phalanx.lax.elementwise.arithmetic import neg
+from phalanx.lax.elementwise import neg
 from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
 from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, scale_rows, stack_sharding_rule
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import dim_names
 from phalanx.typing import Array, ArrayLike
 
 

@@ -22,8 +22,7 @@ from phalanx.core import (
 )
 from phalanx.engine.cache import Cache
 from phalanx.engine.mlir import ir
-from phalanx.lax.shape.dims import dim_names
-from phalanx.lax.shape.transpose import move_dim
+from phalanx.lax.shape import dim_names, move_dim
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.eager_dispatch import compile_operation

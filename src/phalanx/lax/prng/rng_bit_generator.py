@@ -16,11 +16,9 @@ import numpy as np
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, Undefined, dtypes, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.indexing.static_slice import slice_in_dim
+from phalanx.lax.shape import dim_names, move_dim, reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.lax.shape.dims import dim_names
 from phalanx.lax.shape.iota_and_full import full
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.runtime import dynamic_shapes
 from phalanx.typing import ArrayLike, DTypeLike, PRNGKey, ShardingLike

@@ -15,9 +15,8 @@ import numpy as np
 from phalanx.core import ZERO, Primitive, ShapedArray, ShapeError, ShardingRule
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.control_flow.while_primitive import emit_while
-from phalanx.lax.elementwise.elementwise_builders import emit_compare
-from phalanx.lax.shape.broadcast import ELEMENTWISE
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.elementwise import emit_compare
+from phalanx.lax.shape import ELEMENTWISE, dim_names
 from phalanx.runtime.lowering import LoweringContext
 
 # The rotations of the eight rounds in a cycle, and the parity word of the key schedule, from the paper's appendix.

@@ -8,9 +8,9 @@ import numpy as np
 
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, dtype_kind, emit_compare
+from phalanx.lax.elementwise import ORDERED, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.indexing.static_slice import canonicalize_dim
-from phalanx.lax.shape.dims import check_dims, dim_names, drop_dims, shift_past_batch
+from phalanx.lax.shape import check_dims, dim_names, drop_dims, shift_past_batch
 from phalanx.lax.subbyte import widen_to_bytes
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike, DTypeLike

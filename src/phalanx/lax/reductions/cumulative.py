@@ -15,18 +15,16 @@ import numpy as np
 from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingRule, dtypes, trace_to_jaxpr
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.control_flow.associative_scan import sequential_scan
-from phalanx.lax.elementwise.elementwise_builders import (
+from phalanx.lax.elementwise import (
     ANY,
     INEXACT,
     NUMBER,
     DtypeKinds,
+    add_p,
     check_dtype_kind,
+    constant_like,
     declare_primitive,
     dtype_kind,
-)
-from phalanx.lax.elementwise.elementwise_primitives import (
-    add_p,
-    constant_like,
     exp_p,
     is_finite_p,
     log1p_p,
@@ -34,14 +32,13 @@ from phalanx.lax.elementwise.elementwise_primitives import (
     min_p,
     mul_p,
     real_p,
+    select_n_p,
+    set_name_and_doc,
     sub_p,
 )
-from phalanx.lax.elementwise.select import select_n_p
-from phalanx.lax.elementwise.wrappers import set_name_and_doc
 from phalanx.lax.indexing.static_slice import pad_p, slice_p
+from phalanx.lax.shape import check_dims, dim_names, rev_p, shift_past_batch
 from phalanx.lax.shape.concatenate import concatenate_p
-from phalanx.lax.shape.dims import check_dims, dim_names, shift_past_batch
-from phalanx.lax.shape.rev import rev_p
 from phalanx.lax.windows.reduce_window import emit_symbolic_windows
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic, max_dim

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import get_aval
-from phalanx.lax.elementwise.convert_element_type import bitcast_convert_type_p
-from phalanx.lax.elementwise.elementwise_builders import dtype_kind
-from phalanx.lax.elementwise.elementwise_primitives import (
+from phalanx.lax.elementwise import (
     and_p,
+    bitcast_convert_type_p,
     constant_like,
+    dtype_kind,
     max_p,
     min_p,
     ne_p,
+    select_n_p,
     shift_right_arithmetic_p,
     xor_p,
 )
-from phalanx.lax.elementwise.select import select_n_p
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, DTypeLike
 

@@ -29,7 +29,7 @@ from phalanx.core import (
     union_varying,
 )
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.elementwise_builders import match_scalars
+from phalanx.lax.elementwise import match_scalars
 from phalanx.lax.indexing.static_slice import slice_p
 from phalanx.lax.reductions.reduce_prod import reduce_prod_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
@@ -41,11 +41,18 @@ from phalanx.lax.reductions.reduction_family import (
     reduce_or_p,
     reduce_xor_p,
 )
-from phalanx.lax.shape.broadcast import add_dim, broadcast_in_dim_p
+from phalanx.lax.shape import (
+    add_dim,
+    broadcast_in_dim_p,
+    canonicalize_dims,
+    check_dims,
+    dim_names,
+    drop_dims,
+    move_dim,
+    reshape_p,
+    transpose_p,
+)
 from phalanx.lax.shape.concatenate import concatenate_p
-from phalanx.lax.shape.dims import canonicalize_dims, check_dims, dim_names, drop_dims
-from phalanx.lax.shape.reshape import reshape_p
-from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, drop_type_sharding, find_typed_mesh
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 
 from phalanx.core import Primitive, get_aval
 from phalanx.engine.mlir import hlo
-from phalanx.lax.elementwise.elementwise_builders import NUMBER
-from phalanx.lax.elementwise.elementwise_primitives import constant_like, mul_p
+from phalanx.lax.elementwise import NUMBER, constant_like, mul_p
 from phalanx.lax.indexing.static_slice import pad_p
 from phalanx.lax.reductions.cumulative import cumprod_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.reductions.reduction_family import _over_dims, reduction
-from phalanx.lax.shape.dims import drop_dims
-from phalanx.lax.shape.reshape import reshape_p
-from phalanx.lax.shape.transpose import transpose_p
+from phalanx.lax.shape import drop_dims, reshape_p, transpose_p
 
 
 def product_jvp(self: Primitive, primals: Sequence, tangents: Sequence, *, dims: tuple) -> tuple:

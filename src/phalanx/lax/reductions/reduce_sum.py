@@ -9,9 +9,9 @@ import numpy as np
 
 from phalanx.core import LINEAR, DTypeError, Primitive, ShapedArray, ShardingRule, dtypes
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.shape.broadcast import broadcast_in_dim_p
-from phalanx.lax.shape.dims import (
+from phalanx.lax.shape import (
     batch_dim_after_removal,
+    broadcast_in_dim_p,
     canonicalize_dims,
     check_dims,
     dim_names,

@@ -13,22 +13,26 @@ import numpy as np
 
 from phalanx.core import ZERO, Primitive, ShapedArray, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.convert_element_type import convert_element_type_p
-from phalanx.lax.elementwise.elementwise_builders import (
+from phalanx.lax.elementwise import (
     ANY,
     BITS,
     DtypeKinds,
     Rule,
     check_dtype_kind,
+    convert_element_type_p,
     declare_primitive,
+    div_p,
     dtype_kind,
+    eq_p,
+    max_p,
+    min_p,
+    mul_p,
+    set_name_and_doc,
 )
-from phalanx.lax.elementwise.elementwise_primitives import div_p, eq_p, max_p, min_p, mul_p
-from phalanx.lax.elementwise.wrappers import set_name_and_doc
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape.broadcast import broadcast_in_dim_p
-from phalanx.lax.shape.dims import (
+from phalanx.lax.shape import (
     batch_dim_after_removal,
+    broadcast_in_dim_p,
     canonicalize_dims,
     check_dims,
     dim_names,

@@ -9,14 +9,11 @@ import numpy as np
 
 from phalanx.core import ArgumentError, Primitive, ShapedArray, ShapeError, ShardingRule, Undefined, Zero, get_aval
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import ANY, check_dtype_kind, dtype_kind, emit_compare
+from phalanx.lax.elementwise import ANY, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.indexing.static_slice import canonicalize_dim
-from phalanx.lax.shape.broadcast import add_dim
-from phalanx.lax.shape.dims import check_dims, dim_names, shift_past_batch
+from phalanx.lax.shape import add_dim, check_dims, dim_names, move_dim, reshape_p, shift_past_batch
 from phalanx.lax.shape.iota_and_full import iota_p
-from phalanx.lax.shape.reshape import reshape_p
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike

@@ -8,13 +8,11 @@ import numpy as np
 
 from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShardingRule, Zero, get_aval
 from phalanx.engine.mlir import chlo, hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, dtype_kind
-from phalanx.lax.elementwise.elementwise_primitives import neg_p
+from phalanx.lax.elementwise import ORDERED, check_dtype_kind, dtype_kind, neg_p
 from phalanx.lax.indexing.static_slice import canonicalize_dim, slice_in_dim
 from phalanx.lax.reductions.sort import MADE_OF_OTHERS, sort_p, take_along
-from phalanx.lax.shape.dims import check_dims, dim_names, insert_dim, shift_past_batch
+from phalanx.lax.shape import check_dims, dim_names, insert_dim, rev_p, shift_past_batch
 from phalanx.lax.shape.iota_and_full import iota_p
-from phalanx.lax.shape.rev import rev_p
 from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic, static_size

@@ -18,7 +18,7 @@ from phalanx.core import (
     is_linear,
 )
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes
+from phalanx.lax.elementwise import check_same_dtypes
 from phalanx.lax.indexing.static_slice import slice_p
 from phalanx.lax.shape.broadcast import add_dim
 from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names, drop_dims, resolve_dims

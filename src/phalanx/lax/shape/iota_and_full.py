@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
-from phalanx.lax.elementwise.convert_element_type import convert_element_type, convert_element_type_p
-from phalanx.lax.elementwise.elementwise_builders import NUMBER, SCALARS, dtype_kind, scalar_like
+from phalanx.lax.elementwise import (
+    NUMBER,
+    SCALARS,
+    convert_element_type,
+    convert_element_type_p,
+    dtype_kind,
+    scalar_like,
+)
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p
 from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names
 from phalanx.lax.sharding.out_sharding import apply_out_sharding

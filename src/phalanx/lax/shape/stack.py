@@ -17,7 +17,7 @@ from phalanx.core import (
     is_linear,
 )
 from phalanx.engine.mlir import ir
-from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, match_scalars
+from phalanx.lax.elementwise import check_same_dtypes, match_scalars
 from phalanx.lax.shape.concatenate import emit_concatenate, join_operands
 from phalanx.lax.shape.dims import check_dims, dim_names, drop_dims, insert_dim, resolve_dims, shift_past_batch
 from phalanx.runtime.lowering import LoweringContext

@@ -34,15 +34,10 @@ from phalanx.core import (
 )
 from phalanx.engine.cache import memoize
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.arithmetic import add, sub
-from phalanx.lax.elementwise.elementwise_builders import dtype_kind
-from phalanx.lax.elementwise.elementwise_primitives import max_p, min_p
+from phalanx.lax.elementwise import add, dtype_kind, max_p, min_p, sub
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_add
-from phalanx.lax.shape.broadcast import add_dim, zeros
-from phalanx.lax.shape.dims import dim_names
+from phalanx.lax.shape import add_dim, dim_names, move_dim, reshape, zeros
 from phalanx.lax.shape.iota_and_full import full, iota
-from phalanx.lax.shape.reshape import reshape
-from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.windows.window_shape import (
     Padding,
     cotangent_padding,
