@@ -19,9 +19,18 @@ from phalanx.engine.custom_call_partitioner import HloSharding
 from phalanx.export.malformed_artifact import malformed_error, require_list
 from phalanx.random.prng_implementations import find_generator
 from phalanx.random.prng_keys import key_dtype
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
-from phalanx.sharding.hlo_conversion import hlo_to_tiling, tiling_to_hlo
-from phalanx.sharding.tiling import Tiling
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    AbstractMesh,
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    Tiling,
+    hlo_to_tiling,
+    tiling_to_hlo,
+)
 from phalanx.typing import DimSize
 
 StoredSharding: TypeAlias = NamedSharding | HloSharding | None

@@ -45,8 +45,7 @@ from phalanx.runtime.device_assignment import common_devices
 from phalanx.runtime.in_flight import effects_barrier
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_context import ORDER_TOKEN
-from phalanx.sharding import GSPMDSharding, SingleDeviceSharding
-from phalanx.sharding.base_sharding import Sharding
+from phalanx.sharding import GSPMDSharding, Sharding, SingleDeviceSharding
 from phalanx.transforms.batching import AxisData, move_mapped_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 from phalanx.typing import DTypeLike, PyTree

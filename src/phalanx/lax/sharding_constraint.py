@@ -19,8 +19,7 @@ from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.memory_kinds import non_default_memory_kind, place_in_memory
 from phalanx.runtime.reshard_lowering import fill_unconstrained, reshard_to
 from phalanx.runtime.transfer import general_transfers
-from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, to_sharding
-from phalanx.sharding.spec import check_rank
+from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, check_rank, to_sharding
 from phalanx.transforms.batching import AxisData
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import leaf_path

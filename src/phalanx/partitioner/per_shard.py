@@ -23,8 +23,7 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_lowering import lower_jaxpr_to_module
-from phalanx.sharding.hlo_conversion import hlo_to_tiling, manual_coordinates, tiling_to_hlo
-from phalanx.sharding.tiling import Tiling
+from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -19,7 +19,7 @@ from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device
 from phalanx.engine.runtime_errors import XlaRuntimeError, unwrap_callback_error
 from phalanx.runtime.layout import Format, Layout
-from phalanx.sharding.single_device_sharding import SingleDeviceSharding
+from phalanx.sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves
 
 _types: Cache[tuple, ArrayType] = Cache("runtime.array_types", weak="values")

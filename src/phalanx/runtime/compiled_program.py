@@ -42,8 +42,7 @@ from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memorie
 from phalanx.runtime.module_context import Inspection
 from phalanx.runtime.module_lowering import lower_jaxpr_to_module
 from phalanx.runtime.reshard_lowering import SLICED_FROM
-from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, from_hlo_sharding
-from phalanx.sharding.gspmd_sharding import reorder_devices
+from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, from_hlo_sharding, reorder_devices
 
 
 class RunChecks(Protocol):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from phalanx.core import ArgumentError
-from phalanx.sharding.base_sharding import Sharding
+from phalanx.sharding import Sharding
 
 
 @dataclasses.dataclass(frozen=True)

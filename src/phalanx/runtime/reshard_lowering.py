@@ -33,13 +33,17 @@ from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
 from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
 from phalanx.runtime.shardy import sdy_sharding
-from phalanx.sharding.base_sharding import Sharding
-from phalanx.sharding.hlo_conversion import hlo_to_tiling
-from phalanx.sharding.mesh import Mesh
-from phalanx.sharding.named_sharding import NamedSharding
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    Tiling,
+    hlo_to_tiling,
+    replica_ids,
+)
 from phalanx.sharding.reshard_plan import ReshardPlan, plan_reshard
-from phalanx.sharding.spec import UNCONSTRAINED, PartitionSpec
-from phalanx.sharding.tiling import Tiling, replica_ids
 
 # An argument is resharded in slices if its shards, before or after, have this many bytes. For smaller ones the extra
 # memory does not matter, and each slice costs a synchronization of all devices.

@@ -13,11 +13,16 @@ import numpy as np
 from phalanx.core import ShardingError
 from phalanx.engine.client import Device
 from phalanx.engine.mlir import cached_per_context, ir, sdy
-from phalanx.sharding.base_sharding import Sharding
-from phalanx.sharding.gspmd_sharding import GSPMDSharding
-from phalanx.sharding.mesh import AbstractMesh, Mesh
-from phalanx.sharding.named_sharding import NamedSharding
-from phalanx.sharding.spec import UNCONSTRAINED, AxisName, check_rank
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    AbstractMesh,
+    AxisName,
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    Sharding,
+    check_rank,
+)
 
 
 def sdy_sharding(module: Any, sharding: Sharding, ndim: int, *, open_dims: Sequence[int] = ()) -> ir.Attribute:

@@ -20,9 +20,7 @@ from phalanx.engine import buffers, compiler
 from phalanx.engine.cache import Cache, memoize
 from phalanx.runtime import compiled_program, transfer
 from phalanx.runtime.array import Array, ArrayType, deleted_error
-from phalanx.sharding import Sharding
-from phalanx.sharding.gspmd_sharding import reorder_devices
-from phalanx.sharding.tiling import Index
+from phalanx.sharding import Index, Sharding, reorder_devices
 
 
 def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:

@@ -36,8 +36,7 @@ from phalanx.runtime.custom_partitioning_calls import PartitionedCalls
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_context import ModuleContext
 from phalanx.runtime.module_lowering import lower_jaxpr_to_module
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
-from phalanx.sharding.gspmd_sharding import from_hlo_sharding, reorder_devices
+from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding, from_hlo_sharding, reorder_devices
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sdy_sharding_rule import SdyShardingRule
 from phalanx.spmd.shard_map_primitive import View

@@ -14,8 +14,7 @@ from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.memory_kinds import non_default_memory_kind, to_default_memory
-from phalanx.sharding import Sharding
-from phalanx.sharding.tiling import Index
+from phalanx.sharding import Index, Sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, DTypeLike, PyTree

@@ -54,8 +54,7 @@ from phalanx.lax.sharding_constraint import sharding_constraint_p
 from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
 from phalanx.runtime.module_context import ORDER_TOKEN
 from phalanx.runtime.shardy import sdy_sharding
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.named_sharding import shard_dims
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
 from phalanx.transforms.call_primitives import PartialEvalCall

@@ -36,8 +36,7 @@ from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.sharding import AbstractMesh
-from phalanx.sharding.named_sharding import shard_dims
+from phalanx.sharding import AbstractMesh, shard_dims
 from phalanx.typing import ArrayLike, Shape, ShardingLike
 
 

@@ -17,9 +17,16 @@ from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.reshard_lowering import reshard_to
 from phalanx.runtime.transfer import general_transfers
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.mesh_context import spec_to_sharding
-from phalanx.sharding.spec import AxisName
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    AbstractMesh,
+    AxisName,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    spec_to_sharding,
+)
 from phalanx.transforms.batching import AxisData
 from phalanx.typing import ArrayLike, ShardingLike
 

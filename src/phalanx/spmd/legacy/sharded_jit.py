@@ -18,9 +18,7 @@ import numpy as np
 from phalanx.core import ArgumentError, ArgumentTypeError, ShardingError, check_function, format_code_position, state
 from phalanx.engine import client
 from phalanx.lax import with_sharding_constraint as constrain
-from phalanx.sharding import NamedSharding, PartitionSpec
-from phalanx.sharding.spec import check_rank
-from phalanx.sharding.tiling import prime_factors
+from phalanx.sharding import NamedSharding, PartitionSpec, check_rank, prime_factors
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.pmap import is_per_device, make_mesh, require_mesh_axes
