@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import phalanx
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "phalanx"
 
@@ -38,6 +40,20 @@ def test_the_checker_sees_a_late_import():
     assert breaches("core/a.py", late) == {"jaxlib"}
     assert breaches("engine/a.py", late) == set()
     assert breaches("engine/a.py", "import jax.numpy as jnp") == {"jax"}
+
+
+def test_names_of_core_are_imported_from_the_package():
+    """`phalanx/__init__.py` is exempt, since its table names the defining file of what it imports on first use."""
+    outside = [path for path in SOURCE.rglob("*.py") if SOURCE / "core" not in path.parents and path.parent != SOURCE]
+    found = {
+        f"{path.relative_to(SOURCE)}: {alias.name}"
+        for path in outside
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("phalanx.core.")
+        for alias in node.names
+        if hasattr(phalanx.core, alias.name)
+    }
+    assert len(outside) > 400 and found == set()
 
 
 def test_imports_only_point_down():
