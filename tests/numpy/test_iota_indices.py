@@ -6,7 +6,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.numpy.indexing.iota_indices import find_iota_dim
+from phalanx.numpy.indexing.index_expression import find_iota_dim
 from phalanx.sharding import AxisType, NamedSharding, P
 from phalanx.testing import CommunicationError, assert_collectives
 

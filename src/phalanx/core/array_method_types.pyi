@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from phalanx.core.aval import ShapedArray
-from phalanx.numpy.indexing.index_update import At
+from phalanx.numpy.indexing.array_indexing import At
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, Shape, ShardingLike
 
 class ArrayMethods:

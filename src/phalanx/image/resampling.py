@@ -21,7 +21,7 @@ from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
 from phalanx.numpy.operands.shape_rules import canonical_axes, canonical_shape
 from phalanx.numpy.reductions.array_reductions import sum
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs import ufunc_table as ufuncs
 from phalanx.random.rejection_sampling import Positions, SelectedPositions
 from phalanx.runtime.eager_jit import eager_jit

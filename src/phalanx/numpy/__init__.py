@@ -7,15 +7,15 @@ The files form layers, and each imports only from layers above it in this list:
 
 1. `operands/`: conversion of arguments to arrays, promotion of their dtypes, broadcasting rules, axis checks.
 2. `ufuncs/ufunc_implementations`, `ufunc_dispatch`, `ufunc_table`: elementwise functions, one table row each.
-3. `reductions/array_reductions`, `moments`, `arg_reductions`, `cumulative_reductions`.
-4. `indexing/index_expression`, `iota_indices`, `read_plans`, `getitem`, `update_plans`, `index_update`: `x[...]` and
-   `x.at[...]`, planned once per type of array and index expression.
-5. `creation/output_placement`, `array_creation`; `scalar_types`.
-6. `shapes/reshaping`, `transposition`, `rearranging`, `joining`, `splitting`.
-7. `ufuncs/rounding`, `array_equality`; `indexing/nonzero`, `take`, `where`; `creation/ranges`; `sorting/`;
-   `shapes/insertion`, `repeating`, `diagonals`; `ufuncs/ufunc_methods`, `vectorize`.
+3. `reductions/array_reductions`, `moments`.
+4. `indexing/index_expression`, `read_plans`, `update_plans`, `array_indexing`: `x[...]` and `x.at[...]`, planned once
+   per type of array and index expression.
+5. `creation/array_creation`; `scalar_types`.
+6. `shapes/reshaping`, `rearranging`, `joining`.
+7. `ufuncs/rounding`, `array_equality`; `indexing/where`, `take`; `creation/ranges`; `sorting/`; `shapes/insertion`,
+   `repeating`, `diagonals`; `ufuncs/ufunc_methods`, `vectorize`.
 8. `products/`: `einsum`, then `matrix_products` and `convolve`.
-9. `reductions/covariance`, `histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `creation/grids`.
+9. `reductions/histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `indexing/index_grids`.
 10. `linalg/`, `fft/`, `calculus`, `polynomial_functions`, `bitpacking`, `array_printing`; `array_methods` installs the
     operators.
 """
@@ -49,19 +49,26 @@ from phalanx.numpy.creation.ranges import (
     logspace as logspace,
 )
 from phalanx.numpy.indexing.index_grids import (
+    c_ as c_,
     diag_indices as diag_indices,
     diag_indices_from as diag_indices_from,
+    fromfunction as fromfunction,
+    index_exp as index_exp,
     indices as indices,
     ix_ as ix_,
     mask_indices as mask_indices,
+    meshgrid as meshgrid,
+    mgrid as mgrid,
+    ogrid as ogrid,
+    r_ as r_,
     ravel_multi_index as ravel_multi_index,
+    s_ as s_,
     tril_indices as tril_indices,
     tril_indices_from as tril_indices_from,
     triu_indices as triu_indices,
     triu_indices_from as triu_indices_from,
     unravel_index as unravel_index,
 )
-from phalanx.numpy.indexing.nonzero import argwhere as argwhere, flatnonzero as flatnonzero, nonzero as nonzero
 from phalanx.numpy.indexing.take import (
     choose as choose,
     compress as compress,
@@ -72,7 +79,14 @@ from phalanx.numpy.indexing.take import (
     take as take,
     take_along_axis as take_along_axis,
 )
-from phalanx.numpy.indexing.where import piecewise as piecewise, select as select, where as where
+from phalanx.numpy.indexing.where import (
+    argwhere as argwhere,
+    flatnonzero as flatnonzero,
+    nonzero as nonzero,
+    piecewise as piecewise,
+    select as select,
+    where as where,
+)
 from phalanx.numpy.operands import broadcast_shapes as broadcast_shapes
 from phalanx.numpy.products.convolve import convolve as convolve, correlate as correlate
 from phalanx.numpy.products.einsum import einsum as einsum, einsum_path as einsum_path
@@ -89,13 +103,18 @@ from phalanx.numpy.products.matrix_products import (
     vecdot as vecdot,
     vecmat as vecmat,
 )
-from phalanx.numpy.reductions.arg_reductions import argmax as argmax, argmin as argmin
 from phalanx.numpy.reductions.array_reductions import (
     all as all,
     amax as amax,
     amin as amin,
     any as any,
+    argmax as argmax,
+    argmin as argmin,
     count_nonzero as count_nonzero,
+    cumprod as cumprod,
+    cumsum as cumsum,
+    cumulative_prod as cumulative_prod,
+    cumulative_sum as cumulative_sum,
     max as max,
     min as min,
     minmax as minmax,
@@ -103,13 +122,14 @@ from phalanx.numpy.reductions.array_reductions import (
     ptp as ptp,
     sum as sum,
 )
-from phalanx.numpy.reductions.cumulative_reductions import (
-    cumprod as cumprod,
-    cumsum as cumsum,
-    cumulative_prod as cumulative_prod,
-    cumulative_sum as cumulative_sum,
+from phalanx.numpy.reductions.moments import (
+    average as average,
+    corrcoef as corrcoef,
+    cov as cov,
+    mean as mean,
+    std as std,
+    var as var,
 )
-from phalanx.numpy.reductions.moments import average as average, mean as mean, std as std, var as var
 from phalanx.numpy.scalar_types import (
     ComplexWarning as ComplexWarning,
     bfloat16 as bfloat16,
@@ -198,14 +218,19 @@ from phalanx.numpy.shapes.diagonals import (
 )
 from phalanx.numpy.shapes.insertion import append as append, delete as delete, insert as insert
 from phalanx.numpy.shapes.joining import (
+    array_split as array_split,
     block as block,
     column_stack as column_stack,
     concat as concat,
     concatenate as concatenate,
+    dsplit as dsplit,
     dstack as dstack,
+    hsplit as hsplit,
     hstack as hstack,
+    split as split,
     stack as stack,
     unstack as unstack,
+    vsplit as vsplit,
     vstack as vstack,
 )
 from phalanx.numpy.shapes.rearranging import (
@@ -225,21 +250,12 @@ from phalanx.numpy.shapes.reshaping import (
     atleast_3d as atleast_3d,
     broadcast_arrays as broadcast_arrays,
     broadcast_to as broadcast_to,
-    ravel as ravel,
-    reshape as reshape,
-)
-from phalanx.numpy.shapes.splitting import (
-    array_split as array_split,
-    dsplit as dsplit,
-    hsplit as hsplit,
-    split as split,
-    vsplit as vsplit,
-)
-from phalanx.numpy.shapes.transposition import (
     expand_dims as expand_dims,
     matrix_transpose as matrix_transpose,
     moveaxis as moveaxis,
     permute_dims as permute_dims,
+    ravel as ravel,
+    reshape as reshape,
     rollaxis as rollaxis,
     squeeze as squeeze,
     swapaxes as swapaxes,
@@ -393,7 +409,6 @@ __getattr__, __dir__ = _publish(
         "nansum nanvar",
         "reductions.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
         "reductions.histograms": "bincount histogram histogram2d histogram_bin_edges histogramdd",
-        "reductions.covariance": "corrcoef cov",
         "sorting.sets": "intersect1d isin setdiff1d setxor1d union1d "
         "unique unique_all unique_counts unique_inverse unique_values",
         "calculus": "diff ediff1d gradient interp trapezoid unwrap",
@@ -402,7 +417,6 @@ __getattr__, __dir__ = _publish(
         "creation.window_functions": "bartlett blackman hamming hanning kaiser",
         "bitpacking": "packbits unpackbits",
         "creation.array_files": "frombuffer fromfile fromiter fromstring load save savez",
-        "creation.grids": "c_ fromfunction index_exp meshgrid mgrid ogrid r_ s_",
         "array_printing": "array_repr array_str",
     },
 )

@@ -2,32 +2,38 @@
 
 Binary operators on two concrete arrays take a direct path: one dictionary lookup by the operands' types finds a
 compiled call (`ufunc_dispatch.make_eager_binary`). All other operands go through the plans of the ufunc.
+
+`Array` alone also gets the attributes of the classes `ShardedDeviceArray` and `GlobalDeviceArray` of older JAX
+versions; `interpreters.pxla` and `experimental.global_device_array` export the class under its old names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import state
+from phalanx.core import ShardingError, state
 from phalanx.core.array_operators import install
 from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
-from phalanx.numpy import legacy_array_attributes as legacy_array_attributes
 from phalanx.numpy.creation import array_creation
-from phalanx.numpy.indexing import getitem, nonzero, take
-from phalanx.numpy.indexing.index_update import At
+from phalanx.numpy.indexing import take
+from phalanx.numpy.indexing.array_indexing import At, getitem, iterate
+from phalanx.numpy.indexing.where import nonzero
 from phalanx.numpy.operands import canonical_shape, unwrap_array_like
 from phalanx.numpy.products import matrix_products
-from phalanx.numpy.reductions import arg_reductions, array_reductions, cumulative_reductions, moments
-from phalanx.numpy.shapes import diagonals, repeating, reshaping, transposition
+from phalanx.numpy.reductions import array_reductions, moments
+from phalanx.numpy.shapes import diagonals, repeating, reshaping
 from phalanx.numpy.sorting import sort_and_search
 from phalanx.numpy.ufuncs import rounding, ufunc_table
 from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
 from phalanx.runtime.array import Array
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding.sharding_spec import ShardingSpec, Unstacked
 from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
 
 # Operator name -> ufunc. Each row defines `__name__` and the reflected `__rname__`.
@@ -60,17 +66,13 @@ _UNARY = {
 }
 # Functions that become methods unchanged: module -> names.
 _FUNCTIONS = {
-    array_reductions: "all any max min prod ptp sum",
-    arg_reductions: "argmax argmin",
-    cumulative_reductions: "cumprod cumsum",
+    array_reductions: "all any argmax argmin cumprod cumsum max min prod ptp sum",
     moments: "mean std var",
-    reshaping: "ravel",
-    transposition: "squeeze swapaxes",
+    reshaping: "ravel squeeze swapaxes",
     diagonals: "diagonal trace",
     repeating: "repeat",
     sort_and_search: "argpartition argsort sort",
     take: "choose take",
-    nonzero: "nonzero",
     ufunc_table: "conj conjugate",
     matrix_products: "dot",
     array_creation: "copy",
@@ -125,8 +127,8 @@ def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: ShardingLi
 
 def _transpose(self: Array, *args: Any) -> Array:
     if not args or args == (None,):
-        return transposition.transpose(self)
-    return transposition.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+        return reshaping.transpose(self)
+    return reshaping.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
 
 
 def _astype(self: Array, dtype: DTypeLike | None, copy: bool = False, device: ShardingLike | None = None) -> Array:
@@ -203,8 +205,9 @@ def methods() -> dict[str, Any]:
         "__divmod__": _divmod,
         "__rdivmod__": _rdivmod,
         "__round__": _round,
-        "__getitem__": getitem.getitem,
-        "__iter__": getitem.iterate,
+        "nonzero": nonzero,
+        "__getitem__": getitem,
+        "__iter__": iterate,
         "reshape": _reshape,
         "transpose": _transpose,
         "astype": _astype,
@@ -215,8 +218,8 @@ def methods() -> dict[str, Any]:
         "searchsorted": _searchsorted,
         "compress": _compress,
         "at": property(At),
-        "T": property(transposition.transpose),
-        "mT": property(transposition.matrix_transpose),
+        "T": property(reshaping.transpose),
+        "mT": property(reshaping.matrix_transpose),
         "real": property(ufunc_table.real),
         "imag": property(ufunc_table.imag),
         "flat": property(reshaping.ravel),
@@ -236,5 +239,90 @@ def _as_method(function: Callable[..., Array]) -> Callable[..., Array]:
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method
 
+
+class _Views:
+    """The attributes of `ShardedDeviceArray` and `GlobalDeviceArray`, copied to `Array` below."""
+
+    shape: tuple[int, ...]
+    ndim: int
+    sharding: Any
+    addressable_shards: list[Any]
+
+    @property
+    def sharding_spec(self) -> Any:
+        """The sharding as a `ShardingSpec`: shards over an unnamed grid of devices.
+
+        A dimension that a mesh axis splits into single elements, as `pmap` does, is `Unstacked`: `indices` and
+        `device_buffers` then leave it out, as they did in older versions.
+        """
+        spec = ShardingSpec.of(self.sharding, self.ndim)
+        entries = [
+            Unstacked(self.shape[d]) if d in self._unstacked_dims else entry for d, entry in enumerate(spec.sharding)
+        ]
+        return ShardingSpec(entries, spec.mesh_mapping)
+
+    @property
+    def _unstacked_dims(self) -> list[int]:
+        """The dimensions of which every shard holds one element."""
+        if not isinstance(self.sharding, NamedSharding):
+            return []
+        shard_shape = self.sharding.shard_shape(self.shape)
+        return [d for d, axes in enumerate(self.sharding.axes(self.ndim)) if len(axes) == 1 and shard_shape[d] == 1]
+
+    @property
+    def indices(self) -> tuple[Any, ...]:
+        """The index of each device's shard in the global array, in the order of `device_buffers`."""
+        unstacked = self._unstacked_dims
+        indices = [shard.index for shard in self.sharding.shards(self.shape)]
+        return tuple([tuple([s.start or 0 if d in unstacked else s for d, s in enumerate(index)]) for index in indices])
+
+    @property
+    def device_buffers(self) -> list[Any]:
+        """The addressable shards, each an array on its device."""
+        unstacked = self._unstacked_dims
+        at = tuple([0 if d in unstacked else slice(None) for d in range(self.ndim)])
+        return [shard.data[at] if unstacked else shard.data for shard in self.addressable_shards]
+
+    @property
+    def device_buffer(self) -> Any:
+        """The first addressable shard; for an array on one device, the array itself."""
+        return self.device_buffers[0]
+
+    @property
+    def one_replica_buffer_indices(self) -> list[int]:
+        """Positions of the `device_buffers` that together hold each element exactly once."""
+        return [i for i, shard in enumerate(self.addressable_shards) if shard.replica_id == 0]
+
+    local_shards = property(attrgetter("addressable_shards"))
+
+    def local_data(self, index: int) -> Any:
+        """The addressable shard number `index`."""
+        return self.addressable_shards[index].data
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh over which the array is sharded."""
+        # An array is on devices, so that its mesh is not abstract.
+        return self._require_named_sharding().mesh  # type: ignore[return-value]
+
+    @property
+    def mesh_axes(self) -> PartitionSpec:
+        """The mesh axes over which each dimension is sharded."""
+        return self._require_named_sharding().spec
+
+    def _require_named_sharding(self) -> NamedSharding:
+        if isinstance(self.sharding, NamedSharding):
+            return self.sharding
+        raise ShardingError(
+            "mesh of an array",
+            expected="an array that is sharded over a mesh",
+            got=self.sharding,
+            fix="place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding",
+        )
+
+
+for _name, _view in vars(_Views).items():
+    if not _name.startswith("__"):
+        setattr(Array, _name, _view)
 
 install(methods())

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import DTypeError, dtypes
 from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike

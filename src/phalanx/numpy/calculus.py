@@ -18,11 +18,9 @@ from phalanx.numpy.operands import (
     promote_inexact,
     to_operand,
 )
-from phalanx.numpy.reductions.array_reductions import sum
-from phalanx.numpy.reductions.cumulative_reductions import cumsum
+from phalanx.numpy.reductions.array_reductions import cumsum, sum
 from phalanx.numpy.shapes.joining import concatenate
-from phalanx.numpy.shapes.reshaping import ravel
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.numpy.sorting.sort_and_search import searchsorted
 from phalanx.numpy.ufuncs.ufunc_table import absolute, divide, mod
 from phalanx.runtime.eager_jit import eager_jit

@@ -16,8 +16,7 @@ from phalanx.numpy.linalg import eigvals, inv, lstsq
 from phalanx.numpy.operands import as_array, cast, check_vector, concrete_or_none, promote, promote_inexact, to_operand
 from phalanx.numpy.products.convolve import convolve
 from phalanx.numpy.products.matrix_products import outer
-from phalanx.numpy.reductions.arg_reductions import argmax
-from phalanx.numpy.reductions.array_reductions import sum
+from phalanx.numpy.reductions.array_reductions import argmax, sum
 from phalanx.numpy.shapes.diagonals import diag
 from phalanx.numpy.shapes.joining import concatenate
 from phalanx.numpy.shapes.rearranging import roll, trim_zeros

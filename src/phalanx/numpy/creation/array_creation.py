@@ -13,7 +13,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentTypeError, ShapeError, dtypes, host_scalar, state
 from phalanx.lax.prng.key_words import random_wrap_p
-from phalanx.numpy.creation import output_placement
+from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
@@ -26,7 +26,9 @@ from phalanx.numpy.operands import (
     to_operand,
     unwrap_array_like,
 )
+from phalanx.runtime import transfer
 from phalanx.runtime.eager_jit import eager_jit
+from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 from phalanx.typing import Array, ArrayLike, DTypeLike, Shape, ShardingLike
 
 
@@ -75,7 +77,7 @@ def array(
         out = lax.copy_p(out) if out is x and copy and state.trace is None else out
     if out.ndim < ndmin:
         out = lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
-    return output_placement.place_output(out, device if device is not None else out_sharding)
+    return place_output(out, device if device is not None else out_sharding)
 
 
 def _from_host(x: Array, dtype: np.dtype) -> Any:
@@ -272,7 +274,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Sha
         out = array(x) if copy or not hasattr(x, "aval") else x
     else:
         out = lax.convert_element_type_p(x, dtype=dtype, weak_type=False)
-    return output_placement.place_output(out, device)
+    return place_output(out, device)
 
 
 def zeros(
@@ -367,13 +369,11 @@ def full(
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
         dtype = dtypes.canonicalize_dtype(type(fill_value)) if weak else dtype
-        return output_placement.place_output(
-            output_placement.fill(shape, fill_value, dtype, weak and type(fill_value) is not bool), where
-        )
+        return place_output(fill(shape, fill_value, dtype, weak and type(fill_value) is not bool), where)
     if isinstance(fill_value, list | tuple):
         fill_value = array(fill_value)
     value = to_operand(fill_value, "full, argument fill_value")
-    return output_placement.place_output(_spread(value, shape, dtype), where)
+    return place_output(_spread(value, shape, dtype), where)
 
 
 def _is_plain(value: Any) -> bool:
@@ -425,12 +425,12 @@ def full_like(
     shape = a.shape if shape is None else canonical_shape(shape, "full_like")
     if dtypes.issubdtype(dtype, dtypes.extended):
         if getattr(fill_value, "dtype", None) == dtype:
-            return output_placement.place_output(broadcast_to_shape(fill_value, shape), where)
+            return place_output(broadcast_to_shape(fill_value, shape), where)
         # The words of a key are uint32, and `random_wrap_p` reinterprets them.
         return random_wrap_p(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
-        value = output_placement.fill(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak)
-        return output_placement.place_output(value, where)
+        value = fill(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak)
+        return place_output(value, where)
     return full(shape, fill_value, dtype, device=where)
 
 
@@ -528,9 +528,7 @@ def eye(
     """
     shape = canonical_shape((N, N if M is None else M), "eye")
     dtype = dtypes.requested_dtype(float if dtype is None else dtype, "eye")
-    return output_placement.place_output(
-        _band(shape, k, dtype, "eq") if type(k) is int else _diagonal_at(shape, k, dtype), device
-    )
+    return place_output(_band(shape, k, dtype, "eq") if type(k) is int else _diagonal_at(shape, k, dtype), device)
 
 
 def identity(n: int, dtype: DTypeLike | None = None) -> Any:
@@ -624,5 +622,37 @@ def from_dlpack(x: ArrayLike, /, *, device: ShardingLike | None = None, copy: bo
             fix="convert x with phalanx.numpy.asarray",
         )
     if hasattr(x, "aval"):
-        return output_placement.place_output(x.copy() if copy else x, device)
-    return output_placement.place_output(as_array(np.from_dlpack(x)), device)
+        return place_output(x.copy() if copy else x, device)
+    return place_output(as_array(np.from_dlpack(x)), device)
+
+
+def place_output(x: Array, where: ArrayLike | None) -> Array:
+    """Place `x` on a device or with a sharding, if one is given."""
+    if where is None:
+        return x
+
+    is_named = isinstance(where, PartitionSpec | NamedSharding)
+    # Inside a traced function the placement is a property of the type (Explicit axes) or a constraint on the
+    # compiler.
+    if state.trace is not None:
+        return apply_out_sharding(x, where, "out_sharding") if is_named else lax.with_sharding_constraint(x, where)
+    if is_named:
+        where = to_sharding(where, where="out_sharding")
+    elif not hasattr(where, "device_set"):
+        where = transfer.single_device_sharding(where)
+    return transfer.put(x, where)
+
+
+@eager_jit(static_argnames=("shape", "value", "dtype", "weak"))
+def fill(shape: tuple, value: ArrayLike, dtype: DTypeLike, weak: bool) -> Array:
+    """An array filled with a Python scalar, by one operation."""
+    # `lax.full` creates a strong type. Broadcasting a Python scalar keeps the weak type.
+    if not weak or dtypes.canonicalize_dtype(type(value)) != dtype:
+        return cast(lax.full(shape, value, dtype), dtype, weak)
+    return lax.broadcast_in_dim(value, shape, ()) if shape else as_array(value)
+
+
+@eager_jit(static_argnames=("size", "dtype"))
+def iota(size: int, dtype: DTypeLike) -> Array:
+    """The vector 0, 1, ..., size - 1."""
+    return lax.iota(dtype, size)

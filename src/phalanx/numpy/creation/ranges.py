@@ -14,8 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import ArgumentError, DTypeError, dtypes, promotion, state
-from phalanx.numpy.creation import output_placement
-from phalanx.numpy.creation.array_creation import array
+from phalanx.numpy.creation.array_creation import array, iota, place_output
 from phalanx.numpy.operands import (
     as_array,
     aval_or_scalar_type,
@@ -26,7 +25,7 @@ from phalanx.numpy.operands import (
     promote_inexact,
     to_static_int,
 )
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_table import log, power, sign
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, max_dim, non_negative
@@ -68,7 +67,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     if any(map(is_symbolic, (start, stop, step))):
-        return output_placement.place_output(_symbolic_range(start, stop, 1 if step is None else step, dtype), where)
+        return place_output(_symbolic_range(start, stop, 1 if step is None else step, dtype), where)
     # The length must be known while tracing, and so must all three numbers.
     numbers = ((start, "start"), (stop, "stop"), (1 if step is None else step, "step"))
     first, last, distance = (_concretize(x, name) for x, name in numbers)
@@ -88,7 +87,7 @@ def arange(
     if dtype.kind in "iu":
         first, distance = int(first), int(distance)
         is_iota = first == 0 and distance == 1
-        out = output_placement.iota(size, dtype) if is_iota else _progression(size, first, distance, dtype)
+        out = iota(size, dtype) if is_iota else _progression(size, first, distance, dtype)
     elif state.trace is not None and size > 64:
         # A long range would be a large constant in the program. Short ones keep the rounding of NumPy.
         out = _progression(size, first, distance, dtype)
@@ -97,7 +96,7 @@ def arange(
         # NumPy may round to another length than the formula above; the formula decides.
         value = value if len(value) == size else first + distance * np.arange(size)
         out = as_array(np.asarray(value).astype(dtype))
-    return output_placement.place_output(out, where)
+    return place_output(out, where)
 
 
 def _concretize(x: Array, name: str) -> Any:
@@ -202,7 +201,7 @@ def linspace(
     start, stop = (array(x) if isinstance(x, list | tuple) or is_symbolic(x) else x for x in (start, stop))
     aval_or_scalar_type(start, "linspace"), aval_or_scalar_type(stop, "linspace")
     out, step = _linspace(start, stop, num, bool(endpoint), dtype, axis)
-    out = output_placement.place_output(out, device)
+    out = place_output(out, device)
     return (out, step) if retstep else out
 
 

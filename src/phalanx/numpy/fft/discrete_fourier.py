@@ -20,7 +20,7 @@ from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.operands import as_tuple, canonical_axes, cast, promote_inexact, to_operand, to_static_int
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.numpy.shapes.rearranging import roll
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, ShardingLike

@@ -20,11 +20,12 @@ from phalanx.numpy.indexing.index_expression import (
     HostIntegers,
     Index,
     IndexingError,
+    IotaIndex,
     Slice,
     expand_ellipsis,
+    find_batching_dims,
     resolve_slice,
 )
-from phalanx.numpy.indexing.iota_indices import IotaIndex, find_batching_dims
 from phalanx.numpy.operands import broadcast_shapes
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.eager_jit import eager_jit

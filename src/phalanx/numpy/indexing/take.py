@@ -14,10 +14,10 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
+from phalanx.numpy.indexing.array_indexing import At, disable_wrapping
 from phalanx.numpy.indexing.index_expression import check_mode
-from phalanx.numpy.indexing.index_update import At, disable_wrapping
-from phalanx.numpy.indexing.nonzero import concrete_mask, nonzero
 from phalanx.numpy.indexing.read_plans import READ_MODES, gather_or_empty, normalize_index, stack_index_vectors
+from phalanx.numpy.indexing.where import concrete_mask, nonzero
 from phalanx.numpy.operands import (
     broadcast_operands,
     broadcast_shapes,

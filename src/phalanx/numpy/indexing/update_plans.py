@@ -5,7 +5,7 @@ Three kinds of plan: `Unchanged` (no element is selected), `WindowPlan` (static 
 
 - a window dimension, where the expression selects a contiguous slice. It needs a component of the index vectors only if
   the slice does not begin at 0;
-- a batching dimension, indexed by an iota (see `iota_indices`). It needs no component;
+- a batching dimension, indexed by an iota (see `index_expression`). It needs no component;
 - an inserted dimension, with one component of the index vectors: an index array, an integer, or a strided slice.
 
 Source: the semantics of StableHLO's `scatter`, https://openxla.org/stablehlo/spec#scatter.
@@ -21,8 +21,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ShapeError
 from phalanx.engine.cache import Cache
-from phalanx.numpy.indexing.index_expression import Slice, expand_ellipsis, resolve_slice
-from phalanx.numpy.indexing.iota_indices import find_batching_dims
+from phalanx.numpy.indexing.index_expression import Slice, expand_ellipsis, find_batching_dims, resolve_slice
 from phalanx.numpy.indexing.read_plans import (
     INT32,
     WindowStarts,

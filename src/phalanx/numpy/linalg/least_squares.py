@@ -14,17 +14,7 @@ from phalanx.numpy.creation.array_creation import eye
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.matrix_decompositions import _static, svd
 from phalanx.numpy.linalg.norms import _max_or_zero
-from phalanx.numpy.linalg.square_matrices import (
-    adjoint,
-    check_matrix,
-    det as det,
-    inv as inv,
-    matrix_power as matrix_power,
-    solve as solve,
-    squared_magnitudes,
-    tensorinv as tensorinv,
-    tensorsolve as tensorsolve,
-)
+from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix, squared_magnitudes
 from phalanx.numpy.operands import cast, promote_inexact, to_operand
 from phalanx.numpy.products.matrix_products import matmul as _matmul
 from phalanx.numpy.reductions.array_reductions import sum as _sum

@@ -7,14 +7,6 @@ from typing import Any
 
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.contraction.precision import PrecisionLike
-from phalanx.numpy.linalg.square_matrices import (
-    det as det,
-    inv as inv,
-    matrix_power as matrix_power,
-    solve as solve,
-    tensorinv as tensorinv,
-    tensorsolve as tensorsolve,
-)
 from phalanx.numpy.operands import to_operand
 from phalanx.numpy.products import matrix_products
 from phalanx.numpy.products.einsum import einsum
@@ -25,7 +17,7 @@ from phalanx.numpy.products.matrix_products import (
     vecdot as _vecdot,
 )
 from phalanx.numpy.shapes.diagonals import diagonal as _diagonal, trace as _trace
-from phalanx.numpy.shapes.transposition import matrix_transpose as _matrix_transpose
+from phalanx.numpy.shapes.reshaping import matrix_transpose as _matrix_transpose
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, ShardingLike
 

@@ -8,18 +8,9 @@ from phalanx.lax import linalg as decompositions
 from phalanx.lax.linalg.householder import geqrf_p
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
-from phalanx.numpy.linalg.square_matrices import (
-    adjoint,
-    check_matrix,
-    det as det,
-    inv as inv,
-    matrix_power as matrix_power,
-    solve as solve,
-    tensorinv as tensorinv,
-    tensorsolve as tensorsolve,
-)
+from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
 from phalanx.numpy.operands import check_choice
-from phalanx.numpy.shapes.transposition import matrix_transpose as _matrix_transpose
+from phalanx.numpy.shapes.reshaping import matrix_transpose as _matrix_transpose
 from phalanx.numpy.sorting.sort_and_search import argsort
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.runtime.eager_jit import eager_jit

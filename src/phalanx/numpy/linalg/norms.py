@@ -10,20 +10,10 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.matrix_decompositions import _static, svd
-from phalanx.numpy.linalg.square_matrices import (
-    check_matrix,
-    det as det,
-    inv as inv,
-    matrix_power as matrix_power,
-    solve as solve,
-    squared_magnitudes,
-    tensorinv as tensorinv,
-    tensorsolve as tensorsolve,
-)
+from phalanx.numpy.linalg.square_matrices import check_matrix, inv, squared_magnitudes
 from phalanx.numpy.operands import canonical_axes, promote_inexact, to_operand
 from phalanx.numpy.reductions.array_reductions import max as _max, min as _min, sum as _sum
-from phalanx.numpy.shapes.reshaping import reshape
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis, reshape
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.typing import Array, ArrayLike, Axis
 

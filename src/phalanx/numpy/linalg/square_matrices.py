@@ -19,8 +19,7 @@ from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape, cast, c
 from phalanx.numpy.products.matrix_products import matmul
 from phalanx.numpy.reductions.array_reductions import prod, sum
 from phalanx.numpy.shapes.diagonals import diagonal, trace, tril
-from phalanx.numpy.shapes.reshaping import reshape
-from phalanx.numpy.shapes.transposition import matrix_transpose, moveaxis
+from phalanx.numpy.shapes.reshaping import matrix_transpose, moveaxis, reshape
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis

@@ -1,10 +1,5 @@
 """Conversion, promotion and checking of arguments; the lowest layer of `numpy`."""
 
-from phalanx.numpy.operands.argument_validation import (
-    check_choice as check_choice,
-    check_integers as check_integers,
-    check_vector as check_vector,
-)
 from phalanx.numpy.operands.operand_conversion import (
     SCALAR_KINDS as SCALAR_KINDS,
     as_array as as_array,
@@ -12,6 +7,9 @@ from phalanx.numpy.operands.operand_conversion import (
     aval_or_scalar_type as aval_or_scalar_type,
     cast as cast,
     cast_to_common as cast_to_common,
+    check_choice as check_choice,
+    check_integers as check_integers,
+    check_vector as check_vector,
     concrete_or_none as concrete_or_none,
     promote as promote,
     promote_inexact as promote_inexact,

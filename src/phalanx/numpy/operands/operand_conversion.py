@@ -1,4 +1,4 @@
-"""Conversion of arguments to arrays, and promotion of their dtypes.
+"""Conversion of arguments to arrays, promotion of their dtypes, and checks that many functions share.
 
 Every function of `numpy` begins with `to_operand` or `promote`. Python scalars stay scalars as long as possible: as
 NumPy scalars they become literals of the jaxpr, and their weak type takes part in promotion.
@@ -15,7 +15,9 @@ from phalanx import lax
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    DTypeError,
     ShapedArray,
+    ShapeError,
     StagedTracer,
     StagingTrace,
     TracerIntegerConversionError,
@@ -243,3 +245,41 @@ def refuse_inplace(inplace: bool, name: str) -> None:
             got=True,
             fix="give inplace=False and use the returned array",
         )
+
+
+def check_choice(where: str, value: object, choices: Sequence[str | None]) -> None:
+    """Check that an argument is one of a few strings, or None if that is one of them.
+
+    Raises:
+      ArgumentError: it is not.
+    """
+    if value not in choices:
+        argument, names = where.rpartition(" ")[2], [repr(c) for c in choices if c is not None]
+        raise ArgumentError(
+            where,
+            expected=f"{', '.join(names[:-1])} or {names[-1]}",
+            got=repr(value),
+            fix=f"pass {' or '.join(f'{argument}={name}' for name in names[:2])}",
+        )
+
+
+def check_vector(where: str, x: Array) -> None:
+    """Check that an operand has rank 1.
+
+    Raises:
+      ShapeError: it has another rank.
+    """
+    if x.ndim != 1:
+        raise ShapeError(
+            where, expected="a vector", got=x.shape, fix="flatten it with .ravel(), or map over rows with phalanx.vmap"
+        )
+
+
+def check_integers(where: str, x: Array) -> None:
+    """Check that an operand is of integers.
+
+    Raises:
+      DTypeError: it has another dtype.
+    """
+    if not dtypes.issubdtype(x.dtype, np.integer):
+        raise DTypeError(where, expected="integers", got=str(x.dtype), fix="convert the indices with .astype(int)")

@@ -21,7 +21,7 @@ from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.operands import as_array, cast, refuse_out, result_dtype, to_operand
 from phalanx.numpy.reductions.array_reductions import sum
 from phalanx.numpy.shapes.diagonals import diagonal
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, DTypeLike, ShardingLike
 

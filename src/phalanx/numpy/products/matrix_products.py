@@ -24,7 +24,7 @@ from phalanx.numpy.operands import (
 )
 from phalanx.numpy.products.einsum import einsum
 from phalanx.numpy.shapes.joining import concatenate, stack
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_table import conjugate
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, ShardingLike

@@ -1,7 +1,7 @@
-"""Reductions over axes: `sum`, `prod`, `max`, `min`, `any`, `all` and their relatives.
+"""Reductions over axes: `sum`, `prod`, `max`, `any`, `argmax`, `cumsum` and their relatives.
 
-`_reduce` is common to all of them. Sums and products of half-precision numbers are accumulated in float32. Axes may
-include names of mapped axes, over which a collective reduces (`lax.psum`, `lax.pmax`).
+`_reduce` is common to those that combine elements. Sums and products of half-precision numbers are accumulated in
+float32. Axes may include names of mapped axes, over which a collective reduces (`lax.psum`, `lax.pmax`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from phalanx.numpy.operands import (
     as_array,
     broadcast_to_shape,
     canonical_axes,
+    canonical_axis,
     cast,
+    flatten_without_axis,
     refuse_out,
     to_numpy_scalar,
     to_operand,
@@ -406,7 +408,194 @@ def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Ar
     return sum(x, axis=axis, dtype=dtypes.canonicalize_dtype(int), keepdims=keepdims)
 
 
-# Where the extreme element is
+@_static
+def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """Index of the maximum along an axis; the first one of equal elements.
+
+    Args:
+      a: array or scalar.
+      axis: the axis; None for an index into the flattened array.
+      out: must be None; arrays are immutable.
+      keepdims: keep the reduced dimension with size 1.
+
+    Returns:
+      Indices in the default integer dtype, with the axis removed.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+      ShapeError: the array is empty.
+
+    Examples:
+      >>> jnp.argmax(jnp.array([3, 9, 5])).item()
+      1
+    """
+    return _arg_extreme("argmax", a, axis, out, keepdims, lax.argmax)
 
 
-# Cumulative operations
+@_static
+def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """Index of the minimum along an axis; the first one of equal elements.
+
+    Args:
+      a, axis, out, keepdims: as in `argmax`.
+
+    Returns:
+      Indices in the default integer dtype, with the axis removed.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+      ShapeError: the array is empty.
+
+    Examples:
+      >>> jnp.argmin(jnp.array([3, 9, 5])).item()
+      0
+    """
+    return _arg_extreme("argmin", a, axis, out, keepdims, lax.argmin)
+
+
+def _arg_extreme(name: str, a: Array, axis: int | None, out: None, keepdims: bool | None, op: Callable) -> Any:
+    refuse_out(out, name)
+    x = to_operand(a, name)
+    dims = x.shape
+    x, position = flatten_without_axis(x, axis, name)
+    if type(x.shape[position]) is int and x.shape[position] == 0:
+        raise ShapeError(
+            name, expected="at least one element", got=f"an array of shape {dims}", fix="check x.size before the call"
+        )
+    y = op(x, position, dtypes.canonicalize_dtype(np.int64))
+    if keepdims:
+        y = restore_reduced_dims(y, dims, tuple(range(len(dims))) if axis is None else (position,))
+    return y
+
+
+def _cumulative(
+    name: str, a: Array, axis: int | None, dtype: np.dtype, out: None, op: Callable, promote: bool = False
+) -> Any:
+    refuse_out(out, name)
+    x = to_operand(a, name)
+    x, axis = flatten_without_axis(x, axis, name)
+    if dtype is not None:
+        x = cast(x, dtypes.requested_dtype(dtype, name))
+    elif x.dtype.kind == "b" or (x.dtype.kind in "iu" and promote):
+        wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+        x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
+    # `lax` accumulates in the dtype of the operand.
+    y = op(x, axis=axis)
+    return cast(y, y.dtype)
+
+
+@_static
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
+    """Cumulative sum along an axis, or of the flattened array.
+
+    Args:
+      a: array or scalar.
+      axis: the axis; None flattens the array first.
+      dtype: dtype of the computation and of the result; booleans are summed as integers by default.
+      out: must be None; arrays are immutable.
+
+    Returns:
+      An array of the shape of `a`; a vector if `axis` is None.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.cumsum(jnp.array([1, 2, 3])).tolist()
+      [1, 3, 6]
+    """
+    return _cumulative("cumsum", a, axis, dtype, out, lax.cumsum)
+
+
+@_static
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
+    """Cumulative product along an axis, or of the flattened array.
+
+    Args:
+      a, axis, dtype, out: as in `cumsum`.
+
+    Returns:
+      An array of the shape of `a`; a vector if `axis` is None.
+
+    Raises:
+      ArgumentError: `out` is given.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.cumprod(jnp.array([1, 2, 3])).tolist()
+      [1, 2, 6]
+    """
+    return _cumulative("cumprod", a, axis, dtype, out, lax.cumprod)
+
+
+@eager_jit(static_argnames=("axis", "dtype", "include_initial"))
+def cumulative_sum(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Array:
+    """Cumulative sum along an axis, optionally preceded by 0.
+
+    Args:
+      x: array of rank 1 or more.
+      axis: the axis; optional for a vector.
+      dtype: dtype of the computation and of the result; small integers use the default integer dtype by default.
+      include_initial: prepend 0 along the axis.
+
+    Returns:
+      An array of the shape of `x`; one element longer along the axis with `include_initial`.
+
+    Raises:
+      ArgumentError: `axis` is None and the rank is not 1.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True).tolist()
+      [0, 1, 3]
+    """
+    return _with_initial("cumulative_sum", x, axis, dtype, include_initial, lax.cumsum, 0)
+
+
+@eager_jit(static_argnames=("axis", "dtype", "include_initial"))
+def cumulative_prod(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Array:
+    """Cumulative product along an axis, optionally preceded by 1.
+
+    Args:
+      x, axis, dtype: as in `cumulative_sum`.
+      include_initial: prepend 1 along the axis.
+
+    Returns:
+      An array of the shape of `x`; one element longer along the axis with `include_initial`.
+
+    Raises:
+      ArgumentError: `axis` is None and the rank is not 1.
+      AxisError: an axis is out of range.
+
+    Examples:
+      >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True).tolist()
+      [1, 2, 6]
+    """
+    return _with_initial("cumulative_prod", x, axis, dtype, include_initial, lax.cumprod, 1)
+
+
+def _with_initial(
+    name: str, x: Array, axis: int | None, dtype: np.dtype, include: bool, op: Callable, first: int
+) -> Any:
+    x = to_operand(x, name)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(
+            f"{name}, argument axis",
+            expected="an axis, since the rank is not 1",
+            got=None,
+            fix="pass axis=, or flatten the array",
+        )
+    axis = canonical_axis(0 if axis is None else axis, x.ndim, name)
+    y = _cumulative(name, x, axis, dtype, None, op, promote=True)
+    # The initial element is the neutral element, so that the result has one element more.
+    if include:
+        dims = (*y.shape[:axis], 1, *y.shape[axis + 1 :])
+        y = lax.concatenate([lax.full(dims, first, y.dtype), y], axis)
+    return y

@@ -14,9 +14,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.docstrings import family
 from phalanx.numpy.operands import canonical_axes, cast, refuse_out, to_numpy_scalar, to_operand
-from phalanx.numpy.reductions.arg_reductions import argmax, argmin
-from phalanx.numpy.reductions.array_reductions import all, max, min, prod, sum
-from phalanx.numpy.reductions.cumulative_reductions import cumprod, cumsum
+from phalanx.numpy.reductions.array_reductions import all, argmax, argmin, cumprod, cumsum, max, min, prod, sum
 from phalanx.numpy.reductions.moments import mean, var
 from phalanx.numpy.ufuncs.ufunc_implementations import isnan, select_where
 from phalanx.runtime.eager_jit import eager_jit

@@ -18,7 +18,7 @@ from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, promote_inexact, refuse_out, to_operand
 from phalanx.numpy.reductions.array_reductions import any as any_of, sum
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.sorting.sort_and_search import sort
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis

@@ -13,8 +13,7 @@ from phalanx.numpy.creation.array_creation import array, band_mask
 from phalanx.numpy.operands import broadcast_to_shape, refuse_inplace, refuse_out, to_operand
 from phalanx.numpy.reductions.array_reductions import sum
 from phalanx.numpy.shapes.rearranging import tile
-from phalanx.numpy.shapes.reshaping import ravel
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, max_dim, min_dim
 from phalanx.typing import Array, ArrayLike, DTypeLike

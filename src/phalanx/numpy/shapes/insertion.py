@@ -12,10 +12,8 @@ from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.operands import broadcast_to_shape, cast, concrete_or_none, flatten_without_axis, to_operand
-from phalanx.numpy.shapes.joining import concatenate
-from phalanx.numpy.shapes.reshaping import ravel, reshape
-from phalanx.numpy.shapes.splitting import split_at_bounds
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.joining import concatenate, split_at_bounds
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel, reshape
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic
 from phalanx.typing import Array, ArrayLike, DimSize

@@ -22,7 +22,7 @@ from phalanx.numpy.operands import as_array, broadcast_to_shape, cast, to_operan
 from phalanx.numpy.reductions import array_reductions, moments
 from phalanx.numpy.reductions.quantiles import median
 from phalanx.numpy.shapes.joining import concatenate
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_table import rint
 from phalanx.numpy.ufuncs.vectorize import apply_along_axis
 from phalanx.runtime.eager_jit import eager_jit

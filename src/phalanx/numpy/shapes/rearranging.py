@@ -14,8 +14,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import as_array, canonical_axes, canonical_axis, canonical_shape, cast, to_operand
-from phalanx.numpy.shapes.reshaping import ravel, reshape
-from phalanx.numpy.shapes.transposition import _tuple, swapaxes
+from phalanx.numpy.shapes.reshaping import _tuple, ravel, reshape, swapaxes
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, max_dim
 from phalanx.typing import Array, ArrayLike, Axis, Shape

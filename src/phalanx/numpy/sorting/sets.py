@@ -14,8 +14,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ConcretizationTypeError, dtypes, state
 from phalanx.numpy.creation.array_creation import array
-from phalanx.numpy.indexing.nonzero import nonzero
-from phalanx.numpy.indexing.where import where
+from phalanx.numpy.indexing.where import nonzero, where
 from phalanx.numpy.operands import (
     as_array,
     broadcast_to_shape,
@@ -27,8 +26,7 @@ from phalanx.numpy.operands import (
     to_operand,
 )
 from phalanx.numpy.shapes.joining import concatenate
-from phalanx.numpy.shapes.reshaping import ravel
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.numpy.sorting.sort_and_search import argsort, searchsorted, sort
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, min_dim

@@ -25,9 +25,8 @@ from phalanx.numpy.operands import (
     to_numpy_scalar,
     to_operand,
 )
-from phalanx.numpy.reductions import array_reductions, cumulative_reductions
-from phalanx.numpy.shapes.reshaping import ravel
-from phalanx.numpy.shapes.transposition import moveaxis
+from phalanx.numpy.reductions import array_reductions
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.typing import Array, ArrayLike, Axis
@@ -230,8 +229,8 @@ def _cumulative(op: Callable) -> Callable:
     return lambda x, axis: op(x, axis=axis)
 
 
-equip(ufunc_table.add, 0, array_reductions.sum, cumulative_reductions.cumsum)
-equip(ufunc_table.multiply, 1, array_reductions.prod, cumulative_reductions.cumprod)
+equip(ufunc_table.add, 0, array_reductions.sum, array_reductions.cumsum)
+equip(ufunc_table.multiply, 1, array_reductions.prod, array_reductions.cumprod)
 equip(ufunc_table.maximum, None, array_reductions.max, _cumulative(lax.cummax))
 equip(ufunc_table.minimum, None, array_reductions.min, _cumulative(lax.cummin))
 equip(ufunc_table.logical_and, True, _logical(ufunc_table.logical_and, array_reductions.all), None)
