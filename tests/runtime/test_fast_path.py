@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.runtime.compiled_call import plan_transfers
+from phalanx.runtime.compiled_program import plan_transfers
 from phalanx.runtime.fast_path import opener
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure
 

@@ -22,7 +22,7 @@ from phalanx.core.error_classes import (
 )
 from phalanx.core.jaxpr_checker import ProgramError, check_jaxpr
 from phalanx.runtime import compiled_program
-from phalanx.runtime.module_lowering import lower_jaxpr_to_module
+from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.sharding import NamedSharding, PartitionSpec as P
 from phalanx.spmd.alpha_equivalence import is_alpha_equivalent
 

@@ -1,4 +1,7 @@
-"""The only package that imports jaxlib: clients, devices, buffers, MLIR, compiling and executing."""
+"""The only package that imports jaxlib: clients, devices, buffers, MLIR, compiling and executing.
+
+Other packages import from here what they need of several of its files.
+"""
 
 import os as _os
 

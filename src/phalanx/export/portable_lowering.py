@@ -24,7 +24,7 @@ from phalanx.random.prng_keys import key_data
 from phalanx.runtime import dynamic_shapes
 from phalanx.runtime.lowering import LoweringContext, emit_function
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext
-from phalanx.runtime.module_lowering import make_dict_array, sharding_attributes
+from phalanx.runtime.lowering import make_dict_array, sharding_attributes
 from phalanx.sharding import Sharding
 
 BODY: Final = "_wrapped_main"

@@ -22,7 +22,7 @@ from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
 from phalanx.engine.mlir import hlo, ir
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_lowering import lower_jaxpr_to_module
+from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Detection of reused random keys: under the option `debug_key_reuse`, consuming a typed key twice is an error.
 
 A key is consumed when it is drawn from or split. `jaxpr_uses` computes once for each jaxpr which of its inputs are
-consumed, and raises if one is consumed twice inside. `use_keys`, which `runtime.compiled_call` calls before a jaxpr
+consumed, and raises if one is consumed twice inside. `use_keys`, which `runtime.compiled_program` calls before a jaxpr
 runs, records the consumed arrays by identity.
 """
 

@@ -25,7 +25,7 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.compiled_call import CompiledCall, compile_call, explain_failure
+from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.transfer import scalar_array
 
 

@@ -32,7 +32,7 @@ def opener(
       args, kwargs: the arguments.
       statics: the static ones among them, by position or name.
       types: the types of the leaves of all others.
-      moves: the transfers of leaves, from `compiled_call.plan_transfers`.
+      moves: the transfers of leaves, from `compiled_program.plan_transfers`.
 
     Returns:
       A function of positional and keyword arguments that transfers them where the program needs them and returns their

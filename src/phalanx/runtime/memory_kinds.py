@@ -1,6 +1,6 @@
 """Memory kinds: which values of a program are outside the default memory of their devices.
 
-`compiled_program` determines the memory of results with `result_memories`, and `module_lowering` annotates parameters
+`compiled_program` determines the memory of results with `result_memories`, and `lowering` annotates parameters
 and results with theirs. `transforms.offload` moves values between memories inside programs.
 """
 

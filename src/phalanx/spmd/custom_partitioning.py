@@ -35,7 +35,7 @@ from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.runtime.module_context import ModuleContext
-from phalanx.runtime.module_lowering import lower_jaxpr_to_module
+from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding, from_hlo_sharding, reorder_devices
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sdy_sharding_rule import SdyShardingRule

@@ -29,9 +29,9 @@ from phalanx.engine import cache, client
 from phalanx.engine.cache import Cache
 from phalanx.engine.client import Device
 from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary
-from phalanx.runtime import compiled_call, compiled_program, eager_dispatch, transfer
+from phalanx.runtime import compiled_program, eager_dispatch, transfer
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.compiled_call import explain_failure
+from phalanx.runtime.compiled_program import explain_failure
 from phalanx.runtime.eager_dispatch import concrete_type
 from phalanx.runtime.fast_path import opener
 from phalanx.sharding import UNSPECIFIED
@@ -55,7 +55,7 @@ DEFAULT_OPTIONS: dict[str, Any] = dict(
 )
 
 
-class _Entry(compiled_call.CompiledCall):
+class _Entry(compiled_program.CompiledCall):
     """A cached executable together with the argument reader and the structure of the results."""
 
     __slots__ = ("open", "unflatten")
@@ -270,7 +270,7 @@ class Jit:
         program = traced.compiled.get(placed)
         if program is None:
             program = traced.compiled[placed] = traced.lower_for(types).compile().program
-        return _Entry(program, compiled_call.plan_transfers(types, program.lowered), traced.out_tree)
+        return _Entry(program, compiled_program.plan_transfers(types, program.lowered), traced.out_tree)
 
     def _get_trace(self, call: CallArguments) -> Traced:
         avals = call.avals(self._name)

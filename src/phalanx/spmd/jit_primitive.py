@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import Jaxpr, conform_all
 from phalanx.lax.sharding_constraint import constrain
-from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
+from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
 from phalanx.spmd.jit_diagnostics import warn_unused_donations
 from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_inner_shardings
@@ -101,7 +101,7 @@ class JitCall(PartialEvalCall, name="jit"):
 jit_p = JitCall()
 
 
-def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> compiled_call.CompiledCall:
+def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> compiled_program.CompiledCall:
     """Compile an eager call for arguments of the given types."""
     declared = options.in_shardings
     resolved = prefer_declared_shardings(types, declared) if options.moves_committed else types
@@ -118,4 +118,4 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
     )
     program = lowered.compile()
     warn_unused_donations(name, lambda i: f"input {i}", jaxpr.in_avals, program)
-    return compiled_call.CompiledCall(program, compiled_call.plan_transfers(types, lowered))
+    return compiled_program.CompiledCall(program, compiled_program.plan_transfers(types, lowered))

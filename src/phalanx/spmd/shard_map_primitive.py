@@ -51,7 +51,7 @@ from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
 from phalanx.lax.elementwise import div
 from phalanx.lax.shape import reshape_p
 from phalanx.lax.sharding_constraint import sharding_constraint_p
-from phalanx.runtime import compiled_call, compiled_program, eager_dispatch
+from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.runtime.module_context import ORDER_TOKEN
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
@@ -542,7 +542,7 @@ def _check_spmd_axes(spec: PartitionSpec, split: tuple) -> None:
         )
 
 
-def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> compiled_call.CompiledCall:
+def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> compiled_program.CompiledCall:
     """Compile an eager call. The program itself reshards arguments that are on the devices of the mesh already."""
     mesh = layout["mesh"]
     if not isinstance(mesh, Mesh):
@@ -563,7 +563,7 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> c
     is_whole = layout["manual"].issuperset(mesh.axis_names)
     outs = [NamedSharding(mesh, s) if is_whole else None for s in layout["out_specs"]]
     lowered = compiled_program.lower(program, mesh.flat_devices, ins, outs, name=jaxpr.debug_name, committed=True)
-    return compiled_call.CompiledCall(lowered.compile(), compiled_call.plan_transfers(types, lowered))
+    return compiled_program.CompiledCall(lowered.compile(), compiled_program.plan_transfers(types, lowered))
 
 
 def _manual_computation(

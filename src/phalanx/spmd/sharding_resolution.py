@@ -27,7 +27,7 @@ from phalanx.core import (
 from phalanx.lax import reshard_p
 from phalanx.lax.sharding_constraint import broadcast_shardings
 from phalanx.runtime import transfer
-from phalanx.runtime.abstract_devices import is_abstract
+from phalanx.runtime.device_assignment import is_abstract
 from phalanx.runtime.array import ArrayType
 from phalanx.runtime.device_assignment import common_devices, device_names, named_sharding
 from phalanx.runtime.memory_kinds import to_default_memory

@@ -25,9 +25,9 @@ from phalanx.core import (
 from phalanx.engine import client, compiler, stablehlo
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.runtime import compiled_program, transfer
-from phalanx.runtime.abstract_devices import is_abstract, on_abstract_devices, on_devices
+from phalanx.runtime.device_assignment import is_abstract, on_abstract_devices, on_devices
 from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.compiled_call import explain_failure
+from phalanx.runtime.compiled_program import explain_failure
 from phalanx.runtime.device_assignment import named_sharding
 from phalanx.runtime.eager_dispatch import concrete_type
 from phalanx.runtime.layout import Format, Layout

@@ -26,7 +26,7 @@ from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
 from phalanx.nnx.transforms.static_arguments import insert_static
 from phalanx.nnx.variable import Static, Variable, _set_value
 from phalanx.runtime.array import Array
-from phalanx.runtime.compiled_call import CompiledCall, explain_failure, transfer_arguments
+from phalanx.runtime.compiled_program import CompiledCall, explain_failure, transfer_arguments
 from phalanx.runtime.eager_dispatch import concrete_type
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.call_arguments import Signature

@@ -30,7 +30,7 @@ from phalanx.numpy.operands import (
     unwrap_array_like,
 )
 from phalanx.runtime.array import Array
-from phalanx.runtime.compiled_call import CompiledCall, compile_call, explain_failure
+from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.runtime.transfer import scalar_array
 from phalanx.typing import ArrayLike, DTypeLike
