@@ -18,8 +18,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.error_classes import ArgumentTypeError, ShapeError
-from phalanx.engine.cache import Cache
-from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.engine import Cache, api_boundary_class
 
 _interned: Cache[tuple[Any, ...], ShapedArray] = Cache("core.avals", weak="values")
 _find_reference = _interned.get_reference

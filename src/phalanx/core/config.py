@@ -20,8 +20,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.core.error_classes import ArgumentError
-from phalanx.engine import traceback_filtering as frames
-from phalanx.engine.cache import Cache
+from phalanx.engine import Cache, traceback_filtering as frames
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}

@@ -10,15 +10,15 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
-from phalanx.engine.error_record import (
+from phalanx.engine import (
     ArgumentError as ArgumentError,
     ArgumentTypeError as ArgumentTypeError,
     InconclusiveDimensionOperation as InconclusiveDimensionOperation,
     PhalanxError as PhalanxError,
+    TransferError as TransferError,
     TreeError as TreeError,
     example as example,
 )
-from phalanx.engine.transfer_guard import TransferError as TransferError
 
 
 @example("jnp.ones(2) + jnp.ones(3)", got="(2,) and (3,)")

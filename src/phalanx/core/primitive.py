@@ -19,8 +19,7 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.error_classes import RuleError
 from phalanx.core.optional_rules import CallRules, KeyRules, NamedAxisRules, PlacementRules
 from phalanx.core.tangent import Zero, instantiate
-from phalanx.engine.cache import Cache
-from phalanx.engine.hook import Hook
+from phalanx.engine import Cache, Hook
 
 registry: dict[str, Primitive] = {}
 

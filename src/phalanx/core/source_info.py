@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from phalanx.core.config import state
-from phalanx.engine.mlir import current_traceback as current_traceback, user_frames
-from phalanx.engine.traceback_filtering import PACKAGE, api_boundary, is_internal
+from phalanx.engine import PACKAGE, api_boundary, current_traceback as current_traceback, is_internal, user_frames
 
 
 class ScopedTraceback:

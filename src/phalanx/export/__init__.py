@@ -4,8 +4,7 @@
 may be symbolic (`symbolic_shape`). docs/export-format.md describes the bytes.
 """
 
-from phalanx.engine.public_namespace import publish as _publish
-from phalanx.engine.stablehlo import ArtifactError as ArtifactError
+from phalanx.engine import ArtifactError as ArtifactError, publish as _publish
 from phalanx.export.artifact_reader import deserialize as deserialize
 from phalanx.export.exported import (
     Exported as Exported,

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from phalanx.core import ArgumentError, ShapedArray
-from phalanx.engine import mlir, stablehlo
-from phalanx.engine.custom_call_partitioner import HloSharding
-from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.engine import HloSharding, api_boundary_class, mlir, stablehlo
 from phalanx.export.artifact_writer import write_artifact
 from phalanx.export.call_exported import make_call
 from phalanx.export.exported_program import ExportedProgram

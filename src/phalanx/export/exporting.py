@@ -20,8 +20,7 @@ from phalanx.export.portable_lowering import lower_portable
 from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.type_serialization import without_devices
 from phalanx.lax import full
-from phalanx.runtime.device_assignment import on_abstract_devices, on_devices
-from phalanx.runtime.array import ArrayType
+from phalanx.runtime import ArrayType, on_abstract_devices, on_devices
 from phalanx.sharding import Sharding
 from phalanx.spmd import jit
 from phalanx.spmd.sharding_resolution import resolve_shardings

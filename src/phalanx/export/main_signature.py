@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phalanx.core import ShapedArray, physical_aval
-from phalanx.engine import mlir
-from phalanx.engine.stablehlo import ArtifactError
+from phalanx.engine import ArtifactError, mlir
 from phalanx.export.exported_program import ExportedProgram
 from phalanx.symbolic import is_symbolic
 

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ShapedArray
-from phalanx.engine import custom_call_targets, stablehlo
-from phalanx.engine.mlir import func, hlo, ir
+from phalanx.engine import custom_call_targets, func, hlo, ir, stablehlo
 from phalanx.export.exported_program import ExportedProgram
 from phalanx.export.main_signature import check_main
 from phalanx.export.safety_checks import check_callable
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ModuleContext
+from phalanx.runtime import LoweringContext, ModuleContext
 
 _ARGUMENT_ATTRIBUTES = ("arg_attrs", "res_attrs")
 

@@ -15,16 +15,21 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error, pause_collector
-from phalanx.engine import mlir, stablehlo
-from phalanx.engine.mlir import func, hlo, i64, ir
+from phalanx.engine import func, hlo, i64, ir, mlir, stablehlo
 from phalanx.export.dim_solver import Solution, solve_inputs
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.lax.elementwise import emit_compare
 from phalanx.random.prng_keys import key_data
-from phalanx.runtime import dynamic_shapes
-from phalanx.runtime.lowering import LoweringContext, emit_function
-from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext
-from phalanx.runtime.lowering import make_dict_array, sharding_attributes
+from phalanx.runtime import (
+    ORDER_TOKEN,
+    PLATFORM,
+    LoweringContext,
+    ModuleContext,
+    dynamic_shapes,
+    emit_function,
+    make_dict_array,
+    sharding_attributes,
+)
 from phalanx.sharding import Sharding
 
 BODY: Final = "_wrapped_main"

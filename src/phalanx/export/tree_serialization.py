@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from phalanx.core import ArgumentError, PhalanxError
-from phalanx.engine.pytree import PyTreeDef
-from phalanx.engine.stablehlo import ArtifactError
+from phalanx.engine import ArtifactError, PyTreeDef
 from phalanx.export.malformed_artifact import malformed_error
 from phalanx.numpy import linalg
 from phalanx.numpy.sorting import sets

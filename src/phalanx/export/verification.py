@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phalanx.engine import custom_call_targets
+from phalanx.engine import ArtifactError, custom_call_targets
 from phalanx.engine.isolated_parser import Parsed, parse_isolated
-from phalanx.engine.stablehlo import ArtifactError
 from phalanx.export.artifact_reader import deserialize
 from phalanx.export.exported import Exported
 from phalanx.export.main_signature import check_main

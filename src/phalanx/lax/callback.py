@@ -39,12 +39,7 @@ from phalanx.lax.shape import expand_dims
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.sharding.out_sharding import shard_dim
 from phalanx.lax.subbyte import byte_aval
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.device_assignment import common_devices
-from phalanx.runtime.in_flight import effects_barrier
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ORDER_TOKEN
+from phalanx.runtime import ORDER_TOKEN, Array, ArrayType, LoweringContext, common_devices, effects_barrier, transfer
 from phalanx.sharding import GSPMDSharding, Sharding, SingleDeviceSharding
 from phalanx.transforms.batching import AxisData, move_mapped_dim
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten

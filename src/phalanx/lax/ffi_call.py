@@ -23,8 +23,7 @@ from phalanx.core import (
 )
 from phalanx.lax.callback import LEGACY, VMAP_METHODS, batch_by_method, check_vmap_method, result_aval
 from phalanx.lax.composite import attribute_to_mlir, freeze_attributes
-from phalanx.runtime.layout import Layout
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Layout, LoweringContext
 from phalanx.transforms.batching import AxisData
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import PyTree

@@ -9,10 +9,7 @@ import ctypes
 from typing import Any
 
 from phalanx.core import ArgumentTypeError
-from phalanx.engine import custom_call_targets
-from phalanx.engine.client import platform_name
-from phalanx.engine.custom_call_targets import TargetError as TargetError
-from phalanx.engine.traceback_filtering import guard_namespace as _guard
+from phalanx.engine import TargetError as TargetError, custom_call_targets, guard_namespace as _guard, platform_name
 from phalanx.lax.ffi_call import ffi_call as ffi_call
 
 

@@ -13,9 +13,7 @@ from phalanx.core import ZERO, Effect, Effects, Identity, Primitive, ShardingRul
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise import dtype_kind
 from phalanx.lax.shape import dim_names
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.transfer import put
+from phalanx.runtime import Array, LoweringContext, put
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike
 

@@ -12,13 +12,17 @@ from typing import Any
 
 from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingError, ShardingRule, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array
-from phalanx.runtime.layout import Format
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.memory_kinds import non_default_memory_kind, place_in_memory
-from phalanx.runtime.reshard_lowering import fill_unconstrained, reshard_to
-from phalanx.runtime.transfer import general_transfers
+from phalanx.runtime import (
+    Array,
+    Format,
+    LoweringContext,
+    fill_unconstrained,
+    general_transfers,
+    non_default_memory_kind,
+    place_in_memory,
+    reshard_to,
+    transfer,
+)
 from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, check_rank, to_sharding
 from phalanx.transforms.batching import AxisData
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten

@@ -15,8 +15,7 @@ import numpy as np
 
 from phalanx import lax, random
 from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
-from phalanx.engine.public_namespace import publish as _publish
-from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.engine import api_boundary, publish as _publish
 from phalanx.lax.shape import broadcast_to_shape, canonicalize_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.nn.axis_reductions import resolve_dims

@@ -30,8 +30,7 @@ from phalanx.lax.convolution.conv_primitive import (
 from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, has_empty_shards, replicate_dims
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.shardy import sdy_sharding
+from phalanx.runtime import LoweringContext, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec
 from phalanx.symbolic import is_constant_shape
 

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.engine.mlir import hlo, ir, sdy
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ModuleContext
-from phalanx.runtime.shardy import sdy_replicated
+from phalanx.runtime import LoweringContext, ModuleContext, sdy_replicated
 from phalanx.sharding import NamedSharding
 
 Dimension = tuple[ir.Value, int]  # one dimension of an emitted value

@@ -16,8 +16,7 @@ from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integ
 from phalanx.lax.windows.window_shape import crop_negative_padding
 from phalanx.partitioner.dim_sharding import materialize, replicate_dims
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.typing import ArrayLike
 

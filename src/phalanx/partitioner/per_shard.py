@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, infer_results, physical_aval, state
-from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
-from phalanx.engine.mlir import hlo, ir
-from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.lowering import lower_jaxpr_to_module
+from phalanx.engine import HloSharding, PartitionedCall, hlo, ir
+from phalanx.runtime import LoweringContext, PartitionedCalls, lower_jaxpr_to_module, make_sdy_sharding_rule
 from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
 if TYPE_CHECKING:

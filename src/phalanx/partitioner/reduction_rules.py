@@ -10,8 +10,7 @@ from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integ
 from phalanx.lax.reductions.reduction_family import Reduction
 from phalanx.lax.shape import broadcast_in_dim_p, drop_dims
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 
 
 def lower_extreme(ctx: LoweringContext, primitive: Reduction, x: ir.Value, *, dims: tuple) -> ir.Value | list[ir.Value]:

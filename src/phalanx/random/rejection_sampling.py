@@ -28,8 +28,7 @@ from phalanx.core import (
     get_aval,
     trace_to_jaxpr,
 )
-from phalanx.engine.cache import memoize
-from phalanx.engine.mlir import ir
+from phalanx.engine import ir, memoize
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
 from phalanx.lax.shape import dim_names
 from phalanx.random.key_primitives import random_bits_p, random_fold_in_p

@@ -14,10 +14,7 @@ import numpy as np
 
 from phalanx.core import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError, ShapedArray, Tracer, dtypes
 from phalanx.core.array_operators import Operators
-from phalanx.engine import buffers, traceback_filtering
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import Device
-from phalanx.engine.runtime_errors import XlaRuntimeError, unwrap_callback_error
+from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, traceback_filtering, unwrap_callback_error
 from phalanx.runtime.layout import Format, Layout
 from phalanx.sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves

@@ -28,11 +28,16 @@ from phalanx.core import (
     select_flagged,
     state,
 )
-from phalanx.engine import buffers, client, compiler
-from phalanx.engine.client import Device
-from phalanx.engine.hook import Hook
-from phalanx.engine.runtime_errors import XlaRuntimeError, unwrap_callback_error
-from phalanx.engine.transfer_guard import explicit_transfer
+from phalanx.engine import (
+    Device,
+    Hook,
+    XlaRuntimeError,
+    buffers,
+    client,
+    compiler,
+    explicit_transfer,
+    unwrap_callback_error,
+)
 from phalanx.runtime import (
     engine_options as engine_options,  # declares the options that concern the engine
     in_flight,

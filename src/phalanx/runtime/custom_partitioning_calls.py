@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from phalanx.core import Context, Jaxpr, KeyDtype, ShapedArray, state
-from phalanx.engine import custom_call_partitioner
-from phalanx.engine.mlir import i32, ir, sdy
+from phalanx.engine import custom_call_partitioner, i32, ir, sdy
 from phalanx.runtime import dynamic_shapes
 
 

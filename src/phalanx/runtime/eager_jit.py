@@ -15,8 +15,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from phalanx.core import state, trace_to_jaxpr
-from phalanx.engine.cache import Cache
-from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
+from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.eager_dispatch import check_values, concrete_type

@@ -7,8 +7,7 @@ import platform
 import sys
 from importlib import metadata
 
-from phalanx.engine import client
-from phalanx.engine.cache import cache_sizes
+from phalanx.engine import cache_sizes, client
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -33,9 +33,7 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.engine import mlir
-from phalanx.engine.hook import Hook
-from phalanx.engine.mlir import func, hlo, i32, ir
+from phalanx.engine import Hook, func, hlo, i32, ir, mlir
 from phalanx.runtime.device_assignment import named_sharding
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested

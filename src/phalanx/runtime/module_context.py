@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ShapedArray, ShardingError, physical_aval
-from phalanx.engine import mlir
-from phalanx.engine.mlir import ir, sdy
+from phalanx.engine import ir, mlir, sdy
 from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.runtime.shardy import sdy_type
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import Eqn, ShapedArray, dtypes, host_scalar, physical_aval
-from phalanx.engine import custom_call_targets, mlir
-from phalanx.engine.mlir import hlo, i32, i64, ir
+from phalanx.engine import custom_call_targets, hlo, i32, i64, ir, mlir
 from phalanx.runtime import dynamic_shapes
 from phalanx.runtime.module_context import ModuleContext, PlatformRequested
 from phalanx.symbolic import is_constant_shape

@@ -28,9 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import ShapedArray, ShardingRule, state
-from phalanx.engine import mlir
-from phalanx.engine.custom_call_partitioner import HloSharding, PartitionedCall
-from phalanx.engine.mlir import dense_constant, func, hlo, i64, ir, sdy
+from phalanx.engine import HloSharding, PartitionedCall, dense_constant, func, hlo, i64, ir, mlir, sdy
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import (

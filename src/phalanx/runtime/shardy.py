@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ShardingError
-from phalanx.engine.client import Device
-from phalanx.engine.mlir import cached_per_context, ir, sdy
+from phalanx.engine import Device, cached_per_context, ir, sdy
 from phalanx.sharding import (
     UNCONSTRAINED,
     AbstractMesh,

@@ -13,10 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from phalanx.core import ShapedArray, dtypes, get_aval, host_scalar, physical_aval, state
-from phalanx.engine import buffers, client
-from phalanx.engine.cache import Cache, memoize
-from phalanx.engine.hook import Hook
-from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.engine import Cache, Hook, api_boundary, buffers, client, memoize
 from phalanx.runtime.array import (
     Array,
     ArrayType,

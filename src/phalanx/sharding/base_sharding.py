@@ -14,11 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from phalanx.core import ShardingError
-from phalanx.engine.buffers import ShardingBase
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import Device, DeviceList
-from phalanx.engine.custom_call_partitioner import HloSharding
-from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.engine import Cache, Device, DeviceList, HloSharding, ShardingBase, api_boundary
 from phalanx.sharding.mesh import is_local
 from phalanx.sharding.spec import AxisName
 from phalanx.sharding.tiling import Index, Tiling, indices, replica_ids, shard_size

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import Device, DeviceList
-from phalanx.engine.custom_call_partitioner import HloSharding
+from phalanx.engine import Cache, Device, DeviceList, HloSharding
 from phalanx.sharding.base_sharding import Sharding, intern_sharding, memoize_method
 from phalanx.sharding.hlo_conversion import hlo_to_tiling, tiling_to_hlo, tiling_to_spec
 from phalanx.sharding.mesh import Mesh

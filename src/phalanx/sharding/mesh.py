@@ -19,9 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from phalanx.core import ArgumentError, ShardingError, state
-from phalanx.engine.cache import Cache
+from phalanx.engine import Cache, api_boundary_class
 from phalanx.engine.client import Device, DeviceList, devices as all_devices
-from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.spec import AxisName
 
 

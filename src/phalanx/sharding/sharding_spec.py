@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx.core import ArgumentTypeError, ShardingError
-from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding
-from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.engine import HloSharding, OpSharding, api_boundary_class
 from phalanx.sharding.base_sharding import Sharding
 from phalanx.sharding.hlo_conversion import hlo_to_tiling, tiling_to_hlo, tiling_to_spec
 from phalanx.sharding.mesh import Mesh

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import Device, DeviceList
-from phalanx.engine.custom_call_partitioner import HloSharding
-from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.engine import Cache, Device, DeviceList, HloSharding, api_boundary_class
 from phalanx.sharding.base_sharding import Sharding, intern_sharding, memoize_method
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.tiling import Tiling

@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
-from phalanx.engine import buffers, compiler
-from phalanx.engine.cache import Cache, memoize
-from phalanx.runtime import compiled_program, transfer
-from phalanx.runtime.array import Array, ArrayType, deleted_error
+from phalanx.engine import Cache, buffers, compiler, memoize
+from phalanx.runtime import Array, ArrayType, compiled_program, deleted_error, transfer
 from phalanx.sharding import Index, Sharding, reorder_devices
 
 

@@ -27,15 +27,10 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.custom_rules.rule_arguments import bind_positional
-from phalanx.engine import custom_call_partitioner
-from phalanx.engine.custom_call_partitioner import HloSharding
-from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.engine import HloSharding, api_boundary_class, custom_call_partitioner
 from phalanx.lax.collectives.replica_groups import ManualRegion
 from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
-from phalanx.runtime.custom_partitioning_calls import PartitionedCalls
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ModuleContext
-from phalanx.runtime.lowering import lower_jaxpr_to_module
+from phalanx.runtime import LoweringContext, ModuleContext, PartitionedCalls, lower_jaxpr_to_module
 from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding, from_hlo_sharding, reorder_devices
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sdy_sharding_rule import SdyShardingRule

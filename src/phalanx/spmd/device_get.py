@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import physical_aval
-from phalanx.engine import buffers, client
-from phalanx.engine.transfer_guard import explicit_transfer
+from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
 from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten

@@ -23,8 +23,7 @@ from phalanx.core import (
 )
 from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.lax.sharding_constraint import broadcast_shardings, check_not_manual, device_put_p
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.spmd.make_array import assemble_array

@@ -25,15 +25,17 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.engine import cache, client
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import Device
-from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary
-from phalanx.runtime import compiled_program, eager_dispatch, transfer
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.compiled_program import explain_failure
-from phalanx.runtime.eager_dispatch import concrete_type
-from phalanx.runtime.fast_path import opener
+from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary
+from phalanx.runtime import (
+    Array,
+    ArrayType,
+    compiled_program,
+    concrete_type,
+    eager_dispatch,
+    explain_failure,
+    opener,
+    transfer,
+)
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import explain_miss, log_stage

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
-from phalanx.engine import buffers
-from phalanx.engine.transfer_guard import explicit_transfer
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.memory_kinds import non_default_memory_kind, to_default_memory
+from phalanx.engine import buffers, explicit_transfer
+from phalanx.runtime import Array, ArrayType, non_default_memory_kind, to_default_memory, transfer
 from phalanx.sharding import Index, Sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentTypeError, ShardingError, TraceError, Tracer, state
-from phalanx.engine import client
-from phalanx.engine.traceback_filtering import guard_namespace as _guard
+from phalanx.engine import client, guard_namespace as _guard
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten

@@ -30,8 +30,7 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.custom_rules.rule_arguments import bind_positional
-from phalanx.engine.cache import Cache
-from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.engine import Cache, api_boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec, check_rank, check_spec
 from phalanx.spmd.alpha_equivalence import is_alpha_equivalent
 from phalanx.spmd.shard_map_primitive import REPLICATED, View, bind_shard_map

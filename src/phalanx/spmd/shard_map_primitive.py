@@ -51,9 +51,7 @@ from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
 from phalanx.lax.elementwise import div
 from phalanx.lax.shape import reshape_p
 from phalanx.lax.sharding_constraint import sharding_constraint_p
-from phalanx.runtime import compiled_program, eager_dispatch
-from phalanx.runtime.module_context import ORDER_TOKEN
-from phalanx.runtime.shardy import sdy_sharding
+from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims

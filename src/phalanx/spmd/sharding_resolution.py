@@ -26,11 +26,15 @@ from phalanx.core import (
 )
 from phalanx.lax import reshard_p
 from phalanx.lax.sharding_constraint import broadcast_shardings
-from phalanx.runtime import transfer
-from phalanx.runtime.device_assignment import is_abstract
-from phalanx.runtime.array import ArrayType
-from phalanx.runtime.device_assignment import common_devices, device_names, named_sharding
-from phalanx.runtime.memory_kinds import to_default_memory
+from phalanx.runtime import (
+    ArrayType,
+    common_devices,
+    device_names,
+    is_abstract,
+    named_sharding,
+    to_default_memory,
+    transfer,
+)
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from phalanx.spmd.call_arguments import CallArguments
 from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map

@@ -22,15 +22,21 @@ from phalanx.core import (
     get_aval,
     state,
 )
-from phalanx.engine import client, compiler, stablehlo
-from phalanx.engine.traceback_filtering import api_boundary_class
-from phalanx.runtime import compiled_program, transfer
-from phalanx.runtime.device_assignment import is_abstract, on_abstract_devices, on_devices
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.compiled_program import explain_failure
-from phalanx.runtime.device_assignment import named_sharding
-from phalanx.runtime.eager_dispatch import concrete_type
-from phalanx.runtime.layout import Format, Layout
+from phalanx.engine import api_boundary_class, client, compiler, stablehlo
+from phalanx.runtime import (
+    Array,
+    ArrayType,
+    Format,
+    Layout,
+    compiled_program,
+    concrete_type,
+    explain_failure,
+    is_abstract,
+    named_sharding,
+    on_abstract_devices,
+    on_devices,
+    transfer,
+)
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import log_stage, warn_unused_donations

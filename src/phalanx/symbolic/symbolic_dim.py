@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from phalanx.engine.error_record import ArgumentError, InconclusiveDimensionOperation
-from phalanx.engine.hook import Hook
+from phalanx.engine import ArgumentError, Hook, InconclusiveDimensionOperation
 from phalanx.symbolic import linear_bounds
 from phalanx.symbolic.dim_division import divide_by_number, floordiv, mod, quotient_bounds
 from phalanx.symbolic.dim_extrema import extreme_dim

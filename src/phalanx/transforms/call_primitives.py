@@ -33,8 +33,7 @@ from phalanx.core import (
     select_unflagged,
     split_tangents,
 )
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.memory_kinds import result_memories
+from phalanx.runtime import LoweringContext, result_memories
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace

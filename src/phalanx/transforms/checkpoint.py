@@ -31,8 +31,7 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.engine.mlir import hlo, ir
-from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.engine import api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.call_primitives import PartialEvalCall
 from phalanx.transforms.flat_function import FlatFunction

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from phalanx.core import Identity
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array
-from phalanx.runtime.memory_kinds import place_in_memory
+from phalanx.runtime import Array, place_in_memory, transfer
 
 
 class Space(enum.Enum):

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Sized
 from typing import Any, TypeAlias
 
-from phalanx.engine import pytree
-from phalanx.engine.error_record import ArgumentError, TreeError
+from phalanx.engine import ArgumentError, TreeError, pytree
 from phalanx.tree.key_paths import KeyPath
 from phalanx.tree.prefix import describe_tree, prefix_errors
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from phalanx.engine import pytree
-from phalanx.engine.error_record import TreeError
+from phalanx.engine import TreeError, pytree
 from phalanx.tree.key_paths import FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 
 _LONGEST_SHOWN = 100

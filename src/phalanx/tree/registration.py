@@ -11,8 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from phalanx.engine import pytree
-from phalanx.engine.error_record import ArgumentError, ArgumentTypeError
+from phalanx.engine import ArgumentError, ArgumentTypeError, pytree
 from phalanx.tree.key_paths import DictKey, KeyEntry
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ import numpy as np
 
 from phalanx.core import ShapedArray, UnboundAxisError
 from phalanx.engine.mlir import hlo, i64, ir, sdy
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.shardy import sdy_sharding
+from phalanx.runtime import LoweringContext, sdy_sharding
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from phalanx.typing import ArrayLike
 

@@ -24,8 +24,7 @@ from phalanx.core import (
     is_linear,
     promotion,
 )
-from phalanx.engine.cache import Cache, memoize
-from phalanx.engine.mlir import cached_per_context, hlo
+from phalanx.engine import Cache, cached_per_context, hlo, memoize
 from phalanx.lax.contraction.precision import (
     PrecisionLike,
     algorithm_attribute,

@@ -51,8 +51,7 @@ from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python
 from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
 from phalanx.lax.shape import broadcast_in_dim
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ORDER_TOKEN
+from phalanx.runtime import ORDER_TOKEN, LoweringContext
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace

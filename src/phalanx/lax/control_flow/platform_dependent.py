@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentError, ArgumentTypeError, RuleError
-from phalanx.engine.cache import Cache
-from phalanx.engine.client import platform_name
+from phalanx.engine import Cache, platform_name
 from phalanx.lax.control_flow.cond import Cond, bind_cond
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import ArrayLike

@@ -56,8 +56,7 @@ from phalanx.lax.control_flow.control_flow_tracing import (
     unify_carry_varying,
 )
 from phalanx.lax.control_flow.while_primitive import emit_while
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.memory_kinds import result_memories
+from phalanx.runtime import LoweringContext, result_memories
 from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, move_mapped_dim
 from phalanx.transforms.forward_mode import jvp_jaxpr

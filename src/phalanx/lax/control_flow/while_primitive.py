@@ -53,9 +53,7 @@ from phalanx.lax.control_flow.control_flow_tracing import (
 from phalanx.lax.elementwise import select_n
 from phalanx.lax.reductions.reduction_family import reduce_or
 from phalanx.lax.shape import broadcast_in_dim
-from phalanx.runtime.custom_partitioning_calls import is_identified_by_text
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import ORDER_TOKEN
+from phalanx.runtime import ORDER_TOKEN, LoweringContext, is_identified_by_text
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, vmap_flat
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace

@@ -20,9 +20,7 @@ from phalanx.lax.shape import move_dim, reshape, rev
 from phalanx.lax.shape.iota_and_full import full
 from phalanx.lax.subbyte import byte_aval, narrow_from_bytes, widen_to_bytes
 from phalanx.lax.windows.window_shape import cotangent_padding, crop_negative_padding, num_windows
-from phalanx.runtime import dynamic_shapes
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext, dynamic_shapes
 from phalanx.symbolic import dilate, is_constant_shape, is_symbolic
 from phalanx.typing import DimSize
 

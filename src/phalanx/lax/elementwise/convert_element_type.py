@@ -25,9 +25,7 @@ from phalanx.core import (
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.shape import ELEMENTWISE, dim_names, move_dim
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.transfer import put
+from phalanx.runtime import Array, LoweringContext, put
 from phalanx.symbolic import Dim, arrays, is_constant_shape
 from phalanx.typing import ArrayLike, DTypeLike
 

@@ -33,8 +33,7 @@ from phalanx.core import (
     get_aval,
     is_linear,
 )
-from phalanx.engine.cache import Cache, memoize
-from phalanx.engine.mlir import cached_per_context, hlo, ir
+from phalanx.engine import Cache, cached_per_context, hlo, ir, memoize
 from phalanx.lax.reductions.reduce_sum import unbroadcast
 from phalanx.lax.shape import ELEMENTWISE, broadcast_in_dim_p, dim_names
 from phalanx.runtime.lowering import LoweringContext

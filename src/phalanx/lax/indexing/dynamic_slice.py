@@ -31,8 +31,7 @@ from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.indexing.static_slice import slice as static_slice
 from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, insert_dim, move_dim, reshape, zeros
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.runtime.eager_jit import eager_jit
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import LoweringContext, eager_jit
 from phalanx.symbolic import static_size
 from phalanx.typing import ArrayLike, DimSize, Shape
 

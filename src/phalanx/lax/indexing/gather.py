@@ -15,8 +15,7 @@ import numpy as np
 from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes
 from phalanx.engine.mlir import cached_per_context, hlo, ir
 from phalanx.lax.shape import insert_dim, move_dim, shift_past_batch
-from phalanx.runtime import dynamic_shapes
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import LoweringContext, dynamic_shapes
 from phalanx.symbolic import is_constant_shape
 from phalanx.typing import ArrayLike
 

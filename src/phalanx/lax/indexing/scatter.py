@@ -27,8 +27,7 @@ from phalanx.core import (
     run_jaxpr,
     trace_to_jaxpr,
 )
-from phalanx.engine.cache import memoize
-from phalanx.engine.mlir import cached_per_context, hlo, ir
+from phalanx.engine import cached_per_context, hlo, ir, memoize
 from phalanx.lax.elementwise import add, convert_element_type, div, eq, mul, neg, select, set_name_and_doc
 from phalanx.lax.indexing.gather import (
     CLIP,
@@ -47,8 +46,7 @@ from phalanx.lax.indexing.gather import (
 )
 from phalanx.lax.shape import add_dim, move_dim, reshape, shift_past_batch, zeros
 from phalanx.lax.shape.iota_and_full import full, iota
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 from phalanx.transforms import jvp, vmap
 from phalanx.typing import ArrayLike
 

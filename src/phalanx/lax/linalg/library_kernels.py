@@ -15,8 +15,7 @@ import numpy as np
 from phalanx.core import RuleError, ShapedArray
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.linalg.matrix_stacks import INT32, LETTERS, is_complex
-from phalanx.runtime.custom_partitioning_calls import make_sdy_sharding_rule
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import LoweringContext, make_sdy_sharding_rule
 
 _UNITARY = {"orgqr": "ungqr", "ormqr": "unmqr", "syevd": "heevd", "sytrd": "hetrd"}
 

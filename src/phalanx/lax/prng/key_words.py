@@ -20,13 +20,9 @@ from phalanx.core import (
     get_aval,
     physical_aval,
 )
-from phalanx.engine.cache import Cache
-from phalanx.engine.mlir import ir
+from phalanx.engine import Cache, ir
 from phalanx.lax.shape import dim_names, move_dim
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.eager_dispatch import compile_operation
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, ArrayType, LoweringContext, compile_operation, transfer
 from phalanx.typing import PRNGKey
 
 _UINT32 = np.dtype(np.uint32)

@@ -24,8 +24,7 @@ from phalanx.lax.shape.broadcast import add_dim
 from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names, drop_dims, resolve_dims
 from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 from phalanx.typing import ArrayLike, Shape
 
 

@@ -18,8 +18,7 @@ from phalanx.core import (
     Tracer,
     get_aval,
 )
-from phalanx.engine.cache import memoize
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine import hlo, ir, memoize
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p
 from phalanx.lax.shape.dims import (
     batch_dim_after_removal,
@@ -34,8 +33,7 @@ from phalanx.lax.shape.dims import (
 )
 from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 from phalanx.sharding import AbstractMesh, shard_dims
 from phalanx.typing import ArrayLike, Shape, ShardingLike
 

@@ -11,10 +11,7 @@ from collections.abc import Callable, Sequence
 from phalanx.core import Effects, Primitive, RuleError, ShapedArray, ShardingRule, debug_effect, physical_aval
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.engine.mlir import ir
-from phalanx.runtime import transfer
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.module_context import Inspection
-from phalanx.runtime.transfer import scalar_array
+from phalanx.runtime import Inspection, LoweringContext, scalar_array, transfer
 from phalanx.typing import Array
 
 

@@ -13,10 +13,7 @@ from typing import Any
 from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
 from phalanx.lax.sharding_constraint import with_sharding_constraint
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
-from phalanx.runtime.reshard_lowering import reshard_to
-from phalanx.runtime.transfer import general_transfers
+from phalanx.runtime import Array, LoweringContext, general_transfers, reshard_to
 from phalanx.sharding import (
     UNCONSTRAINED,
     AbstractMesh,

@@ -32,8 +32,7 @@ from phalanx.core import (
     run_jaxpr,
     trace_to_jaxpr,
 )
-from phalanx.engine.cache import memoize
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine import hlo, ir, memoize
 from phalanx.lax.elementwise import add, dtype_kind, max_p, min_p, sub
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_add
 from phalanx.lax.shape import add_dim, dim_names, move_dim, reshape, zeros
@@ -45,8 +44,7 @@ from phalanx.lax.windows.window_shape import (
     num_windows,
     padtype_to_pads,
 )
-from phalanx.runtime import dynamic_shapes
-from phalanx.runtime.lowering import LoweringContext, emit_function
+from phalanx.runtime import LoweringContext, dynamic_shapes, emit_function
 from phalanx.symbolic import dilate, is_constant_shape, static_size
 from phalanx.transforms import jvp
 from phalanx.tree import tree_flatten, tree_unflatten

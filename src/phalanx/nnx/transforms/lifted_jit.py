@@ -13,9 +13,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from phalanx.core import state
-from phalanx.engine.cache import Cache
+from phalanx.engine import Cache, api_boundary, hide_frames, mark_api_boundary
 from phalanx.engine.pytree import flatten
-from phalanx.engine.traceback_filtering import api_boundary, hide_frames, mark_api_boundary
 from phalanx.nnx.graphlib.graph_walk import get_entry, get_joint_graph
 from phalanx.nnx.graphlib.states import State, flatten_state
 from phalanx.nnx.objects import ROOTS, Object, is_root
@@ -25,9 +24,7 @@ from phalanx.nnx.transforms.lifting import Lifted, LiftedArguments, Outputs, Pur
 from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
 from phalanx.nnx.transforms.static_arguments import insert_static
 from phalanx.nnx.variable import Static, Variable, _set_value
-from phalanx.runtime.array import Array
-from phalanx.runtime.compiled_program import CompiledCall, explain_failure, transfer_arguments
-from phalanx.runtime.eager_dispatch import concrete_type
+from phalanx.runtime import Array, CompiledCall, concrete_type, explain_failure, transfer_arguments
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.call_arguments import Signature
 from phalanx.tree import tree_flatten

@@ -26,8 +26,7 @@ from phalanx.numpy.operands import (
     to_operand,
     unwrap_array_like,
 )
-from phalanx.runtime import transfer
-from phalanx.runtime.eager_jit import eager_jit
+from phalanx.runtime import eager_jit, transfer
 from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 from phalanx.typing import Array, ArrayLike, DTypeLike, Shape, ShardingLike
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import dtypes, promotion, state, user_stacklevel
-from phalanx.engine.cache import Cache
-from phalanx.engine.traceback_filtering import api_boundary, api_boundary_class
+from phalanx.engine import Cache, api_boundary, api_boundary_class
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding
 from phalanx.numpy.indexing.index_expression import (
     HostIntegers,

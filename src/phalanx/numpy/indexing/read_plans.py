@@ -27,8 +27,7 @@ from phalanx.numpy.indexing.index_expression import (
     resolve_slice,
 )
 from phalanx.numpy.operands import broadcast_shapes
-from phalanx.runtime.array import Array, ArrayType
-from phalanx.runtime.eager_jit import eager_jit
+from phalanx.runtime import Array, ArrayType, eager_jit
 from phalanx.symbolic import is_symbolic, max_dim, min_dim
 from phalanx.typing import ArrayLike, DTypeLike
 

@@ -26,8 +26,7 @@ from phalanx.numpy.operands import (
 )
 from phalanx.numpy.shapes.joining import stack
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where as _choose, to_bool
-from phalanx.runtime.eager_jit import eager_jit
-from phalanx.runtime.transfer import scalar_array
+from phalanx.runtime import eager_jit, scalar_array
 from phalanx.symbolic import max_dim, static_size
 from phalanx.typing import Array, ArrayLike
 

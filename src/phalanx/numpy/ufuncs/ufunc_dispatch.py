@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentError, DTypeError, Primitive, dtypes, state, trace_to_jaxpr
-from phalanx.engine.cache import Cache
-from phalanx.engine.traceback_filtering import hide_frames, mark_api_boundary
+from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     aval_or_scalar_type,
@@ -29,10 +28,7 @@ from phalanx.numpy.operands import (
     to_numpy_scalar,
     unwrap_array_like,
 )
-from phalanx.runtime.array import Array
-from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
-from phalanx.runtime.eager_jit import eager_jit
-from phalanx.runtime.transfer import scalar_array
+from phalanx.runtime import Array, CompiledCall, compile_call, eager_jit, explain_failure, scalar_array
 from phalanx.typing import ArrayLike, DTypeLike
 
 CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex", "x": "random key"}

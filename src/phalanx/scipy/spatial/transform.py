@@ -17,8 +17,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError, dtypes
-from phalanx.engine.public_namespace import publish as _publish
-from phalanx.engine.traceback_filtering import guard_methods as _guard_methods
+from phalanx.engine import guard_methods as _guard_methods, publish as _publish
 from phalanx.numpy.linalg import eigh
 from phalanx.numpy.operands.operand_conversion import promote_inexact
 from phalanx.numpy.operands.shape_rules import broadcast_operands

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
-from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, Shard as Shard
+from phalanx.runtime import Array, Shard as Shard, transfer
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.make_array import make_array_from_callback, make_array_from_single_device_arrays
 

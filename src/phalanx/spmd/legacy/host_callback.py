@@ -14,8 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from phalanx.core import ArgumentTypeError, debug_effect, io_effect, ordered_debug_effect, ordered_io_effect
-from phalanx.engine.client import Device
-from phalanx.engine.traceback_filtering import guard_namespace as _guard
+from phalanx.engine import Device, guard_namespace as _guard
 from phalanx.lax.callback import Caller, Tap, host_call, host_callback_p
 from phalanx.runtime.in_flight import effects_barrier
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
