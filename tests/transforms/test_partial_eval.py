@@ -98,3 +98,11 @@ def test_dead_code_elimination_descends_into_calls():
     assert used == [True, False, False]
     assert str(smaller).count("mul") == 1
     check_jaxpr(smaller)
+
+
+def test_a_known_jaxpr_keeps_its_effects():
+    def f(x, y):
+        phalanx.debug.print("{}", x)
+        return x * y
+
+    assert partial_eval_jaxpr(phalanx.make_jaxpr(f)(1.0, 2.0), [False, True]).known.effects

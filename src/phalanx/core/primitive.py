@@ -134,7 +134,7 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
     sharding_rule: Any
     lower: Any
     jvp: Any
-    batch: Any
+    batch: Any = None  # `batch_axis` may take its place
     transpose: Any = Undefined("the operation is not linear, so only its linearization has a transpose rule")
 
     def __init_subclass__(cls, name: str | None = None, multiple: bool | None = None, **kwargs: Any):

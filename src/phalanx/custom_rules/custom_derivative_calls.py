@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from phalanx.core import (
     Jaxpr,
-    Primitive,
     StagingTrace,
     TraceError,
     Tracer,
@@ -34,7 +33,7 @@ from phalanx.core import (
 )
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr, front_dims, vmap_flat
-from phalanx.transforms.call_primitives import CallPrimitive
+from phalanx.transforms.call_primitives import CallPrimitive, HigherOrder
 from phalanx.transforms.flat_function import function_name
 
 # The parameter `fun`: a flat function, or its jaxpr once the call is staged. `Any`, since mypy cannot narrow by `type`.
@@ -236,13 +235,10 @@ def _batch_bwd(
 custom_vjp_call_p = CustomVJPCall()
 
 
-class CustomLinear(Primitive, name="custom_linear", multiple=True):
+class CustomLinear(HigherOrder, name="custom_linear"):
     """The linear part of a `custom_vjp_call`: (*residuals, *tangents) -> tangents. Only its transpose is defined."""
 
-    call_like = True
-    typed_sharding_rule = True
     sharding_rule = Undefined("the forward derivative of a custom_vjp function is not defined")
-    batch = None
 
     def abstract_eval(self, *avals: Any, bwd: Callable, num_residuals: int, perturbed: tuple, out_avals: tuple) -> list:
         return list(out_avals)

@@ -175,8 +175,6 @@ class CallExported(Primitive, name="call_exported", multiple=True):
         out = map_sequentially(call_one, [x for x, m in zip(moved, mapped, strict=True) if m])
         return out, [0] * len(exported.out_avals)
 
-    batch = None
-
 
 call_exported_p = CallExported()
 

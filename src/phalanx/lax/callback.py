@@ -224,8 +224,6 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         out = batch_by_method(vmap_method or SEQUENTIAL, axis, args, dims, called)
         return out, [0] * len(out)
 
-    batch = None
-
 
 def batch_by_method(method: str, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], call: Callable) -> list:
     """Batch a function that cannot be traced, by one of the `VMAP_METHODS`; returns the stacked results.

@@ -37,7 +37,6 @@ class FfiCall(Primitive, name="ffi_call", multiple=True):
 
     jvp = Undefined("the derivative of a kernel is unknown; wrap the call in a custom_jvp or custom_vjp function")
     transpose = Undefined("the transpose of a kernel is unknown; wrap the call in a custom_vjp function")
-    batch = None
 
     def abstract_eval(self, *xs: Any, results: tuple, num_batch: int, **_: Any) -> list:
         # An operand that is not mapped has size 1 in a batch dimension.

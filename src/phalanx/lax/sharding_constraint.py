@@ -69,8 +69,6 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
         entry = UNCONSTRAINED if axis.spmd_name is None else axis.spmd_name
         return self(x, sharding=sharding.with_dim(b, entry)), b
 
-    batch = None
-
 
 class DevicePut(Primitive, name="device_put"):
     """`x` on the devices of `sharding`, coming from the devices of `source` if known: num[*dims] -> num[*dims]."""
@@ -123,8 +121,6 @@ class DevicePut(Primitive, name="device_put"):
             return None if sharding is None else sharding.with_dim(b, axis.spmd_name)
 
         return self(x, sharding=widened(sharding), source=widened(source)), b
-
-    batch = None
 
 
 sharding_constraint_p = ShardingConstraint()

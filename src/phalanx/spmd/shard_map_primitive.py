@@ -12,13 +12,12 @@ are summed at the boundary over the axes that are missing in their specs (see `_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from phalanx.core import (
-    Eqn,
     Jaxpr,
     Literal,
     ShapedArray,
@@ -31,7 +30,6 @@ from phalanx.core import (
     get_aval,
     is_linear,
     join_tangents,
-    merge_lists,
     named_axes,
     physical_aval,
     retype_jaxpr,
@@ -55,16 +53,11 @@ from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_s
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
-from phalanx.transforms.call_primitives import PartialEvalCall
+from phalanx.transforms.call_primitives import Division, PartialEvalCall
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import (
-    PartialEvalJaxprs,
-    everything_saveable,
-    has_known_work,
-    partial_eval_inner_jaxpr,
-)
+from phalanx.transforms.partial_eval import Policy, partial_eval_inner_jaxpr
 from phalanx.transforms.reverse_mode import transpose_jaxpr
 from phalanx.typing import AxisName
 
@@ -287,37 +280,9 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         )
         return out[:count], join_tangents(self._results(jaxpr, outs, view), halves.nonzero, out_dot)
 
-    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
-        unknown = [trace.is_unknown(x) for x in args]
-        # Without known equations, partial evaluation would only turn operands into residuals.
-        if all(unknown) or not has_known_work(params["jaxpr"], unknown):
-            return trace.record(self, args, params)
-        halves = _cached_partial_eval(params, unknown, everything_saveable)
-        ready = self(*select_unflagged(args, unknown), **halves.known)
-        count = sum(halves.parts.known_outputs)
-        later = trace.record(self, halves.waiting_args(args, ready[count:]), halves.waiting)
-        return merge_lists(halves.parts.known_outputs, ready[:count], later)
-
-    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Callable[..., Any]) -> tuple:
-        """The two halves of an equation inside a program that is split, and the residuals between them."""
-        halves = _cached_partial_eval(eqn.params, unknown, policy)
-        parts, known, view = halves.parts, halves.known, View.of(eqn.params)
-        count = sum(parts.known_outputs)
-        shards = zip(known["jaxpr"].out_avals[count:], known["out_specs"][count:], strict=True)
-        residuals = [Var(view.global_type(a, s)) for a, s in shards]
-        first = eqn.replace(
-            invars=select_unflagged(eqn.invars, unknown),
-            outvars=[*select_flagged(eqn.outvars, parts.known_outputs), *residuals],
-            params=known,
-            effects=parts.known.effects,
-        )
-        second = eqn.replace(
-            invars=halves.waiting_args(eqn.invars, residuals),
-            outvars=select_flagged(eqn.outvars, parts.unknown_outputs),
-            params=halves.waiting,
-            effects=parts.unknown.effects,
-        )
-        return first if first.outvars or first.effects else None, second, residuals
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
+        key = ("division", tuple(unknown), policy, params["in_specs"], params["out_specs"])
+        return params["jaxpr"].derive(key, lambda: _divide(params, unknown, policy))
 
     def transpose(
         self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, in_specs: tuple, out_specs: tuple, **layout: Any
@@ -421,33 +386,8 @@ def _squeeze_scalars(program: Jaxpr, expanded: Sequence[bool]) -> Jaxpr:
     return program.derive(("unstacking", tuple(flags)), lambda: trace_to_jaxpr(fun, avals, program.debug_name))
 
 
-class _PartialEval(NamedTuple):
-    """A per-device jaxpr after partial evaluation.
-
-    parts: the known and the unknown jaxpr.
-    known, waiting: the parameters of the equations that run the known and the unknown jaxpr.
-    forwarded: for each residual, the index of the operand that it equals, or None if the known jaxpr computes it.
-    """
-
-    parts: PartialEvalJaxprs
-    known: dict
-    waiting: dict
-    forwarded: list
-
-    def waiting_args(self, args: Sequence[Any], computed: Sequence[Any]) -> list:
-        """The operands of the unknown jaxpr: residuals, followed by the unknown operands."""
-        fresh = iter(computed)
-        residuals = [next(fresh) if f is None else args[f] for f in self.forwarded]
-        return [*residuals, *select_flagged(args, self.parts.unknown_inputs)]
-
-
-def _cached_partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., Any]) -> _PartialEval:
-    """Partially evaluate the jaxpr of an equation, given which operands are unknown."""
-    key = ("halves", tuple(unknown), policy, params["in_specs"], params["out_specs"])
-    return params["jaxpr"].derive(key, lambda: _partial_eval(params, unknown, policy))
-
-
-def _partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., Any]) -> _PartialEval:
+def _divide(params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
+    """Divide the jaxpr of an equation, and expand the residuals that are scalars of single devices."""
     view, ins, outs = View.of(params), params["in_specs"], params["out_specs"]
     with view.scope():
         parts = partial_eval_inner_jaxpr(params["jaxpr"], unknown, policy)
@@ -465,7 +405,7 @@ def _partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., A
     all_specs = [(next(fresh), True) if f is None else (ins[f], False) for f in forwarded]
     expanded = [is_new and bool(s.axes) for s, is_new in all_specs]
     between = tuple([spec for spec, _ in all_specs])
-    first = {
+    first: dict[str, Any] = {
         "jaxpr": _expand_scalars(known, count, specs).hoist(),
         "in_specs": tuple(select_unflagged(ins, unknown)),
         "out_specs": (*select_flagged(outs, parts.known_outputs), *specs),
@@ -475,7 +415,21 @@ def _partial_eval(params: dict, unknown: Sequence[bool], policy: Callable[..., A
         "in_specs": (*between, *select_flagged(ins, parts.unknown_inputs)),
         "out_specs": tuple(select_flagged(outs, parts.unknown_outputs)),
     }
-    return _PartialEval(parts, params | first, params | second, forwarded)
+
+    def unknown_operands(operands: Sequence[Any], saved: Sequence[Any]) -> list:
+        fresh = iter(saved)
+        given = [next(fresh) if f is None else operands[f] for f in forwarded]
+        return [*given, *select_flagged(operands, parts.unknown_inputs)]
+
+    return Division(
+        known=params | first,
+        unknown=params | second,
+        known_inputs=[not u for u in unknown],
+        known_outputs=parts.known_outputs,
+        unknown_outputs=parts.unknown_outputs,
+        residuals=[view.global_type(a, s) for a, s in zip(first["jaxpr"].out_avals[count:], specs, strict=True)],
+        unknown_operands=unknown_operands,
+    )
 
 
 def _sum_at_boundary(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: Sequence, view: View) -> Jaxpr:

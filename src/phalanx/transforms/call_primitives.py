@@ -8,8 +8,8 @@ form, too. A primitive defines in `derive_params` and `bind_call` how a derived 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from phalanx.core import (
     Effects,
@@ -48,17 +48,84 @@ from phalanx.transforms.partial_eval import (
 from phalanx.transforms.reverse_mode import transpose_jaxpr
 
 
-class CallPrimitive(Primitive):
+class HigherOrder(Primitive):
+    """Base of primitives that hold jaxprs, whose types over Explicit axes are those of the jaxprs."""
+
+    multiple = True
+    call_like = True
+    typed_sharding_rule = True
+
+
+class Division(NamedTuple):
+    """A call divided into a known call, which can run now, and an unknown call, which waits for unknown operands.
+
+    Attributes:
+      known, unknown: the parameters of the two calls.
+      known_inputs: for each operand, whether the known call takes it.
+      known_outputs, unknown_outputs: for each result, whether that call computes it.
+      residuals: the types of the residuals, which the known call returns after its results.
+      unknown_operands: `(operands, residuals)`, returns the operands of the unknown call.
+    """
+
+    known: dict
+    unknown: dict
+    known_inputs: Sequence[bool]
+    known_outputs: Sequence[bool]
+    unknown_outputs: Sequence[bool]
+    residuals: Sequence[ShapedArray]
+    unknown_operands: Callable[[Sequence[Any], Sequence[Any]], list]
+
+
+class DivisibleCall(HigherOrder):
+    """A call that partial evaluation divides into a known call, an unknown call and the residuals between them."""
+
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
+        """Divide a call by which operands are unknown; None if no part of it can run now."""
+        raise NotImplementedError  # defined by each subclass
+
+    def bind_call(self, args: Sequence[Any], params: dict) -> list:
+        """Call a derived jaxpr on the current trace."""
+        return self(*args, **params)
+
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        division = self.divide(params, [trace.is_unknown(x) for x in args], everything_saveable)
+        if division is None:
+            return trace.record(self, args, params)
+        known = self.bind_call(select_flagged(args, division.known_inputs), division.known)
+        count = sum(division.known_outputs)
+        recorded = trace.record(self, division.unknown_operands(args, known[count:]), division.unknown)
+        return merge_lists(division.known_outputs, known[:count], recorded)
+
+    def partial_eval_eqn(
+        self, eqn: Eqn, unknown: Sequence[bool], policy: Policy
+    ) -> tuple[Eqn | None, Eqn, Sequence[Var]]:
+        """Divide an equation: the known equation or None, the unknown one, and the residuals between them."""
+        division = self.divide(eqn.params, unknown, policy)
+        if division is None:
+            return None, eqn, []
+        residuals = [Var(a) for a in division.residuals]
+        known = eqn.replace(
+            invars=select_flagged(eqn.invars, division.known_inputs),
+            outvars=[*select_flagged(eqn.outvars, division.known_outputs), *residuals],
+            params=division.known,
+            effects=self.effects(**division.known),
+        )
+        waiting = eqn.replace(
+            invars=division.unknown_operands(eqn.invars, residuals),
+            outvars=select_flagged(eqn.outvars, division.unknown_outputs),
+            params=division.unknown,
+            effects=self.effects(**division.unknown),
+        )
+        return known if known.outvars or known.effects else None, waiting, residuals
+
+
+class CallPrimitive(HigherOrder):
     """A call of a jaxpr: (*inputs) -> its outputs.
 
     Class attributes:
       program: the name of the parameter that holds the jaxpr, which has no constants.
     """
 
-    multiple = True
-    call_like = True
-    typed_sharding_rule = True
-    batch = None
     program: ClassVar[str] = "jaxpr"
 
     def sharding_rule(self, *avals: ShapedArray, **params: Any) -> ShardingRule:
@@ -178,8 +245,8 @@ class TransformedCall(CallPrimitive):
         return self._bind(params, derived, axis.to_fronts(args, dims), ins, outs, "vmap"), front_dims(out_mapped)
 
 
-class PartialEvalCall(TransformedCall):
-    """A call that partial evaluation divides into a call of the known part and a call of the unknown part."""
+class PartialEvalCall(TransformedCall, DivisibleCall):
+    """A transformed call that partial evaluation divides, as it divides the jaxpr of the call."""
 
     def bind_call(self, args: Sequence[Any], params: dict) -> list:
         jaxpr = params[self.program]
@@ -189,49 +256,28 @@ class PartialEvalCall(TransformedCall):
         """The known and the unknown part of the jaxpr; a subclass may choose the residuals by a policy of its own."""
         return partial_eval_inner_jaxpr(params[self.program], unknown, policy)
 
-    def _part_params(self, params: dict, parts: PartialEvalJaxprs, unknown: Sequence[bool]) -> tuple[dict, dict]:
-        """The parameters of the calls of the known and of the unknown part."""
-        ins, outs = self.input_output_options(params)
-        residuals = [None] * len(parts.residuals)
-        options = select_unflagged(ins, unknown), [*select_flagged(outs, parts.known_outputs), *residuals]
-        known = self.derive_params(params, parts.known, *options, "known")
-        options = (
-            [*residuals, *select_flagged(ins, parts.unknown_inputs)],
-            select_flagged(outs, parts.unknown_outputs),
-        )
-        return known, self.derive_params(params, parts.unknown, *options, "unknown")
-
     def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
         unknown = [trace.is_unknown(x) for x in args]
         # Without known work, dividing the call would only add the overhead of an empty one.
         if all(unknown) or not has_known_work(params[self.program], unknown):
             return trace.record(self, args, params)
-        parts = self.partial_eval_parts(params, unknown, everything_saveable)
-        known_params, unknown_params = self._part_params(params, parts, unknown)
-        known = self.bind_call(select_unflagged(args, unknown), known_params)
-        count = sum(parts.known_outputs)
-        inputs = [*known[count:], *select_flagged(args, parts.unknown_inputs)]
-        recorded = trace.record(self, inputs, unknown_params)
-        return merge_lists(parts.known_outputs, known[:count], recorded)
+        return super().partial_eval(trace, args, params)
 
-    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
-        """Divide an equation: the known equation or None, the unknown one, and the residuals between them."""
-        parts = self.partial_eval_parts(eqn.params, unknown, policy)
-        known_params, unknown_params = self._part_params(eqn.params, parts, unknown)
-        residuals = [Var(a) for a in parts.residuals]
-        known = eqn.replace(
-            invars=select_unflagged(eqn.invars, unknown),
-            outvars=[*select_flagged(eqn.outvars, parts.known_outputs), *residuals],
-            params=known_params,
-            effects=parts.known.effects,
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
+        parts = self.partial_eval_parts(params, unknown, policy)
+        ins, outs = self.input_output_options(params)
+        between = [None] * len(parts.residuals)
+        known = select_unflagged(ins, unknown), [*select_flagged(outs, parts.known_outputs), *between]
+        waiting = [*between, *select_flagged(ins, parts.unknown_inputs)], select_flagged(outs, parts.unknown_outputs)
+        return Division(
+            known=self.derive_params(params, parts.known, *known, "known"),
+            unknown=self.derive_params(params, parts.unknown, *waiting, "unknown"),
+            known_inputs=[not u for u in unknown],
+            known_outputs=parts.known_outputs,
+            unknown_outputs=parts.unknown_outputs,
+            residuals=parts.residuals,
+            unknown_operands=lambda args, residuals: [*residuals, *select_flagged(args, parts.unknown_inputs)],
         )
-        waiting = eqn.replace(
-            invars=[*residuals, *select_flagged(eqn.invars, parts.unknown_inputs)],
-            outvars=select_flagged(eqn.outvars, parts.unknown_outputs),
-            params=unknown_params,
-            effects=parts.unknown.effects,
-        )
-        return known if known.outvars or known.effects else None, waiting, residuals
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
         """The call without unused outputs, and without the inputs that only these needed."""

@@ -173,7 +173,7 @@ class _PartialEvaluator:
         known_outputs = [not u for u in out_unknown]
         known_in = select_unflagged(jaxpr.invars, self.unknown_in)
         known_out = select_flagged(jaxpr.outvars, known_outputs)
-        known = Jaxpr(known_in, self.known_eqns, [*known_out, *residuals], debug_name=jaxpr.debug_name)
+        known = _make_jaxpr(known_in, self.known_eqns, [*known_out, *residuals], jaxpr.debug_name)
         reads = [v in read and v not in self.residuals for v in jaxpr.invars]
         unknown.invars = [*residuals, *select_flagged(jaxpr.invars, reads)]
         residual_avals = [v.aval for v in residuals]
@@ -183,8 +183,7 @@ class _PartialEvaluator:
 
     def _unknown_jaxpr(self, outvars: list) -> Jaxpr:
         inputs = [*self.residuals, *(v for v in self.jaxpr.invars if v in self.available)]
-        effects = no_effects.union(*(e.effects for e in self.unknown_eqns)) if self.unknown_eqns else no_effects
-        jaxpr = Jaxpr(inputs, self.unknown_eqns, outvars, effects=effects, debug_name=self.jaxpr.debug_name)
+        jaxpr = _make_jaxpr(inputs, self.unknown_eqns, outvars, self.jaxpr.debug_name)
         smaller, used = dce_jaxpr(jaxpr, [True] * len(outvars))
         # Residuals that only dead equations read are pruned; unknown inputs stay, since callers pass them.
         keep = [u or v in self.unknown for v, u in zip(inputs, used, strict=True)]
@@ -257,6 +256,11 @@ class _PartialEvaluator:
         """Ensure that the unknown jaxpr can read a variable, as a residual if in no other way."""
         if type(atom) is not Literal and atom not in self.available:
             self.residuals[atom] = None
+
+
+def _make_jaxpr(invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom], name: str) -> Jaxpr:
+    """A jaxpr without constants, with the effects of its equations."""
+    return Jaxpr(invars, eqns, outvars, effects=no_effects.union(*(e.effects for e in eqns)), debug_name=name)
 
 
 def has_known_work(jaxpr: Jaxpr, unknown: Sequence[bool]) -> bool:

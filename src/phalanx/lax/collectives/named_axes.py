@@ -166,8 +166,6 @@ class Collective(Primitive):
 
     synchronizes = True  # whether devices wait for each other
 
-    batch = None
-
     def batch_collective_axis(
         self, x: ArrayLike, b: int, at: int, *, axes: tuple, sizes: tuple, groups: None, **params: Any
     ) -> tuple:
@@ -370,8 +368,6 @@ def drop_axis(at: int, axes: tuple, sizes: tuple, tracked: frozenset) -> dict:
 
 class AxisIndex(Primitive, name="axis_index"):
     """The index along one named axis: -> i32[]."""
-
-    batch = None
 
     def abstract_eval(self, *, axes: tuple, sizes: tuple, tracked: frozenset) -> ShapedArray:
         return ShapedArray((), np.dtype(np.int32))

@@ -7,6 +7,7 @@ return zeros in their place. With a mapped index all branches run, and the resul
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from phalanx.core import (
     Effects,
     Eqn,
     Jaxpr,
-    Primitive,
     ShapedArray,
     ShardingRule,
     Var,
@@ -53,22 +53,19 @@ from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq,
 from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime import ORDER_TOKEN, LoweringContext
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
+from phalanx.transforms.call_primitives import DivisibleCall, Division
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import Policy, everything_saveable, partial_eval_inner_jaxpr
+from phalanx.transforms.partial_eval import Policy, partial_eval_inner_jaxpr
 from phalanx.transforms.reverse_mode import transpose_jaxpr
 from phalanx.transforms.structure_checks import check_same_types
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
-class Cond(Primitive, name="cond", multiple=True):
+class Cond(DivisibleCall, name="cond"):
     """A conditional call: (index, *operands) -> results of `branches[index]`."""
-
-    call_like = True
-    typed_sharding_rule = True
-    batch = None
 
     def sharding_rule(self, index: ShapedArray, *avals: Any, branches: tuple) -> ShardingRule:
         count = len(avals) + 1
@@ -143,37 +140,9 @@ class Cond(Primitive, name="cond", multiple=True):
         out_dot = _bind(self, index, linear, [*operands, *residuals, *given])
         return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
 
-    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
-        branches = params["branches"]
-        unknown = [trace.is_unknown(x) for x in args]
-        plan = _partial_eval_cond(branches, unknown, everything_saveable)
-        if plan is None:
-            return trace.record(self, args, params)
-        known, waiting, unknown_outputs, num_residuals = plan
-        out = self(*select_flagged(args, [not u for u in unknown]), branches=known)
-        num_ready = len(out) - num_residuals
-        later = iter(trace.record(self, [*args, *out[num_ready:]], {"branches": waiting}))
-        ready = iter(out[:num_ready])
-        return [next(later) if u else next(ready) for u in unknown_outputs]
-
-    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
-        """Divide an equation: the known equation or None, the unknown one, and the residuals between them."""
-        plan = _partial_eval_cond(eqn.params["branches"], unknown, policy)
-        if plan is None:
-            return None, eqn, []
-        known, waiting, unknown_outputs, num_residuals = plan
-        again = unknown_outputs if policy is everything_saveable else [True] * len(unknown_outputs)
-        residuals = [Var(v.aval) for v in known[0].outvars[len(known[0].outvars) - num_residuals :]]
-        first = eqn.replace(
-            invars=select_flagged(eqn.invars, [not u for u in unknown]),
-            outvars=[*(v for v, u in zip(eqn.outvars, unknown_outputs) if not u), *residuals],
-            params={"branches": known},
-            effects=no_effects,
-        )
-        second = eqn.replace(
-            invars=[*eqn.invars, *residuals], outvars=select_flagged(eqn.outvars, again), params={"branches": waiting}
-        )
-        return first, second, residuals
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
+        # An unknown index leaves nothing to run now: it decides which known work is needed.
+        return None if unknown[0] else _divide_branches(params["branches"], unknown, policy)
 
     def transpose(self, y_bars: Sequence[Any], index: ArrayLike, *operands: Any, branches: tuple) -> tuple:
         linear = [is_linear(x) for x in operands]
@@ -289,16 +258,11 @@ def _read_all_residuals(
     return linear.replace(invars=[*operand_vars, *others, *tangents], eqns=eqns, outvars=outvars)
 
 
-def _partial_eval_cond(branches: tuple, unknown: Sequence[bool], policy: Policy) -> tuple | None:
-    """Partially evaluate a conditional call; None if its index is unknown or no branch has known work.
+def _divide_branches(branches: tuple, unknown: Sequence[bool], policy: Policy) -> Division | None:
+    """Divide a conditional call whose index is known; None if no branch has known work.
 
-    Returns:
-      The known branches (outputs, then residuals of all branches), the unknown branches (whose inputs are all operands,
-      then the residuals), for each output whether it is unknown, and the number of residuals.
+    The known branches return the residuals of all branches, and the unknown ones take all operands.
     """
-    # An unknown index leaves nothing to run now: it decides which known work is needed.
-    if unknown[0]:
-        return None
     u_ops = list(unknown[1:])
     known_outputs = [partial_eval_inner_jaxpr(b, u_ops, policy).known_outputs for b in branches]
     waits = [not all(column) for column in zip(*known_outputs)]
@@ -318,7 +282,15 @@ def _partial_eval_cond(branches: tuple, unknown: Sequence[bool], policy: Policy)
         for j, avals in enumerate(residuals):
             extra.extend(own if j == i else (Var(a) for a in avals))
         waiting.append(p.unknown.replace(invars=[*operand_vars, *extra]))
-    return known, tuple(waiting), waits, sum(map(len, residuals))
+    return Division(
+        known={"branches": known},
+        unknown={"branches": tuple(waiting)},
+        known_inputs=[not u for u in unknown],
+        known_outputs=[not w for w in waits],
+        unknown_outputs=parts[0].unknown_outputs,
+        residuals=list(itertools.chain(*residuals)),
+        unknown_operands=lambda operands, saved: [*operands, *saved],
+    )
 
 
 # Distinguishes `operand=None`, which passes None to the branches, from no `operand` argument.

@@ -13,7 +13,6 @@ from typing import Any
 from phalanx.core import (
     Effects,
     Jaxpr,
-    Primitive,
     RuleError,
     ShapedArray,
     ShardingRule,
@@ -32,6 +31,7 @@ from phalanx.core import (
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_jaxpr
+from phalanx.transforms.call_primitives import HigherOrder
 from phalanx.transforms.forward_mode import jvp_flat
 from phalanx.transforms.jvp_and_vjp import vjp
 from phalanx.transforms.structure_checks import check_same_types
@@ -39,15 +39,11 @@ from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
-class LinearSolve(Primitive, name="custom_linear_solve", multiple=True):
+class LinearSolve(HigherOrder, name="custom_linear_solve"):
     """The solution x of `matvec(x) = b`: (*constants of the four jaxprs, *b) -> (*x, *aux).
 
     `sizes` holds the number of constants of matvec, transposed matvec, solve and transposed solve, and of leaves of b.
     """
-
-    call_like = True
-    typed_sharding_rule = True
-    batch = None
 
     def sharding_rule(self, *avals: Any, matvec: Jaxpr, solve: Jaxpr, sizes: tuple, **_: Any) -> ShardingRule:
         in_matvec, _, in_solve, _, b = split_by_sizes(range(len(avals)), sizes)

@@ -21,7 +21,6 @@ from phalanx.core import (
     Eqn,
     Jaxpr,
     Literal,
-    Primitive,
     RuleError,
     ShapedArray,
     ShardingRule,
@@ -43,6 +42,7 @@ from phalanx.core import (
     remove_dead_code,
     run_jaxpr,
     select_flagged,
+    select_unflagged,
     trace_to_jaxpr,
     union_varying,
     vector_space,
@@ -59,10 +59,11 @@ from phalanx.lax.control_flow.while_primitive import emit_while
 from phalanx.runtime import LoweringContext, result_memories
 from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, move_mapped_dim
+from phalanx.transforms.call_primitives import DivisibleCall, Division
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import PartialEvalJaxprs, Policy, everything_saveable, partial_eval_inner_jaxpr
+from phalanx.transforms.partial_eval import PartialEvalJaxprs, Policy, partial_eval_inner_jaxpr
 from phalanx.transforms.reverse_mode import transpose_jaxpr
 from phalanx.typing import ArrayLike, DimSize
 
@@ -82,12 +83,8 @@ class ScanLayout(NamedTuple):
         return list(items[:c]), list(items[c:n]), list(items[n:])
 
 
-class Scan(Primitive, name="scan", multiple=True):
+class Scan(DivisibleCall, name="scan"):
     """A loop over stacked inputs: (*constants, *carry, *xs) -> (*carry, *ys), `jaxpr` being one iteration."""
-
-    call_like = True
-    typed_sharding_rule = True
-    batch = None
 
     def sharding_rule(self, *avals: Any, jaxpr: Jaxpr, layout: ScanLayout) -> ShardingRule:
         body, carry = program_sharding_rule(jaxpr), layout.num_carry
@@ -200,40 +197,8 @@ class Scan(Primitive, name="scan", multiple=True):
         )
         return out, join_tangents(self.abstract_eval(jaxpr=jaxpr, layout=layout), linearized.nonzero, out_dot)
 
-    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
-        jaxpr, layout = params["jaxpr"], params["layout"]
-        unknown = [trace.is_unknown(x) for x in args]
-        plan = _partial_eval_scan(jaxpr, layout, unknown, everything_saveable)
-        if plan is None:
-            return trace.record(self, args, params)
-        out = self(*select_flagged(args, plan.known_inputs), jaxpr=plan.known, layout=plan.known_layout)
-        num_ready = len(out) - len(plan.stacked_avals)
-        given = plan.unknown_args(args, out[num_ready:])
-        bound = {"jaxpr": plan.unknown, "layout": plan.unknown_layout}
-        later = iter(trace.record(self, given, bound))
-        ready = iter(out[:num_ready])
-        return [next(later) if u else next(ready) for u in plan.unknown_outputs]
-
-    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
-        """Divide an equation: the known loop or None, the unknown loop, and the stacked residuals between them."""
-        plan = _partial_eval_scan(eqn.params["jaxpr"], eqn.params["layout"], unknown, policy)
-        if plan is None:
-            return None, eqn, []
-        stacked = [Var(a) for a in plan.stacked_avals]
-        known_out = select_flagged(eqn.outvars, plan.known_outputs)
-        known = eqn.replace(
-            invars=select_flagged(eqn.invars, plan.known_inputs),
-            outvars=[*known_out, *stacked],
-            params={"jaxpr": plan.known, "layout": plan.known_layout},
-            effects=plan.known.effects,
-        )
-        waiting = eqn.replace(
-            invars=plan.unknown_args(eqn.invars, stacked),
-            outvars=select_flagged(eqn.outvars, plan.unknown_outputs),
-            params={"jaxpr": plan.unknown, "layout": plan.unknown_layout},
-            effects=plan.unknown.effects,
-        )
-        return known, waiting, stacked
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
+        return _divide_scan(params["jaxpr"], params["layout"], unknown, policy)
 
     def transpose(self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, layout: ScanLayout) -> tuple:
         linear = [is_linear(x) for x in operands]
@@ -421,37 +386,9 @@ def _accumulating(derived: Jaxpr, num_res_consts: int, num_res_xs: int, num_cons
     return trace_to_jaxpr(body, [*consts, *res_consts, *sums, *carry, *ys, *res_xs], derived.debug_name).hoist()
 
 
-class _PartialEvalScan(NamedTuple):
-    """A partially evaluated scan: the known and the unknown body, and how their operands are selected."""
-
-    known: Jaxpr
-    known_layout: ScanLayout
-    known_inputs: list[bool]  # for each operand, whether the known loop takes it
-    stacked_avals: list
-    unknown: Jaxpr
-    unknown_layout: ScanLayout
-    unknown_inputs: list[bool]  # for each operand, whether the unknown loop takes it
-    unknown_outputs: list[bool]
-    known_outputs: list[bool]
-    residual_inputs: list[int | None]  # for each residual, the operand that it equals, or None if stacked
-    invariant: list[bool]  # for each residual, whether it is a loop constant
-
-    def unknown_args(self, args: Sequence[Any], stacked: Sequence[Any]) -> list:
-        """The operands of the unknown loop, given the stacked residuals."""
-        fresh = iter(stacked)
-        residuals = [next(fresh) if i is None else args[i] for i in self.residual_inputs]
-        steady = select_flagged(residuals, self.invariant)
-        moving = [r for r, inv in zip(residuals, self.invariant) if not inv]
-        taken = select_flagged(args, self.unknown_inputs)
-        n = self.unknown_layout.num_consts - len(steady) + self.unknown_layout.num_carry
-        return [*steady, *taken[:n], *moving, *taken[n:]]
-
-
 @cached_on_jaxpr
-def _partial_eval_scan(
-    jaxpr: Jaxpr, layout: ScanLayout, unknown: Sequence[bool], policy: Policy
-) -> _PartialEvalScan | None:
-    """Partially evaluate a scan; None if no work is known."""
+def _divide_scan(jaxpr: Jaxpr, layout: ScanLayout, unknown: Sequence[bool], policy: Policy) -> Division | None:
+    """Divide a scan; None if no work is known."""
     u_consts, u_init, u_xs = layout.split(unknown)
     num_ys = len(jaxpr.outvars) - layout.num_carry
 
@@ -467,6 +404,7 @@ def _partial_eval_scan(
     number_of = dict(zip(parts.known.invars, [i for i, k in enumerate(known_inputs) if k]))
     num_known = sum(parts.known_outputs)
     c, n = layout.num_consts, layout.num_consts + layout.num_carry
+    # For each residual the operand that it equals, or None if the known loop stacks it, as it does for the carry.
     residual_inputs: list[int | None] = []
     for v in parts.known.outvars[num_known:]:
         i = None if type(v) is Literal else number_of.get(v)
@@ -474,25 +412,35 @@ def _partial_eval_scan(
     invariant = [i is not None and i < c for i in residual_inputs]
     stacked = [v for v, i in zip(parts.known.outvars[num_known:], residual_inputs) if i is None]
     res = parts.unknown.invars[: len(residual_inputs)]
-    steady, moving = select_flagged(res, invariant), [v for v, inv in zip(res, invariant) if not inv]
+    steady, moving = select_flagged(res, invariant), select_unflagged(res, invariant)
     # The unknown loop carries the unknown values, and the values that a policy makes it recompute.
     w_carry = parts.unknown_outputs[: layout.num_carry]
     t_consts, _, t_xs = layout.split(parts.unknown_inputs)
     consts, carry, xs = (
         select_flagged(v, t) for v, t in zip(layout.split(jaxpr.invars), (t_consts, w_carry, t_xs), strict=True)
     )
-    return _PartialEvalScan(
-        known=parts.known.replace(outvars=[*parts.known.outvars[:num_known], *stacked]),
-        known_layout=layout._replace(num_consts=c - sum(u_consts), num_carry=layout.num_carry - sum(u_carry)),
+
+    def unknown_operands(operands: Sequence[Any], stacked: Sequence[Any]) -> list:
+        fresh = iter(stacked)
+        residuals = [next(fresh) if i is None else operands[i] for i in residual_inputs]
+        taken = select_flagged(operands, [*t_consts, *w_carry, *t_xs])
+        constants, rest = select_flagged(residuals, invariant), select_unflagged(residuals, invariant)
+        return [*constants, *taken[: len(taken) - sum(t_xs)], *rest, *taken[len(taken) - sum(t_xs) :]]
+
+    return Division(
+        known={
+            "jaxpr": parts.known.replace(outvars=[*parts.known.outvars[:num_known], *stacked]),
+            "layout": layout._replace(num_consts=c - sum(u_consts), num_carry=layout.num_carry - sum(u_carry)),
+        },
+        unknown={
+            "jaxpr": parts.unknown.replace(invars=[*steady, *consts, *carry, *moving, *xs]),
+            "layout": layout._replace(num_consts=len(steady) + len(consts), num_carry=len(carry)),
+        },
         known_inputs=known_inputs,
-        stacked_avals=[v.aval.with_dim(0, layout.length) for v in stacked],
-        unknown=parts.unknown.replace(invars=[*steady, *consts, *carry, *moving, *xs]),
-        unknown_layout=layout._replace(num_consts=len(steady) + len(consts), num_carry=len(carry)),
-        unknown_inputs=[*t_consts, *w_carry, *t_xs],
-        unknown_outputs=parts.unknown_outputs,
         known_outputs=parts.known_outputs,
-        residual_inputs=residual_inputs,
-        invariant=invariant,
+        unknown_outputs=parts.unknown_outputs,
+        residuals=[v.aval.with_dim(0, layout.length) for v in stacked],
+        unknown_operands=unknown_operands,
     )
 
 

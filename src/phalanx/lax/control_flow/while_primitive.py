@@ -55,6 +55,7 @@ from phalanx.lax.reductions.reduction_family import reduce_or
 from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime import ORDER_TOKEN, LoweringContext, is_identified_by_text
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, vmap_flat
+from phalanx.transforms.call_primitives import HigherOrder
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.partial_eval import Policy, everything_saveable, partial_eval_jaxpr
@@ -133,12 +134,8 @@ class _RepeatedLoop(Primitive):
         return first, eqn, []
 
 
-class While(_RepeatedLoop, name="while", multiple=True):
+class While(_RepeatedLoop, HigherOrder, name="while"):
     """A loop while a condition holds: (*condition constants, *body constants, *carry) -> carry."""
-
-    call_like = True
-    typed_sharding_rule = True
-    batch = None
 
     def sharding_rule(
         self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
@@ -355,7 +352,6 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
     """
 
     call_like = True
-    batch = None
     transpose = While.transpose
 
     def abstract_eval(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> list:

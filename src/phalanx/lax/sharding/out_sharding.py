@@ -61,8 +61,6 @@ class Reshard(Identity, name="reshard"):
             axes = ()
         return self(x, sharding=sharding.with_dim(b, axes or None)), b
 
-    batch = None
-
 
 reshard_p = Reshard()
 
