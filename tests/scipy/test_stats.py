@@ -8,7 +8,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx.errors import ArgumentError, ShapeError
 from phalanx.scipy import stats
-from phalanx.scipy.stats.distribution_modules import DISTRIBUTIONS
+from phalanx.scipy.stats.univariate_distributions import DISTRIBUTIONS
 
 X = np.float32([-30, -5.5, -1.2, 0, 0.3, 0.5, 0.9, 1, 1.7, 2.6, 6.1, 12, 40])
 K = np.float32([-2, -1, 0, 1, 2, 3, 4, 5, 6, 12, 1.5])

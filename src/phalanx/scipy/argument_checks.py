@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentError, DTypeError, promotion
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
+from phalanx.numpy.operands import as_array, cast, promote_inexact, to_operand
 from phalanx.typing import Array, ArrayLike
 
 

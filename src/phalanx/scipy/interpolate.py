@@ -14,8 +14,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.engine.public_namespace import publish as _publish
-from phalanx.numpy.operands.operand_conversion import concrete_or_none, promote_inexact
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import broadcast_operands, concrete_or_none, promote_inexact
 from phalanx.scipy.argument_checks import check_choice
 from phalanx.tree import register_pytree_node_class
 from phalanx.typing import Array, ArrayLike

@@ -16,8 +16,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError, dtypes
 from phalanx.engine.public_namespace import publish as _publish
-from phalanx.numpy.operands.operand_conversion import as_array, cast, to_operand
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import as_array, broadcast_operands, cast, to_operand
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_operands
 from phalanx.typing import Array, ArrayLike

@@ -16,8 +16,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, DTypeError, promotion
 from phalanx.numpy.fft import fft, ifft
-from phalanx.numpy.operands.operand_conversion import as_tuple, cast, to_static_int
-from phalanx.numpy.operands.shape_rules import canonical_axes
+from phalanx.numpy.operands import as_tuple, canonical_axes, cast, to_static_int
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import to_inexact_array

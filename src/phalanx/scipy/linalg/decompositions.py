@@ -15,7 +15,7 @@ from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
-from phalanx.numpy.operands.operand_conversion import cast, concrete_or_none, promote_inexact, to_operand
+from phalanx.numpy.operands import cast, concrete_or_none, promote_inexact, to_operand
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_operands
 from phalanx.typing import Array, ArrayLike, PRNGKey

@@ -15,8 +15,7 @@ from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
-from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
+from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, cast, promote_inexact, to_operand
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_operands
 from phalanx.scipy.linalg.decompositions import cholesky as _cholesky

@@ -19,7 +19,7 @@ from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
-from phalanx.numpy.operands.operand_conversion import cast
+from phalanx.numpy.operands import cast
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_operands
 from phalanx.scipy.linalg.linear_systems import sylvester

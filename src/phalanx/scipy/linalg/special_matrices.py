@@ -12,8 +12,15 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote, to_operand, to_static_int
-from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
+from phalanx.numpy.operands import (
+    as_array,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    promote,
+    to_operand,
+    to_static_int,
+)
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_operands
 from phalanx.typing import Array, ArrayLike, DTypeLike

@@ -15,7 +15,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy import linalg
-from phalanx.numpy.operands.operand_conversion import as_array, cast
+from phalanx.numpy.operands import as_array, cast
 from phalanx.scipy.argument_checks import to_inexact_array
 from phalanx.transforms import value_and_grad
 from phalanx.typing import Array, ArrayLike

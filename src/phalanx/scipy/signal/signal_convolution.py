@@ -12,8 +12,7 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError
 from phalanx.lax import PrecisionLike
 from phalanx.numpy.fft import fftn, ifftn, irfftn, rfftn
-from phalanx.numpy.operands.operand_conversion import as_array, cast
-from phalanx.numpy.operands.shape_rules import broadcast_shapes, canonical_axes
+from phalanx.numpy.operands import as_array, broadcast_shapes, canonical_axes, cast
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_operands
 from phalanx.typing import Array, ArrayLike, Axis

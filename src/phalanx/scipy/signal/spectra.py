@@ -15,8 +15,15 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
 from phalanx.numpy.fft import fft, ifft, irfft, rfft
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
-from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape, canonical_axis
+from phalanx.numpy.operands import (
+    as_array,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    promote_inexact,
+    to_operand,
+)
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_array
 from phalanx.scipy.signal.spectral_windows import make_window

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentError, ShapeError
-from phalanx.numpy.operands.operand_conversion import as_array, to_operand
+from phalanx.numpy.operands import as_array, to_operand
 from phalanx.typing import Array, ArrayLike
 
 _NAMED = {

@@ -19,8 +19,7 @@ from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.engine import guard_methods as _guard_methods, publish as _publish
 from phalanx.numpy.linalg import eigh
-from phalanx.numpy.operands.operand_conversion import promote_inexact
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import broadcast_operands, promote_inexact
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError
-from phalanx.numpy.operands.operand_conversion import cast, to_numpy_scalar
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import broadcast_operands, cast, to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_real, to_inexact_operands

@@ -19,8 +19,7 @@ from phalanx import lax
 from phalanx.core import dtypes
 from phalanx.core.docstrings import family
 from phalanx.custom_rules import custom_jvp
-from phalanx.numpy.operands.operand_conversion import as_array, cast
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import as_array, broadcast_operands, cast
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_real, to_inexact_operands
 from phalanx.typing import Array, ArrayLike

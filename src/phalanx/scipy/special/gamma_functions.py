@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.numpy.operands.operand_conversion import to_numpy_scalar
+from phalanx.numpy.operands import to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_implementations import common_dtype, isnan, select_where
 from phalanx.typing import Array
 

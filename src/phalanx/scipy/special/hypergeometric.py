@@ -16,8 +16,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ConcretizationTypeError, dtypes
-from phalanx.numpy.operands.operand_conversion import as_array, cast, concrete_or_none, to_operand, to_static_int
-from phalanx.numpy.operands.shape_rules import broadcast_operands
+from phalanx.numpy.operands import as_array, broadcast_operands, cast, concrete_or_none, to_operand, to_static_int
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_real, to_inexact_array, to_inexact_operands
 from phalanx.scipy.special.elementwise_algorithm import elementwise, repeat

@@ -11,8 +11,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.lax.collectives.named_axes import split_axis_names
-from phalanx.numpy.operands.operand_conversion import cast
-from phalanx.numpy.operands.shape_rules import broadcast_operands, canonical_axes
+from phalanx.numpy.operands import broadcast_operands, canonical_axes, cast
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import to_inexact_array, to_inexact_operands

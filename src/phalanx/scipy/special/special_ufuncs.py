@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.numpy.operands.operand_conversion import to_numpy_scalar
+from phalanx.numpy.operands import to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_dispatch import UfuncRule, make_ufunc, to_inexact
 from phalanx.numpy.ufuncs.ufunc_implementations import common_dtype, isnan, select_where
 from phalanx.scipy.special import gamma_functions as gammas, normal_quantiles as normals

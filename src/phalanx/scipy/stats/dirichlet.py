@@ -6,7 +6,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError, dtypes
-from phalanx.numpy.operands.operand_conversion import promote_inexact, to_operand
+from phalanx.numpy.operands import promote_inexact, to_operand
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.special import gammaln, xlogy

@@ -12,7 +12,7 @@ from typing import Any
 from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.linalg import cholesky, inv
-from phalanx.numpy.operands.operand_conversion import promote_inexact, to_operand
+from phalanx.numpy.operands import promote_inexact, to_operand
 from phalanx.scipy.special import logsumexp, ndtr
 from phalanx.tree import register_pytree_node_class
 from phalanx.typing import Array, ArrayLike, PRNGKey

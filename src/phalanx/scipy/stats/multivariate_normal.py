@@ -10,7 +10,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError, dtypes
 from phalanx.numpy.linalg import cholesky, eigh
-from phalanx.numpy.operands.shape_rules import broadcast_shapes, broadcast_to_shape
+from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape
 from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit

@@ -11,8 +11,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import dtypes
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
-from phalanx.numpy.operands.shape_rules import canonical_axis
+from phalanx.numpy.operands import as_array, canonical_axis, cast, promote_inexact, to_operand
 from phalanx.numpy.sorting.sort_and_search import index_dtype
 from phalanx.numpy.ufuncs.ufunc_implementations import isnan, select_where
 from phalanx.runtime.eager_jit import eager_jit

@@ -17,7 +17,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError
 from phalanx.numpy.linalg import lstsq
-from phalanx.numpy.operands.operand_conversion import as_array, cast, to_operand
+from phalanx.numpy.operands import as_array, cast, to_operand
 from phalanx.numpy.ravel_pytree import ravel_pytree
 from phalanx.scipy.argument_checks import check_choice, int32_zero
 from phalanx.transforms import linear_transpose
