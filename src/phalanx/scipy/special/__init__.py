@@ -1,14 +1,6 @@
 """Special functions with the names of `scipy.special`."""
 
 from phalanx.engine.public_namespace import publish as _publish
-from phalanx.scipy.special.combinatorial_functions import (
-    betainc as betainc,
-    comb as comb,
-    factorial as factorial,
-    multigammaln as multigammaln,
-    poch as poch,
-    polygamma as polygamma,
-)
 from phalanx.scipy.special.error_functions import (
     dawsn as dawsn,
     erfcx as erfcx,
@@ -22,6 +14,14 @@ from phalanx.scipy.special.exponential_integrals import (
     expn as expn,
     sici as sici,
     spence as spence,
+)
+from phalanx.scipy.special.gamma_functions import (
+    betainc as betainc,
+    comb as comb,
+    factorial as factorial,
+    multigammaln as multigammaln,
+    poch as poch,
+    polygamma as polygamma,
 )
 from phalanx.scipy.special.hypergeometric import (
     bernoulli as bernoulli,

@@ -88,18 +88,15 @@ def elementwise(
     return decorate
 
 
-def with_derivative(derivative: Callable[[Array, Array], Array]) -> Callable[[Callable[[Array], Array]], Any]:
-    """Make a decorator that gives a function y = f(x) the derivative `derivative(x, y)`."""
+def with_derivatives(*rules: Callable[..., Any] | None) -> Callable[[Callable[..., Any]], Any]:
+    """Make a decorator that gives a function the rules `rule(tangent, y, *operands)`, one for each operand.
 
-    def decorate(f: Callable[[Array], Array]) -> Any:
+    None says that the derivative with respect to an operand is zero.
+    """
+
+    def decorate(f: Callable[..., Any]) -> Any:
         function = custom_jvp(f)
-
-        @function.defjvp
-        def jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-            (x,), (x_dot,) = primals, tangents
-            y = function(x)
-            return y, derivative(x, y) * x_dot
-
+        function.defjvps(*rules)
         return function
 
     return decorate
@@ -116,12 +113,19 @@ def repeat(n: int, step: Callable[[Array, Any], Any], start: Any) -> Array:
     return lax.fori_loop(1, n + 1, lambda k, state: step(cast(k, real), state), start)
 
 
+def sum_terms(n: int, ratio: Callable[[Array], Array], first: Array) -> Array:
+    """Sum n + 1 terms of a series, where term k is `ratio(k)` times the one before it."""
+
+    def step(k: Array, state: tuple) -> tuple:
+        term = state[0] * ratio(k)
+        return term, state[1] + term
+
+    return repeat(n, step, (first, first))[1]
+
+
 def evaluate_polynomial(coefficients: Sequence[float], x: Array) -> Array:
     """Evaluate a polynomial with the coefficient of the highest power first, by Horner's rule."""
-    total = lax.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        total = total * x + c
-    return total
+    return functools.reduce(lambda total, c: total * x + c, coefficients[1:], lax.full_like(x, coefficients[0]))
 
 
 def incomplete_gamma_fraction(a: float | Array, z: Array, terms: int) -> Array:

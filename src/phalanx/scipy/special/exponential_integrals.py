@@ -13,29 +13,31 @@ import math
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.custom_rules import custom_jvp
 from phalanx.scipy.special.elementwise_algorithm import (
     elementwise,
     evaluate_polynomial,
     incomplete_gamma_fraction,
     repeat,
-    with_derivative,
+    sum_terms,
+    with_derivatives,
 )
 from phalanx.typing import Array
 
 
-@custom_jvp
+# n is an integer, so there is no derivative with respect to it.
+@with_derivatives(
+    None,
+    lambda x_dot, y, n, x: -jnp.where(n >= 1, _expn(lax.max(n - 1, n * 0), x), lax.exp(-x) * (1 + 1 / x) / x) * x_dot,
+)
 def _expn(n: Array, x: Array) -> Array:
     inside = (x > 0) & (x < np.inf) & (n >= 1)
     small = inside & (x < 1)
     u = jnp.where(small, x, 0.5)
 
     def term(k: Array, state: tuple) -> tuple:
-        m = k - 1  # the index of the term, from 0
         power, total = state
-        gap = m - n + 1
-        total = total + jnp.where(gap == 0, 0, power / jnp.where(gap == 0, 1, gap))
-        return power * -u / k, total
+        gap = k - n  # the index of the term, counted from 0, is k - 1
+        return power * -u / k, total + jnp.where(gap == 0, 0, power / jnp.where(gap == 0, 1, gap))
 
     _, total = repeat(30, term, (lax.full_like(u, 1), u * 0))
     whole = jnp.where(inside, n, 1)
@@ -45,19 +47,10 @@ def _expn(n: Array, x: Array) -> Array:
     near = peak * (lax.digamma(whole) - lax.log(u)) - total
     v = jnp.where(inside & (x >= 1), x, 2)
     far = lax.exp(-v) * incomplete_gamma_fraction(1 - whole, v, 90 if x.dtype == np.float64 else 30)
-    value = jnp.where(small, near, far)
-    value = jnp.where(n == 0, lax.exp(-x) / x, value)
+    value = jnp.where(n == 0, lax.exp(-x) / x, jnp.where(small, near, far))
     at_zero = jnp.where(n > 1, 1 / jnp.where(n > 1, n - 1, 1), np.inf)
     value = jnp.where(x == 0, at_zero, jnp.where(x == np.inf, 0, value))
     return jnp.where((x < 0) | (n < 0) | (n != lax.floor(n)) | (x != x), np.nan, value)
-
-
-@_expn.defjvp
-def _expn_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # n is an integer, so there is no tangent with respect to it.
-    (n, x), (_, x_dot) = primals, tangents
-    before = jnp.where(n >= 1, _expn(lax.max(n - 1, n * 0), x), lax.exp(-x) * (1 + 1 / x) / x)
-    return _expn(n, x), -before * x_dot
 
 
 @elementwise(
@@ -69,10 +62,9 @@ def expn(n: Array, x: Array) -> Array:
 
 
 @elementwise("1.0", "1.8951")
-@with_derivative(lambda x, y: lax.exp(x) / x)
+@with_derivatives(lambda x_dot, y, x: lax.exp(x) / x * x_dot)
 def expi(x: Array) -> Array:
     """The integral of exp(t) / t from -infinity to x; the principal value for x > 0."""
-    size = lax.abs(x)
     mid = (x > 0) & (x < 40)
     u = jnp.where(mid, x, 1)
     term = lambda k, state: (state[0] * u / k, state[1] + state[0] * u / (k * k))
@@ -80,10 +72,8 @@ def expi(x: Array) -> Array:
     # Ei(x) = gamma + log(x) + sum of x^k / (k k!); all terms are positive.
     near = np.euler_gamma + lax.log(u) + total
     v = jnp.where(x >= 40, x, 40)
-    series = lambda k, state: (state[0] * k / v, state[1] + state[0] * k / v)
-    _, tail = repeat(36, series, (lax.full_like(v, 1), lax.full_like(v, 1)))
-    far = lax.exp(v) / v * tail
-    value = jnp.where(x < 0, -_expn(lax.full_like(x, 1), size), jnp.where(mid, near, far))
+    far = lax.exp(v) / v * sum_terms(36, lambda k: k / v, lax.full_like(v, 1))
+    value = jnp.where(x < 0, -_expn(lax.full_like(x, 1), lax.abs(x)), jnp.where(mid, near, far))
     return jnp.where(x == 0, -np.inf, jnp.where(x == np.inf, np.inf, jnp.where(x != x, np.nan, value)))
 
 
@@ -93,8 +83,17 @@ def exp1(x: Array) -> Array:
     return _expn(lax.full_like(x, 1), x)
 
 
-@custom_jvp
-def _sici(x: Array) -> tuple:
+@elementwise(
+    "1.0",
+    "[0.9461, 0.3374]",
+    result="(the sine integral, the cosine integral)",
+    x="real numbers; the second result for a negative number is the real part",
+)
+@with_derivatives(
+    lambda x_dot, y, x: (jnp.where(x == 0, 1, lax.sin(x) / jnp.where(x == 0, 1, x)) * x_dot, lax.cos(x) / x * x_dot)
+)
+def sici(x: Array) -> tuple:
+    """The integrals of sin(t) / t from 0 to x, and of cos(t) / t from infinity to x."""
     size = lax.abs(x)
     small = size < 4
     u = jnp.where(small, size, 1)
@@ -120,24 +119,6 @@ def _sici(x: Array) -> tuple:
     return jnp.where(x != x, np.nan, jnp.where(x < 0, -si, si)), jnp.where(x != x, np.nan, ci)
 
 
-@_sici.defjvp
-def _sici_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (x,), (x_dot,) = primals, tangents
-    safe = jnp.where(x == 0, 1, x)
-    return _sici(x), (jnp.where(x == 0, 1, lax.sin(x) / safe) * x_dot, lax.cos(x) / x * x_dot)
-
-
-@elementwise(
-    "1.0",
-    "[0.9461, 0.3374]",
-    result="(the sine integral, the cosine integral)",
-    x="real numbers; the second result for a negative number is the real part",
-)
-def sici(x: Array) -> tuple:
-    """The integrals of sin(t) / t from 0 to x, and of cos(t) / t from infinity to x."""
-    return _sici(x)
-
-
 # The Bernoulli numbers B_2k divided by (2k + 1)!, highest power first.
 _DEBYE = [
     b / math.factorial(2 * k + 1)
@@ -147,8 +128,10 @@ _DEBYE = [
 ][::-1]
 
 
-@custom_jvp
-def _spence(x: Array) -> Array:
+@elementwise("0.0", "1.6449", x="nonnegative real numbers", outside="NaN for negative numbers")
+@with_derivatives(lambda x_dot, y, x: jnp.where(x == 1, -1, lax.log(x) / jnp.where(x == 1, 1, 1 - x)) * x_dot)
+def spence(x: Array) -> Array:
+    """The dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x."""
     high = x > 1.5
     safe = jnp.where((x > 0) & (x < np.inf), x, 1)
     y = jnp.where(high, 1 / safe, safe)  # spence(x) = -log(x)^2 / 2 - spence(1 / x)
@@ -160,17 +143,3 @@ def _spence(x: Array) -> Array:
     value = jnp.where(high, -0.5 * lax.square(lax.log(safe)) - value, value)
     value = jnp.where(x == 0, math.pi**2 / 6, jnp.where(x == np.inf, -np.inf, value))
     return jnp.where(x >= 0, value, np.nan)
-
-
-@_spence.defjvp
-def _spence_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (x,), (x_dot,) = primals, tangents
-    gap = 1 - x
-    safe = jnp.where(gap == 0, 1, gap)
-    return _spence(x), jnp.where(gap == 0, -1, lax.log(x) / safe) * x_dot
-
-
-@elementwise("0.0", "1.6449", x="nonnegative real numbers", outside="NaN for negative numbers")
-def spence(x: Array) -> Array:
-    """The dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x."""
-    return _spence(x)

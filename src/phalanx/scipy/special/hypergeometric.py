@@ -19,7 +19,7 @@ from phalanx.core import ArgumentError, ConcretizationTypeError, dtypes
 from phalanx.numpy.operands import as_array, broadcast_operands, cast, concrete_or_none, to_operand, to_static_int
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_real, to_inexact_array, to_inexact_operands
-from phalanx.scipy.special.elementwise_algorithm import elementwise, repeat
+from phalanx.scipy.special.elementwise_algorithm import elementwise, repeat, sum_terms
 from phalanx.typing import Array, ArrayLike
 
 _LARGE = 40.0  # beyond it `hyp1f1` uses the asymptotic expansion
@@ -54,35 +54,22 @@ def hyp1f1(a: Array, b: Array, x: Array) -> Array:
     u, v = jnp.where(small, size, 1), jnp.where(small, _LARGE, size)
 
     one = lax.full_like(u, 1)
-    _, near = repeat(160, lambda k, state: _confluent(p, b, u, k, state), (one, one))
 
-    def expand(k: Array, state: tuple) -> tuple:
-        power = state[0] * (b - p + k - 1) * (k - p) / (k * v)
-        return power, state[1] + power
+    def confluent(x: Array) -> Array:
+        """The series of 1F1(p, b, x)."""
+        return sum_terms(160, lambda k: (p + k - 1) / (b + k - 1) * x / k, one)
 
-    _, tail = repeat(18, expand, (one, one))
+    tail = sum_terms(18, lambda k: (b - p + k - 1) * (k - p) / (k * v), one)
     # For a polynomial the factor 1 / gamma(a) of the asymptotic expansion is 0; its finitely many terms are summed.
     finite = (p <= 0) & (p == lax.floor(p))
     far = _gamma_ratio((b,), (jnp.where(finite, 1, p),)) * lax.exp(jnp.where(left, 0, v) + (p - b) * lax.log(v)) * tail
-    _, short = repeat(160, lambda k, state: _confluent(p, b, v, k, state), (one, one))
-    far = jnp.where(finite, front * short, far)
-    return jnp.where(x == 0, 1, jnp.where(small, front * near, far))
-
-
-def _confluent(p: Array, b: Array, v: Array, k: Array, state: tuple) -> tuple:
-    """Term k of the series of 1F1(p, b, x) from term k - 1, and the sum of the terms so far."""
-    power = state[0] * (p + k - 1) / (b + k - 1) * v / k
-    return power, state[1] + power
+    far = jnp.where(finite, front * confluent(v), far)
+    return jnp.where(x == 0, 1, jnp.where(small, front * confluent(u), far))
 
 
 def _gauss(a: Array, b: Array, c: Array, x: Array) -> Array:
-    one = lax.full_like(x, 1)
-
-    def term(k: Array, state: tuple) -> tuple:
-        power = state[0] * (a + k - 1) * (b + k - 1) / ((c + k - 1) * k) * x
-        return power, state[1] + power
-
-    return repeat(500, term, (one, one))[1]
+    """The series of 2F1(a, b, c, x)."""
+    return sum_terms(500, lambda k: (a + k - 1) * (b + k - 1) / ((c + k - 1) * k) * x, lax.full_like(x, 1))
 
 
 @elementwise(

@@ -56,15 +56,14 @@ def logsumexp(
     axis, names = split_axis_names(axis)
     axes = canonical_axes(axis, x.ndim, "logsumexp")
     over = (*axes, *names)
-    real = lax.real(x) if x.dtype.kind == "c" else x
     initial = -np.inf if where is not None or not x.size else None
     # The shift cancels in the result, so it needs no derivative.
-    largest = jnp.max(lax.stop_gradient(real), axis=over, keepdims=True, where=where, initial=initial)
+    real = lax.stop_gradient(lax.real(x) if x.dtype.kind == "c" else x)
+    largest = jnp.max(real, axis=over, keepdims=True, where=where, initial=initial)
     # A shift of -inf or inf would make inf - inf = NaN of the largest elements.
     shift = select_where(lax.is_finite(largest), largest, 0)
     exponentials = lax.exp(jnp.subtract(x, cast(shift, x.dtype)))
-    exponentials = exponentials * factor if factors else exponentials
-    total = jnp.sum(exponentials, axis=over, keepdims=True, where=where)
+    total = jnp.sum(exponentials * factor if factors else exponentials, axis=over, keepdims=True, where=where)
     sign = None
     if return_sign:
         sign, total = jnp.sign(total), cast(lax.abs(total), total.dtype)
@@ -94,9 +93,8 @@ def softmax(x: ArrayLike, axis: Axis = None) -> Array:
       >>> special.softmax(jnp.zeros(2)).tolist()
       [0.5, 0.5]
     """
-    shifted = _shift_by_max(x, axis, "softmax")
-    e = lax.exp(shifted)
-    return e / jnp.sum(e, axis=canonical_axes(axis, e.ndim, "softmax"), keepdims=True)
+    e = lax.exp(_shift_by_max(x, axis, "softmax"))
+    return e / jnp.sum(e, axis=axis, keepdims=True)
 
 
 @eager_jit(static_argnames=("axis",))
@@ -117,8 +115,7 @@ def log_softmax(x: ArrayLike, axis: Axis = None) -> Array:
       -0.6931
     """
     shifted = _shift_by_max(x, axis, "log_softmax")
-    axes = canonical_axes(axis, shifted.ndim, "log_softmax")
-    return shifted - lax.log(jnp.sum(lax.exp(shifted), axis=axes, keepdims=True))
+    return shifted - lax.log(jnp.sum(lax.exp(shifted), axis=axis, keepdims=True))
 
 
 def _shift_by_max(x: Array, axis: Axis, name: str) -> Array:

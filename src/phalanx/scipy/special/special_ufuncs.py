@@ -15,7 +15,7 @@ from phalanx import lax
 from phalanx.numpy.operands import to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_dispatch import UfuncRule, make_ufunc, to_inexact
 from phalanx.numpy.ufuncs.ufunc_implementations import common_dtype, isnan, select_where
-from phalanx.scipy.special import gamma_functions as gammas, normal_quantiles as normals
+from phalanx.scipy.special import error_functions as normals, gamma_functions as gammas
 from phalanx.typing import Array, ArrayLike
 
 # Functions whose result has a strong dtype even where all operands are Python scalars, as in JAX. A strong result
@@ -46,16 +46,8 @@ def _unary(
 _binary = functools.partial(_unary, names="x y")
 
 
-def _one(x: Array) -> Array:
-    return to_numpy_scalar(1, common_dtype(x))
-
-
 def _zero(x: Array) -> Array:
     return to_numpy_scalar(0, common_dtype(x))
-
-
-def _logit(x: Array) -> Array:
-    return lax.log_p(lax.div_p(x, lax.sub_p(_one(x), x)))
 
 
 def _entr(x: Array) -> Array:
@@ -67,20 +59,12 @@ def _entr(x: Array) -> Array:
     return select_where(isnan(x), x, value)
 
 
-def _xlogy(x: Array, y: Array) -> Array:
+def _times_log(log: Callable[[Array], Array], neutral: int, x: Array, y: Array) -> Array:
+    """x log(y), with the value 0 where x is 0; `log` is 0 at `neutral`."""
     # The inner selection keeps the derivative finite where x is 0. NaN is selected explicitly, since XLA simplifies the
     # product of NaN with an x that was converted from a boolean 0 to 0.
     safe = lax.ne_p(x, _zero(x))
-    return select_where(safe, lax.mul_p(x, lax.log_p(select_where(safe, y, 1))), select_where(isnan(y), y, 0))
-
-
-def _xlog1py(x: Array, y: Array) -> Array:
-    safe = lax.ne_p(x, _zero(x))
-    return select_where(safe, lax.mul_p(x, lax.log1p_p(select_where(safe, y, 0))), select_where(isnan(y), y, 0))
-
-
-def _kl_div(p: Array, q: Array) -> Array:
-    return lax.add_p(lax.sub_p(_rel_entr(p, q), p), q)
+    return select_where(safe, lax.mul_p(x, log(select_where(safe, y, neutral))), select_where(isnan(y), y, 0))
 
 
 def _rel_entr(p: Array, q: Array) -> Array:
@@ -92,31 +76,25 @@ def _rel_entr(p: Array, q: Array) -> Array:
     return select_where(isnan(p) | isnan(q), np.nan, value)
 
 
-def _i0(x: Array) -> Array:
-    return lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i0e_p(x))
-
-
-def _i1(x: Array) -> Array:
-    return lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i1e_p(x))
-
-
-def _boxcox(x: Array, power: Array) -> Array:
-    at_zero = lax.eq_p(power, _zero(x))
+def _box_cox(log: Array, power: Array) -> Array:
+    """(exp(power log) - 1) / power, whose limit for the power 0 is `log`."""
+    at_zero = lax.eq_p(power, _zero(log))
     safe = select_where(at_zero, 1, power)
-    return select_where(at_zero, lax.log_p(x), lax.div_p(lax.expm1_p(lax.mul_p(safe, lax.log_p(x))), safe))
-
-
-def _boxcox1p(x: Array, power: Array) -> Array:
-    at_zero = lax.eq_p(power, _zero(x))
-    safe = select_where(at_zero, 1, power)
-    return select_where(at_zero, lax.log1p_p(x), lax.div_p(lax.expm1_p(lax.mul_p(safe, lax.log1p_p(x))), safe))
+    return select_where(at_zero, log, lax.div_p(lax.expm1_p(lax.mul_p(safe, log)), safe))
 
 
 erf = _unary("erf", lax.erf_p, "The error function.", "0.5", "0.5205")
 erfc = _unary("erfc", lax.erfc_p, "1 - erf(x), accurate where it is small.", "0.5", "0.4795")
 erfinv = _unary("erfinv", lax.erf_inv_p, "The inverse of the error function.", "0.5", "0.4769")
 expit = _unary("expit", lax.logistic_p, "The logistic function 1 / (1 + exp(-x)).", "0.0", "0.5", "bifc")
-logit = _unary("logit", _logit, "The inverse of the logistic function, log(p / (1 - p)).", "0.5", "0.0", "bifc")
+logit = _unary(
+    "logit",
+    lambda x: lax.log_p(lax.div_p(x, lax.sub_p(to_numpy_scalar(1, common_dtype(x)), x))),
+    "The inverse of the logistic function, log(p / (1 - p)).",
+    "0.5",
+    "0.0",
+    "bifc",
+)
 gammaln = _unary("gammaln", lax.lgamma_p, "The logarithm of the magnitude of the gamma function.", "5.0", "3.1781")
 loggamma = _unary(
     "loggamma",
@@ -136,14 +114,47 @@ erfcinv = _unary(
 ndtri = _unary("ndtri", normals.ndtri, "The inverse of `ndtr`.", "0.975", "1.96", names="p")
 log_ndtr = _unary("log_ndtr", normals.log_ndtr, "The logarithm of `ndtr`, accurate far below 0.", "-30.0", "-454.3212")
 entr = _unary("entr", _entr, "The entropy -x log(x).", "0.5", "0.3466")
-i0 = _unary("i0", _i0, "The modified Bessel function of order 0.", "1.0", "1.2661")
+i0 = _unary(
+    "i0",
+    lambda x: lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i0e_p(x)),
+    "The modified Bessel function of order 0.",
+    "1.0",
+    "1.2661",
+)
 i0e = _unary("i0e", lax.bessel_i0e_p, "exp(-|x|) times `i0`.", "1.0", "0.4658")
-i1 = _unary("i1", _i1, "The modified Bessel function of order 1.", "1.0", "0.5652")
+i1 = _unary(
+    "i1",
+    lambda x: lax.mul_p(lax.exp_p(lax.abs_p(x)), lax.bessel_i1e_p(x)),
+    "The modified Bessel function of order 1.",
+    "1.0",
+    "0.5652",
+)
 i1e = _unary("i1e", lax.bessel_i1e_p, "exp(-|x|) times `i1`.", "1.0", "0.2079")
-xlogy = _binary("xlogy", _xlogy, "x log(y), with the value 0 where x is 0.", "2.0, 3.0", "2.1972", "bifc")
-xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), with the value 0 where x is 0.", "2.0, 2.0", "2.1972", "bifc")
+xlogy = _binary(
+    "xlogy",
+    functools.partial(_times_log, lax.log_p, 1),
+    "x log(y), with the value 0 where x is 0.",
+    "2.0, 3.0",
+    "2.1972",
+    "bifc",
+)
+xlog1py = _binary(
+    "xlog1py",
+    functools.partial(_times_log, lax.log1p_p, 0),
+    "x log(1 + y), with the value 0 where x is 0.",
+    "2.0, 2.0",
+    "2.1972",
+    "bifc",
+)
 rel_entr = _binary("rel_entr", _rel_entr, "The relative entropy p log(p / q).", "2.0, 1.0", "1.3863", names="p q")
-kl_div = _binary("kl_div", _kl_div, "p log(p / q) - p + q.", "2.0, 1.0", "0.3863", names="p q")
+kl_div = _binary(
+    "kl_div",
+    lambda p, q: lax.add_p(lax.sub_p(_rel_entr(p, q), p), q),
+    "p log(p / q) - p + q.",
+    "2.0, 1.0",
+    "0.3863",
+    names="p q",
+)
 betaln = _binary(
     "betaln", gammas.betaln, "The logarithm of the magnitude of the beta function.", "2.0, 3.0", "-2.4849", names="a b"
 )
@@ -162,7 +173,7 @@ gammaincc = _binary(
 _zeta = _binary("zeta", lax.zeta_p, "The Hurwitz zeta function.", "2.0, 1.0", "1.6449", names="x q")
 boxcox = _binary(
     "boxcox",
-    _boxcox,
+    lambda x, power: _box_cox(lax.log_p(x), power),
     "The Box-Cox transformation (x**lmbda - 1) / lmbda.",
     "2.0, 2.0",
     "1.5",
@@ -170,7 +181,13 @@ boxcox = _binary(
     names="x lmbda",
 )
 boxcox1p = _binary(
-    "boxcox1p", _boxcox1p, "The Box-Cox transformation of 1 + x.", "1.0, 2.0", "1.5", classes="bifc", names="x lmbda"
+    "boxcox1p",
+    lambda x, power: _box_cox(lax.log1p_p(x), power),
+    "The Box-Cox transformation of 1 + x.",
+    "1.0, 2.0",
+    "1.5",
+    classes="bifc",
+    names="x lmbda",
 )
 
 
