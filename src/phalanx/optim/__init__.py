@@ -25,7 +25,6 @@ from phalanx.optim.adaptive import (
     scale_by_rss as scale_by_rss,
     scale_by_stddev as scale_by_stddev,
 )
-from phalanx.optim.chaining import chain as chain, named_chain as named_chain
 from phalanx.optim.clipping import (
     adaptive_grad_clip as adaptive_grad_clip,
     clip as clip,
@@ -33,6 +32,16 @@ from phalanx.optim.clipping import (
     clip_by_global_norm as clip_by_global_norm,
     unitwise_norm as unitwise_norm,
     zero_nans as zero_nans,
+)
+from phalanx.optim.composition import (
+    MaskedNode as MaskedNode,
+    MaskedState as MaskedState,
+    PartitionState as PartitionState,
+    chain as chain,
+    masked as masked,
+    multi_transform as multi_transform,
+    named_chain as named_chain,
+    partition as partition,
 )
 from phalanx.optim.gradient_accumulation import (
     ApplyEvery as ApplyEvery,
@@ -73,14 +82,6 @@ from phalanx.optim.losses import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_with_integer_labels as softmax_cross_entropy_with_integer_labels,
     squared_error as squared_error,
-)
-from phalanx.optim.masking import (
-    MaskedNode as MaskedNode,
-    MaskedState as MaskedState,
-    PartitionState as PartitionState,
-    masked as masked,
-    multi_transform as multi_transform,
-    partition as partition,
 )
 from phalanx.optim.optimizers import (
     adafactor as adafactor,

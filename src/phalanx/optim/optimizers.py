@@ -20,10 +20,9 @@ from phalanx.optim.adaptive import (
     scale_by_rss,
     scale_by_stddev,
 )
-from phalanx.optim.chaining import chain
 from phalanx.optim.clipping import clip_by_block_rms
+from phalanx.optim.composition import chain, masked
 from phalanx.optim.gradient_transformation import GradientTransformationExtraArgs, Scalar, ScalarOrSchedule, identity
-from phalanx.optim.masking import masked
 from phalanx.optim.scaling import (
     add_decayed_weights,
     ema,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from phalanx import numpy as jnp, random
 from phalanx.core import ArgumentError
+from phalanx.optim.composition import masked
 from phalanx.optim.gradient_transformation import (
     GradientTransformationExtraArgs,
     Scalar,
@@ -19,7 +20,6 @@ from phalanx.optim.gradient_transformation import (
     require_params,
     stateless,
 )
-from phalanx.optim.masking import masked
 from phalanx.optim.tree_arithmetic import (
     bias_correction,
     cast_tree,

@@ -3,17 +3,26 @@
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.random.choice_and_permutation import choice as choice, permutation as permutation
 from phalanx.random.continuous import (
+    ball as ball,
+    beta as beta,
     cauchy as cauchy,
+    chisquare as chisquare,
+    dirichlet as dirichlet,
     double_sided_maxwell as double_sided_maxwell,
     exponential as exponential,
+    f as f,
+    gamma as gamma,
+    generalized_normal as generalized_normal,
     gumbel as gumbel,
     laplace as laplace,
+    loggamma as loggamma,
     logistic as logistic,
     lognormal as lognormal,
     maxwell as maxwell,
     normal as normal,
     pareto as pareto,
     rayleigh as rayleigh,
+    t as t,
     triangular as triangular,
     truncated_normal as truncated_normal,
     wald as wald,
@@ -25,17 +34,6 @@ from phalanx.random.discrete import (
     geometric as geometric,
     multinomial as multinomial,
     poisson as poisson,
-)
-from phalanx.random.gamma import (
-    ball as ball,
-    beta as beta,
-    chisquare as chisquare,
-    dirichlet as dirichlet,
-    f as f,
-    gamma as gamma,
-    generalized_normal as generalized_normal,
-    loggamma as loggamma,
-    t as t,
 )
 from phalanx.random.multivariate import multivariate_normal as multivariate_normal, orthogonal as orthogonal
 from phalanx.random.prng_keys import (

@@ -13,8 +13,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.random.continuous import standard_gumbel
 from phalanx.random.distribution_parameters import as_dtype, distribution, split_key
-from phalanx.random.key_primitives import random_bits_p
-from phalanx.random.prng_keys import check_shape
+from phalanx.random.prng_keys import check_shape, random_bits_p
 from phalanx.random.uniform import check_mode, randint, uniform_unit
 from phalanx.symbolic import bounds, is_symbolic, max_dim, same_dim, static_size
 from phalanx.typing import Array, ArrayLike, DimSize, PRNGKey, Shape, ShardingLike
@@ -115,10 +114,8 @@ def permutation(
     """
     if isinstance(x, list | tuple):
         x = np.asarray(x)
-    if np.ndim(x) == 0:
-        size = _static_count("permutation", "x", x, axis)
-        return _permutation(key, None, size, axis, independent, out_sharding=out_sharding)
-    return _permutation(key, x, None, axis, independent, out_sharding=out_sharding)
+    x, size = (x, None) if np.ndim(x) else (None, _static_count("permutation", "x", x, axis))
+    return _permutation(key, x, size, axis, independent, out_sharding=out_sharding)
 
 
 def _static_count(name: str, argument: str, x: object, axis: int) -> DimSize:
@@ -139,12 +136,11 @@ def _static_count(name: str, argument: str, x: object, axis: int) -> DimSize:
 def _choice(
     key: PRNGKey, a: Array, p: Array, a_size: int | None, shape: tuple, replace: bool, axis: int, mode: str | None
 ) -> Array:
-    if a_size is None:
+    size = a_size
+    if size is None:
         a = lax.convert_element_type(a, get_aval(a).dtype)
         axis = _resolve_axis("choice", a, axis)
         size = a.shape[axis]
-    else:
-        size = a_size
     count = math.prod(shape)
     _check_choice(size, count, replace)
     if p is None:
@@ -253,6 +249,5 @@ def choice(
     """
     shape = check_shape("choice", shape)
     a, p = (np.asarray(x) if isinstance(x, list | tuple) else x for x in (a, p))
-    if np.ndim(a) == 0:
-        return _choice(key, None, p, _static_count("choice", "a", a, axis), shape, replace, axis, mode)
-    return _choice(key, a, p, None, shape, replace, axis, mode)
+    a, size = (a, None) if np.ndim(a) else (None, _static_count("choice", "a", a, axis))
+    return _choice(key, a, p, size, shape, replace, axis, mode)

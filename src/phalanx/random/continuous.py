@@ -1,37 +1,38 @@
-"""Continuous distributions that are a closed-form function of a few uniform numbers.
+"""Continuous distributions: functions of a few uniform numbers, and the gamma distribution with those derived from it.
 
-Each sampler inverts the cumulative distribution function, or uses the transformation named in its docstring. Builds on
-`uniform`.
+Most samplers invert the cumulative distribution function, or use the transformation named in their docstrings. Gamma
+samples are drawn by rejection (Marsaglia and Tsang 2000), see `rejection_sampling`, and kept as logarithms, since for a
+small shape parameter they underflow. Their derivative with respect to the shape parameter is implicit: the value of the
+cumulative distribution function is held fixed while the parameter changes. Builds on `uniform`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes
+from phalanx.core import ShapeError, Undefined, dtypes, get_aval
+from phalanx.custom_rules import custom_jvp
+from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.distribution_parameters import (
+    as_dtype,
+    broadcast_parameters,
     distribution,
     float_dtype,
     inexact_dtype,
     real_distribution,
     split_key,
 )
-from phalanx.random.rejection_sampling import SampleShape
+from phalanx.random.rejection_sampling import RejectionLoop, SampleShape, sample_until_accepted
 from phalanx.random.uniform import check_mode, uniform_between, uniform_unit
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 
 
-def _scalar(x: float, dtype: np.dtype) -> Any:
-    return np.asarray(x, dtype)[()]
-
-
 def _between(key: Array, at: SampleShape, dtype: np.dtype, low: float) -> Array:
     """Uniform numbers in [low, 1)."""
-    return uniform_between(key, at, dtype, _scalar(low, dtype), _scalar(1, dtype))
+    return uniform_between(key, at, dtype, dtype.type(low), dtype.type(1))
 
 
 def standard_normal(key: Array, at: SampleShape, dtype: np.dtype) -> Array:
@@ -39,10 +40,10 @@ def standard_normal(key: Array, at: SampleShape, dtype: np.dtype) -> Array:
     if dtypes.issubdtype(dtype, np.complexfloating):
         part = dtypes.to_real_dtype(dtype)
         real, imag = (standard_normal(k, at, part) for k in split_key(key, 2))
-        return lax.div(lax.complex(real, imag), _scalar(math.sqrt(2), dtype))
+        return lax.div(lax.complex(real, imag), dtype.type(math.sqrt(2)))
     # The interval is open at -1, where erf_inv is infinite.
-    low = np.nextafter(_scalar(-1, dtype), _scalar(0, dtype))
-    return lax.mul(_scalar(math.sqrt(2), dtype), lax.erf_inv(_between(key, at, dtype, low)))
+    low = np.nextafter(dtype.type(-1), dtype.type(0))
+    return lax.mul(dtype.type(math.sqrt(2)), lax.erf_inv(_between(key, at, dtype, low)))
 
 
 def standard_exponential(key: Array, at: SampleShape, dtype: np.dtype) -> Array:
@@ -57,10 +58,8 @@ def standard_gumbel(key: Array, shape: tuple, dtype: np.dtype, mode: str | None 
         return lax.neg(lax.log(lax.neg(lax.log(_between(key, shape, dtype, info.tiny)))))
     # A second uniform number fills the bits below those of the first, so that the upper tail is resolved too.
     key_high, key_low = split_key(key, 2)
-    fraction = lax.add(
-        lax.mul(uniform_unit(key_low, shape, dtype), _scalar(info.eps, dtype)), _scalar(info.tiny, dtype)
-    )
-    survival = lax.min(lax.add(uniform_unit(key_high, shape, dtype), fraction), _scalar(1 - info.epsneg, dtype))
+    fraction = lax.add(lax.mul(uniform_unit(key_low, shape, dtype), dtype.type(info.eps)), dtype.type(info.tiny))
+    survival = lax.min(lax.add(uniform_unit(key_high, shape, dtype), fraction), dtype.type(1 - info.epsneg))
     return lax.neg(lax.log(lax.neg(lax.log1p(lax.neg(survival)))))
 
 
@@ -123,13 +122,12 @@ def truncated_normal(
       >>> bool((x > -1).all() and (x < 2).all())
       True
     """
-    root2, infinity = _scalar(math.sqrt(2), dtype), _scalar(np.inf, dtype)
+    root2 = dtype.type(math.sqrt(2))
     low, high = lax.erf(lax.div(lower, root2)), lax.erf(lax.div(upper, root2))
-    samples = lax.mul(root2, lax.erf_inv(uniform_between(key, shape, dtype, low, high)))
     # Rounding in erf and erf_inv may reach the bounds, which are excluded.
-    least = lax.nextafter(lax.stop_gradient(lower), lax.full_like(lower, infinity))
-    greatest = lax.nextafter(lax.stop_gradient(upper), lax.full_like(upper, -infinity))
-    return lax.clamp(least, samples, greatest)
+    least = lax.nextafter(lax.stop_gradient(lower), lax.full_like(lower, np.inf))
+    greatest = lax.nextafter(lax.stop_gradient(upper), lax.full_like(upper, -np.inf))
+    return lax.clamp(least, lax.mul(root2, lax.erf_inv(uniform_between(key, shape, dtype, low, high))), greatest)
 
 
 @real_distribution()
@@ -190,7 +188,7 @@ def logistic(
     """Samples of the logistic distribution: density exp(-x) / (1 + exp(-x))^2."""
     # The logit of a uniform number; 0 is excluded.
     u = _between(key, shape, dtype, dtypes.finfo(dtype).tiny)
-    return lax.log(lax.div(u, lax.sub(_scalar(1, dtype), u)))
+    return lax.log(lax.div(u, lax.sub(dtype.type(1), u)))
 
 
 @real_distribution()
@@ -200,7 +198,7 @@ def cauchy(
     """Samples of the Cauchy distribution: density 1 / (pi (1 + x^2))."""
     # The tangent of a uniform angle; the pole at -pi/2 is excluded.
     u = _between(key, shape, dtype, dtypes.finfo(dtype).eps)
-    return lax.tan(lax.mul(_scalar(math.pi, dtype), lax.sub(u, _scalar(0.5, dtype))))
+    return lax.tan(lax.mul(dtype.type(math.pi), lax.sub(u, dtype.type(0.5))))
 
 
 @real_distribution()
@@ -229,7 +227,7 @@ def double_sided_maxwell(
     """Maxwell samples with a random sign, scaled and shifted."""
     key_size, key_sign = split_key(key, 2)
     size = _maxwell(key_size, shape, dtype)
-    is_positive = lax.lt(uniform_unit(key_sign, shape, dtype), _scalar(0.5, dtype))
+    is_positive = lax.lt(uniform_unit(key_sign, shape, dtype), dtype.type(0.5))
     return lax.add(lax.mul(lax.select(is_positive, size, lax.neg(size)), scale), loc)
 
 
@@ -274,7 +272,7 @@ def rayleigh(
     """Lengths of normal vectors of 2 components: density x / s^2 exp(-x^2 / (2 s^2)) for x >= 0."""
     # s sqrt(-2 log u): the inverse of the distribution function 1 - exp(-x^2 / (2 s^2)).
     log_u = lax.log(_between(key, shape, dtype, dtypes.finfo(dtype).tiny))
-    return lax.mul(scale, lax.sqrt(lax.mul(log_u, _scalar(-2, dtype))))
+    return lax.mul(scale, lax.sqrt(lax.mul(log_u, dtype.type(-2))))
 
 
 @real_distribution(2.0, mean="the mean", source="Michael, Schucany and Haas (1976), doi:10.1080/00031305.1976.10479147")
@@ -290,8 +288,8 @@ def wald(
     key_normal, key_choice = split_key(key, 2)
     my = lax.mul(mean, lax.square(standard_normal(key_normal, shape, dtype)))
     # The smaller root of the quadratic, written so that no terms cancel.
-    root = lax.sqrt(lax.mul(my, lax.add(my, _scalar(4, dtype))))
-    small = lax.div(lax.mul(mean, _scalar(2, dtype)), lax.add(lax.add(my, _scalar(2, dtype)), root))
+    root = lax.sqrt(lax.mul(my, lax.add(my, dtype.type(4))))
+    small = lax.div(lax.mul(mean, dtype.type(2)), lax.add(lax.add(my, dtype.type(2)), root))
     is_small = lax.le(uniform_unit(key_choice, shape, dtype), lax.div(mean, lax.add(mean, small)))
     return lax.select(is_small, small, lax.div(lax.square(mean), small))
 
@@ -312,7 +310,7 @@ def triangular(
     # The distribution function is quadratic on both sides of the mode, where it is rise / width.
     rise, fall, width = lax.sub(mode, left), lax.sub(right, mode), lax.sub(right, left)
     up = lax.add(left, lax.sqrt(lax.mul(u, lax.mul(width, rise))))
-    down = lax.sub(right, lax.sqrt(lax.mul(lax.sub(_scalar(1, dtype), u), lax.mul(width, fall))))
+    down = lax.sub(right, lax.sqrt(lax.mul(lax.sub(dtype.type(1), u), lax.mul(width, fall))))
     return lax.select(lax.lt(u, lax.div(rise, width)), up, down)
 
 
@@ -327,3 +325,300 @@ def lognormal(
 ) -> Array:
     """Samples whose logarithm is normal with mean 0."""
     return lax.exp(lax.mul(standard_normal(key, shape, dtype), sigma))
+
+
+class GammaRounds(RejectionLoop, name="random_gamma_rounds"):
+    """The logarithm of v = (1 + c x)^3, where d v is a gamma sample of the shape parameter d + 1/3.
+
+    The parameters are d, c = 1 / (3 sqrt(d)), the values of the elements that never draw, and a mask of them.
+    """
+
+    jvp = Undefined("samples are differentiated with their distribution function held fixed, by `_log_gamma`")
+
+    def draw(self, key: Array, at: SampleShape, d: Array, c: Array, start: Array, is_done: Array) -> Array:
+        return sample_until_accepted(key, lambda key: _propose(key, at, d, c), start, is_done)
+
+
+gamma_rounds_p = GammaRounds()
+
+
+def _propose(key: Array, at: SampleShape, d: Array, c: Array) -> tuple[Array, Array]:
+    """One round of Marsaglia and Tsang: whether each proposal is accepted, and log v."""
+    key_x, key_u = split_key(key, 2)
+    dtype = d.dtype
+    x = standard_normal(key_x, at, dtype)
+    base = lax.add(lax.mul(c, x), dtype.type(1))
+    is_positive = lax.gt(base, dtype.type(0))
+    log_v = lax.mul(lax.log(lax.select(is_positive, base, lax.full_like(base, 1))), dtype.type(3))
+    # Accept if log u < x^2 / 2 + d - d v + d log v; -log u is exponential.
+    bound = lax.add(
+        lax.mul(lax.square(x), dtype.type(0.5)), lax.mul(d, lax.add(lax.sub(dtype.type(1), lax.exp(log_v)), log_v))
+    )
+    # An exponential number in place of -log(u) avoids the logarithm of a u of 0.
+    is_below = lax.lt(lax.neg(standard_exponential(key_u, at, dtype)), bound)
+    return lax.bitwise_and(is_positive, is_below), log_v
+
+
+@custom_jvp
+def _log_gamma(key: Array, a: Array) -> Array:
+    """Draw logarithms of gamma samples: Marsaglia and Tsang (2000), doi:10.1145/358407.358414."""
+    dtype = a.dtype
+    key_rounds, key_boost = split_key(key, 2)
+    is_small = lax.lt(a, dtype.type(1))
+    # The method needs a >= 1. Below, a sample for a + 1 times u^(1 / a) is a sample for a.
+    d = lax.sub(lax.select(is_small, lax.add(a, dtype.type(1)), a), dtype.type(1 / 3))
+    c = lax.div(dtype.type(1 / 3), lax.sqrt(d))
+    # A parameter that is not positive gives NaN and an infinite one infinity, both without a draw.
+    is_positive = lax.gt(a, dtype.type(0))
+    start = lax.select(is_positive, lax.full_like(a, 0), lax.full_like(a, np.nan))
+    is_done = lax.bitwise_not(lax.bitwise_and(is_positive, lax.lt(a, dtype.type(np.inf))))
+    log_v = gamma_rounds_p.sample(key_rounds, d, c, start, is_done)
+    log_boost = lax.div(lax.neg(standard_exponential(key_boost, a.shape, dtype)), a)
+    return lax.add(lax.add(lax.log(d), log_v), lax.select(is_small, log_boost, lax.full_like(a, 0)))
+
+
+@_log_gamma.defjvp
+def _log_gamma_jvp(primals: tuple, tangents: tuple) -> tuple:
+    key, a = primals
+    y = _log_gamma(key, a)
+    x = lax.exp(y)
+    tiny = a.dtype.type(dtypes.finfo(a.dtype).tiny)
+    is_tiny = lax.lt(x, tiny)
+    slope = lax.div(lax.random_gamma_grad(a, lax.select(is_tiny, lax.full_like(x, 1), x)), lax.max(x, tiny))
+    # Near 0 the distribution function is x^a / gamma(a + 1), so that dy/da = (digamma(a + 1) - y) / a.
+    limit = lax.div(lax.sub(lax.digamma(lax.add(a, a.dtype.type(1))), y), a)
+    return y, lax.mul(lax.select(is_tiny, limit, slope), tangents[1])
+
+
+def log_gamma_samples(key: Array, a: Array) -> Array:
+    """Draw the logarithm of a gamma sample for each element of `a`, in float32 at least."""
+    if dtypes.itemsize_bits(a.dtype) < 32:
+        return lax.convert_element_type(_log_gamma(key, lax.convert_element_type(a, np.dtype(np.float32))), a.dtype)
+    return _log_gamma(key, a)
+
+
+@real_distribution(2.0, a="the shape parameter, with respect to which the result is differentiable")
+def gamma(
+    key: PRNGKey,
+    a: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the gamma distribution: density x^(a - 1) exp(-x) / gamma(a) for x > 0."""
+    return lax.exp(log_gamma_samples(key, a))
+
+
+@real_distribution(1e-6, a="the shape parameter, with respect to which the result is differentiable")
+def loggamma(
+    key: PRNGKey,
+    a: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Logarithms of gamma samples, accurate also where the samples underflow."""
+    return log_gamma_samples(key, a)
+
+
+@real_distribution(2.0, 3.0, a="the first shape parameter", b="the second shape parameter")
+def beta(
+    key: PRNGKey,
+    a: ArrayLike,
+    b: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the beta distribution: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1]."""
+    # A / (A + B) for gamma samples A and B, as the logistic function of log A - log B, which cannot underflow to 0 / 0.
+    key_a, key_b = split_key(key, 2)
+    return lax.logistic(lax.sub(log_gamma_samples(key_a, a), log_gamma_samples(key_b, b)))
+
+
+@distribution(dtype=float_dtype)
+def dirichlet(
+    key: PRNGKey,
+    alpha: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the Dirichlet distribution: vectors of positive numbers that sum to 1.
+
+    Args:
+      key: the random key.
+      alpha: the concentrations, float[*batch, n].
+      shape: the shape of the batch of vectors, to which the batch of `alpha` broadcasts; that batch if None.
+      dtype: a floating dtype; the default floating dtype if None.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
+
+    Returns:
+      An array of shape `(*shape, n)`.
+
+    Raises:
+      ArgumentError: `dtype` is not floating.
+      ShapeError: `alpha` has rank 0, or its batch does not broadcast to the shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import random
+      >>> random.dirichlet(random.key(0), np.ones(3), (2,)).shape
+      (2, 3)
+    """
+    alpha = as_dtype(alpha, dtype)
+    old = get_aval(alpha).shape
+    if not old:
+        raise ShapeError(
+            "random.dirichlet, alpha",
+            expected="an array of rank 1 or more",
+            got="a scalar",
+            fix="pass a vector with a concentration for each component",
+        )
+    _, (alpha,) = broadcast_parameters("dirichlet", old if shape is None else (*shape, old[-1]), dtype, alpha=alpha)
+    return _softmax(log_gamma_samples(key, alpha))
+
+
+def _softmax(x: Array) -> Array:
+    last = x.ndim - 1
+    outer = tuple(range(last))
+    peak = lax.broadcast_in_dim(lax.stop_gradient(lax.reduce_max(x, (last,))), x.shape, outer)
+    powers = lax.exp(lax.sub(x, peak))
+    return lax.div(powers, lax.broadcast_in_dim(lax.reduce_sum(powers, (last,)), x.shape, outer))
+
+
+@real_distribution(3.0, df="the degrees of freedom")
+def chisquare(
+    key: PRNGKey,
+    df: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the chi-square distribution: sums of squares of `df` normal numbers, for any positive `df`."""
+    return lax.exp(_log_chisquare(key, df))
+
+
+def _log_chisquare(key: Array, df: Array) -> Array:
+    return lax.add(log_gamma_samples(key, lax.mul(df, df.dtype.type(0.5))), df.dtype.type(np.log(2)))
+
+
+@real_distribution(
+    3.0, 4.0, dfnum="the degrees of freedom of the numerator", dfden="the degrees of freedom of the denominator"
+)
+def f(
+    key: PRNGKey,
+    dfnum: ArrayLike,
+    dfden: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of Fisher's F distribution: the ratio of two chi-square samples, each over its degrees of freedom."""
+    key_num, key_den = split_key(key, 2)
+    log_ratio = lax.sub(_log_chisquare(key_num, dfnum), _log_chisquare(key_den, dfden))
+    return lax.mul(lax.exp(log_ratio), lax.div(dfden, dfnum))
+
+
+@real_distribution(3.0, df="the degrees of freedom")
+def t(
+    key: PRNGKey,
+    df: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of Student's t distribution: a normal number over the root of a chi-square sample divided by `df`."""
+    key_normal, key_gamma = split_key(key, 2)
+    # sqrt(chi-square / df) in logarithms.
+    scale = lax.exp(lax.mul(lax.sub(_log_chisquare(key_gamma, df), lax.log(df)), dtype.type(-0.5)))
+    return lax.mul(standard_normal(key_normal, shape, dtype), scale)
+
+
+@distribution(dtype=float_dtype)
+def generalized_normal(
+    key: PRNGKey,
+    p: ArrayLike,
+    shape: Shape = (),
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Samples of the generalized normal distribution: density proportional to exp(-abs(x)^p).
+
+    Args:
+      key: the random key.
+      p: the power, a number.
+      shape: the shape of the result.
+      dtype: a floating dtype; the default floating dtype if None.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
+
+    Returns:
+      An array of `dtype` and shape `shape`.
+
+    Raises:
+      ArgumentError: `dtype` is not floating.
+
+    Examples:
+      >>> from phalanx import random
+      >>> random.generalized_normal(random.key(0), 4.0, (9,)).shape
+      (9,)
+    """
+    return _generalized_normal(key, p, shape, dtype)
+
+
+def _generalized_normal(key: Array, p: ArrayLike, shape: tuple, dtype: np.dtype) -> Array:
+    key_size, key_sign = split_key(key, 2)
+    power = broadcast_to_shape(lax.reciprocal(as_dtype(p, dtype)), shape)
+    size = lax.exp(lax.mul(log_gamma_samples(key_size, power), power))
+    return lax.select(lax.lt(uniform_unit(key_sign, shape, dtype), dtype.type(0.5)), lax.neg(size), size)
+
+
+@distribution("d", dtype=float_dtype)
+def ball(
+    key: PRNGKey,
+    d: int,
+    p: ArrayLike = 2.0,
+    shape: Shape = (),
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: ShardingLike | None = None,
+) -> Array:
+    """Points distributed uniformly over the unit ball of the p-norm.
+
+    Args:
+      key: the random key.
+      d: the dimension of the space.
+      p: the power of the norm, a number.
+      shape: the shape of the batch of points.
+      dtype: a floating dtype; the default floating dtype if None.
+      out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
+
+    Returns:
+      An array of shape `(*shape, d)`.
+
+    Raises:
+      ArgumentError: `dtype` is not floating.
+
+    Examples:
+      >>> from phalanx import random
+      >>> bool(((random.ball(random.key(0), 3, shape=(9,)) ** 2).sum(-1) <= 1).all())
+      True
+
+    Source: Barthe, Guedon, Mendelson and Naor (2005), doi:10.1214/009117904000000874.
+    """
+    key_direction, key_radius = split_key(key, 2)
+    point = _generalized_normal(key_direction, p, (*shape, d), dtype)
+    p = as_dtype(p, dtype)
+    # A generalized normal vector, divided by the p-norm of itself extended by an exponential coordinate, is uniform.
+    powers = lax.pow(lax.abs(point), broadcast_to_shape(p, point.shape))
+    total = lax.add(lax.reduce_sum(powers, (len(shape),)), standard_exponential(key_radius, shape, dtype))
+    norm = lax.pow(total, broadcast_to_shape(lax.reciprocal(p), shape))
+    return lax.div(point, lax.broadcast_in_dim(norm, point.shape, tuple(range(len(shape)))))

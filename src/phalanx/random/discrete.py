@@ -7,6 +7,7 @@ few events are expected, and transformed rejection (Hormann 1993) elsewhere. Bot
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -24,7 +25,7 @@ from phalanx.random.distribution_parameters import (
     is_broadcastable,
     split_key,
 )
-from phalanx.random.key_primitives import random_fold_in_p
+from phalanx.random.prng_keys import random_fold_in_p
 from phalanx.random.rejection_sampling import RejectionLoop, SampleShape, count_arrivals, sample_until_accepted
 from phalanx.random.uniform import check_mode, uniform_between, uniform_unit
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
@@ -36,14 +37,23 @@ def _where(condition: Array, x: Array, y: Array) -> Array:
     return lax.select(condition, *(lax.full_like(like, z) if isinstance(z, int | float) else z for z in (x, y)))
 
 
+def _hat_uniforms(key: Array, at: SampleShape, dtype: np.dtype) -> tuple[Array, Array, Array]:
+    """The random numbers of one round of transformed rejection: u in [-1/2, 1/2), 1/2 - |u|, and v in (0, 1)."""
+    key_u, key_v = split_key(key, 2)
+    u = lax.sub(uniform_unit(key_u, at, dtype), dtype.type(0.5))
+    v = uniform_between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
+    return u, lax.sub(dtype.type(0.5), lax.abs(u)), v
+
+
 class PoissonByWaiting(RejectionLoop, name="random_poisson_by_waiting"):
     """The number of arrivals within time `lam`, for lam < 10: exponential waiting times are counted (Knuth)."""
 
     def draw(self, key: Array, at: SampleShape, lam: Array, is_done: Array) -> Array:
         # Elements that are drawn by the other method start at infinity, where no arrival is in time.
         start = _where(is_done, lax.full_like(lam, np.inf), 0.0)
-        wait = lambda round_key: standard_exponential(round_key, at, lam.dtype)
-        return count_arrivals(key, wait, lambda time: lax.lt(time, lam), start)
+        return count_arrivals(
+            key, lambda key: standard_exponential(key, at, lam.dtype), lambda time: lax.lt(time, lam), start
+        )
 
 
 class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
@@ -62,10 +72,7 @@ class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
         v_r = lax.sub(dtype.type(0.9277), lax.div(dtype.type(3.6224), lax.sub(b, dtype.type(2))))
 
         def propose(round_key: Array) -> tuple:
-            key_u, key_v = split_key(round_key, 2)
-            u = lax.sub(uniform_unit(key_u, at, dtype), dtype.type(0.5))
-            v = uniform_between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
-            u_shifted = lax.sub(dtype.type(0.5), lax.abs(u))
+            u, u_shifted, v = _hat_uniforms(round_key, at, dtype)
             slope = lax.add(lax.div(lax.mul(a, dtype.type(2)), u_shifted), b)
             k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), dtype.type(0.43)))
             # Accept at once where the density exceeds the hat function, reject at once in its tails, and compare
@@ -77,8 +84,7 @@ class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
             hat = lax.add(lax.div(a, lax.square(u_shifted)), b)
             left = lax.log(lax.div(lax.mul(v, inverse_alpha), hat))
             right = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, dtype.type(1))))
-            is_below = lax.bitwise_and(lax.bitwise_not(is_outside), lax.le(left, right))
-            return lax.bitwise_or(is_inside, is_below), k
+            return lax.bitwise_or(is_inside, lax.bitwise_and(lax.bitwise_not(is_outside), lax.le(left, right))), k
 
         return sample_until_accepted(key, propose, lax.full_like(lam, -1), is_done)
 
@@ -182,6 +188,14 @@ class BinomialByWaiting(RejectionLoop, name="random_binomial_by_waiting"):
         return count_arrivals(key, count_trials, lambda trials: lax.le(trials, n), start)
 
 
+# fmt: off
+_STIRLING_REMAINDERS = (
+    0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.0207906721037650, 0.0166446911898211,
+    0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287,
+)
+# fmt: on
+
+
 def _stirling_remainder(k: Array) -> Array:
     """log k! minus Stirling's approximation (k + 1/2) log(k + 1) - (k + 1) + log(2 pi) / 2, for whole k >= 0."""
     dtype = k.dtype
@@ -190,10 +204,8 @@ def _stirling_remainder(k: Array) -> Array:
     series = lax.sub(dtype.type(1 / 360), lax.div(dtype.type(1 / 1260), square))
     rest = lax.div(lax.sub(dtype.type(1 / 12), lax.div(series, square)), x)
     # From k = 10 on the series has all digits of a float64; below, the remainder is tabulated.
-    exact = (0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.0207906721037650, 0.0166446911898211)
-    exact += (0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287)
-    for value, log_rest in enumerate(exact):
-        rest = _where(lax.eq(k, dtype.type(value)), float(log_rest), rest)
+    for value, exact in enumerate(_STIRLING_REMAINDERS):
+        rest = _where(lax.eq(k, dtype.type(value)), exact, rest)
     return rest
 
 
@@ -217,16 +229,12 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
         odds = lax.div(p, q)
 
         def propose(round_key: Array) -> tuple:
-            key_u, key_v = split_key(round_key, 2)
-            u = lax.sub(uniform_unit(key_u, at, dtype), dtype.type(0.5))
-            v = uniform_between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
-            us = lax.sub(dtype.type(0.5), lax.abs(u))
+            u, us, v = _hat_uniforms(round_key, at, dtype)
             k = lax.floor(lax.add(lax.mul(lax.add(lax.div(lax.mul(a, dtype.type(2)), us), b), u), c))
             is_possible = lax.bitwise_and(lax.ge(k, dtype.type(0)), lax.le(k, n))
             is_inside = lax.bitwise_and(lax.ge(us, dtype.type(0.07)), lax.le(v, v_r))
-            k_safe = lax.clamp(lax.full_like(k, 0), k, n)
             left = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.square(us)), b)))
-            below = lax.le(left, _log_binomial_ratio(n, m, k_safe, odds))
+            below = lax.le(left, _log_binomial_ratio(n, m, lax.clamp(lax.full_like(k, 0), k, n), odds))
             return lax.bitwise_and(is_possible, lax.bitwise_or(is_inside, below)), k
 
         return sample_until_accepted(key, propose, lax.full_like(n, 0), is_done)
@@ -250,10 +258,7 @@ def _log_binomial_ratio(n: Array, m: Array, k: Array, odds: Array) -> Array:
         lax.neg(_stirling_remainder(k)),
         lax.neg(_stirling_remainder(lax.sub(n, k))),
     ]
-    total = terms[0]
-    for term in terms[1:]:
-        total = lax.add(total, term)
-    return total
+    return functools.reduce(lax.add, terms)
 
 
 def binomial_samples(key: PRNGKey, n: ArrayLike, p: ArrayLike) -> Array:
@@ -275,8 +280,7 @@ def binomial_samples(key: PRNGKey, n: ArrayLike, p: ArrayLike) -> Array:
     few = binomial_by_waiting_p.sample(key_few, _where(done, 0.0, n), _where(done, 0.5, rare), done)
     many = binomial_by_rejection_p.sample(key_many, _where(is_few, 100.0, n), _where(is_few, 0.5, rare), is_few)
     count = lax.select(is_few, few, many)
-    count = lax.select(is_flipped, lax.sub(n, count), count)
-    return _where(is_valid, count, float("nan"))
+    return _where(is_valid, lax.select(is_flipped, lax.sub(n, count), count), float("nan"))
 
 
 @distribution(dtype=float_dtype, parameters=("n", "p"))
@@ -367,14 +371,13 @@ def multinomial(
     share = lax.clamp(
         lax.full_like(p, 0), lax.div(p, _where(lax.gt(rest, dtype.type(0)), rest, 1.0)), lax.full_like(p, 1)
     )
-    shares = lax.transpose(share, (last, *range(last)))
 
     def draw(left: Array, step: tuple) -> tuple:
         i, ratio = step
         count = binomial_samples(random_fold_in_p(key, i), left, ratio)
         return lax.sub(left, count), count
 
-    steps = (lax.iota(np.dtype(np.uint32), shape[-1]), shares)
+    steps = (lax.iota(np.dtype(np.uint32), shape[-1]), lax.transpose(share, (last, *range(last))))
     return lax.transpose(lax.scan(draw, n, steps, unroll=unroll)[1], (*range(1, last + 1), 0))
 
 
@@ -443,8 +446,7 @@ def categorical(
     # The Gumbel-max trick: the argmax of logits plus Gumbel noise is a sample of the softmax.
     if replace:
         noise = standard_gumbel(key, (*lead, *target), logits.dtype, mode)
-        scores = lax.add(noise, broadcast_to_shape(logits, noise.shape))
-        return lax.argmax(scores, len(lead) + axis, index)
+        return lax.argmax(lax.add(noise, broadcast_to_shape(logits, noise.shape)), len(lead) + axis, index)
     count = math.prod(lead)
     if count > target[axis]:
         raise ArgumentError(
@@ -456,6 +458,5 @@ def categorical(
     scores = lax.add(standard_gumbel(key, target, logits.dtype, mode), logits)
     # The k largest perturbed logits are a sample of k different categories; top_k needs them in the last dimension.
     order = (*range(axis), *range(axis + 1, ndim), axis)
-    drawn = lax.top_k(lax.transpose(scores, order), count)[1]
-    drawn = lax.transpose(drawn, (ndim - 1, *range(ndim - 1)))
+    drawn = lax.transpose(lax.top_k(lax.transpose(scores, order), count)[1], (ndim - 1, *range(ndim - 1)))
     return lax.convert_element_type(lax.reshape(drawn, shape), index)

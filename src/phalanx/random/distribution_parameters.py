@@ -18,8 +18,7 @@ from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
 from phalanx.core.docstrings import family
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
-from phalanx.random.key_primitives import random_split_p
-from phalanx.random.prng_keys import check_shape, single_key
+from phalanx.random.prng_keys import check_shape, random_split_p, single_key
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape
 
@@ -44,9 +43,7 @@ int_dtype = _dtype_check(int, np.integer, "an integer dtype", "'int32'")
 
 def as_dtype(x: ArrayLike | Sequence[Any], dtype: DTypeLike) -> Array:
     """Convert a parameter, which may be a list of numbers, to an array of `dtype`."""
-    if isinstance(x, list | tuple):
-        x = np.asarray(x)
-    return lax.convert_element_type(x, dtype)
+    return lax.convert_element_type(np.asarray(x) if isinstance(x, list | tuple) else x, dtype)
 
 
 def broadcast_parameters(name: str, shape: Shape | None, dtype: DTypeLike, **values: ArrayLike) -> tuple[tuple, list]:
@@ -83,9 +80,7 @@ def broadcast_parameters(name: str, shape: Shape | None, dtype: DTypeLike, **val
 
 def is_broadcastable(old: tuple, new: tuple) -> bool:
     """Whether an array of shape `old` broadcasts to the shape `new`."""
-    if len(old) > len(new):
-        return False
-    return all(a in (1, b) for a, b in zip(reversed(old), reversed(new), strict=False))
+    return len(old) <= len(new) and all(a in (1, b) for a, b in zip(reversed(old), reversed(new), strict=False))
 
 
 def distribution(

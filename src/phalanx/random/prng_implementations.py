@@ -1,6 +1,6 @@
 """Random number generators: how the words of a key are made from a seed, split, and turned into random bits.
 
-A `Generator` is a record of functions on the words of one key; `key_primitives` maps them over arrays of keys. With
+A `Generator` is a record of functions on the words of one key; `prng_keys` maps them over arrays of keys. With
 `threefry2x32`, the default, each bit depends only on the key and on its position in the result. Values are therefore
 the same for every sharding, and equal to the values of JAX (with `jax_threefry_partitionable`, its default). `rbg`
 draws bits from XLA's generator, which is faster on accelerators but differs between them; `unsafe_rbg` also splits
@@ -9,7 +9,7 @@ keys with it. `register` adds generators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,18 +95,15 @@ def position_counters(shape: tuple) -> tuple[Any, Any]:
 
     They are computed from iotas, so that each device computes the positions of its shard without communication.
     """
-    if is_constant_shape(shape) and size_of(shape) <= 2**32:
-        dtype: Any = _UINT32
-    else:
-        dtype = _UINT64
+    dtype = _UINT32 if is_constant_shape(shape) and size_of(shape) <= 2**32 else _UINT64
     # Row-major position = sum of index times stride, over the dimensions from last to first.
     total, stride = None, 1
     for dim in reversed(range(len(shape))):
         if shape[dim] != 1:
             step = lax.broadcasted_iota(dtype, shape, dim)
             if stride != 1:
-                wide = lax.convert_element_type(stride, dtype) if is_symbolic(stride) else dtype.type(stride)
-                step = lax.mul(step, wide)
+                is_static = not is_symbolic(stride)
+                step = lax.mul(step, dtype.type(stride) if is_static else lax.convert_element_type(stride, dtype))
             total = step if total is None else lax.add(total, step)
         stride = stride * shape[dim]
     if total is None:
@@ -118,23 +115,16 @@ def position_counters(shape: tuple) -> tuple[Any, Any]:
     return lax.convert_element_type(high, _UINT32), lax.convert_element_type(total, _UINT32)
 
 
-def _threefry_words(key: PRNGKey, positions: tuple, is_key: bool) -> tuple[Any, Any]:
-    out0, out1 = threefry2x32_p(_word(key, 0), _word(key, 1), *positions, is_key=is_key)
-    return out0, out1
+def _threefry_words(key: PRNGKey, positions: tuple, is_key: bool) -> Sequence[Any]:
+    return threefry2x32_p(_word(key, 0), _word(key, 1), *positions, is_key=is_key)
 
 
 def _threefry_seed(high: Array, low: Array) -> Array:
-    if isinstance(low, np.generic):
-        return np.stack([high, low])
-    return lax.stack([high, low], 0)
+    return np.stack([high, low]) if isinstance(low, np.generic) else lax.stack([high, low], 0)
 
 
 def _threefry_split(key: PRNGKey, shape: tuple) -> Array:
-    return lax.stack(list(_threefry_words(key, position_counters(shape), True)), len(shape))
-
-
-def _threefry_bits(key: PRNGKey, width: int, shape: tuple) -> Array:
-    return _threefry_bits_at(key, width, position_counters(shape))
+    return lax.stack(_threefry_words(key, position_counters(shape), True), len(shape))
 
 
 def _threefry_bits_at(key: PRNGKey, width: int, positions: tuple) -> Array:
@@ -148,7 +138,7 @@ def _threefry_bits_at(key: PRNGKey, width: int, positions: tuple) -> Array:
 
 
 def _threefry_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
-    return lax.stack(threefry2x32_p(_word(key, 0), _word(key, 1), high, low, is_key=True), 0)
+    return lax.stack(_threefry_words(key, (high, low), True), 0)
 
 
 def _halves(key: PRNGKey) -> tuple[Any, Any]:
@@ -197,7 +187,7 @@ threefry2x32 = register(
         (2,),
         _threefry_seed,
         _threefry_split,
-        _threefry_bits,
+        lambda key, width, shape: _threefry_bits_at(key, width, position_counters(shape)),
         _threefry_fold_in,
         _threefry_bits_at,
     )

@@ -5,13 +5,13 @@ array. Each device of a mesh can therefore run the loop for its own shard, from 
 as soon as its elements are done, without communication. A generator that can only draw whole arrays (`rbg`) draws the
 whole array on each device, of which the device takes its shard.
 
-Builds on `key_primitives`; `gamma` and `discrete` declare their loops with it.
+Builds on `prng_keys`; `continuous` and `discrete` declare their loops with it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,8 +31,8 @@ from phalanx.core import (
 from phalanx.engine import ir, memoize
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
 from phalanx.lax.shape import dim_names
-from phalanx.random.key_primitives import random_bits_p, random_fold_in_p
 from phalanx.random.prng_implementations import position_counters
+from phalanx.random.prng_keys import random_bits_p, random_fold_in_p
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import vmap
@@ -148,11 +148,9 @@ class RejectionLoop(Primitive):
         operands, dims = args[: len(args) // 2], args[len(args) // 2 :]
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
-        def move_to_front(xs: Sequence[Array], ds: Sequence[int | None]) -> list[Array]:
-            return [move_mapped_dim(x, d, size, 0) for x, d in zip(xs, ds, strict=True)]
-
         words, high, low, *parameters = operands
-        front = move_to_front([words, *parameters], [dims[0], *dims[3:]])
+        mapped = zip((words, *parameters), (dims[0], *dims[3:]), strict=True)
+        front = [move_mapped_dim(x, d, size, 0) for x, d in mapped]
         return self(front[0], high, low, *front[1:], dtype=dtype, whole=whole), 0
 
 

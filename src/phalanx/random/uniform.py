@@ -14,8 +14,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ArgumentTypeError, dtypes, get_aval
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.distribution_parameters import broadcast_parameters, distribution, float_dtype, int_dtype, split_key
-from phalanx.random.key_primitives import random_bits_p
-from phalanx.random.prng_keys import check_shape
+from phalanx.random.prng_keys import check_shape, random_bits_p
 from phalanx.random.rejection_sampling import SampleShape, bits_at
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 

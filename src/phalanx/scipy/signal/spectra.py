@@ -1,6 +1,6 @@
 """Spectral estimation over short segments: Welch's method and the short-time Fourier transform; removal of trends.
 
-Builds on `numpy.fft` and `spectral_windows`.
+Builds on `numpy.fft`.
 
 Source: Welch (1967), doi:10.1109/TAU.1967.1161901; Griffin & Lim (1984), doi:10.1109/TASSP.1984.1164317.
 """
@@ -26,8 +26,45 @@ from phalanx.numpy.operands import (
 )
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_array
-from phalanx.scipy.signal.spectral_windows import make_window
 from phalanx.typing import Array, ArrayLike
+
+_WINDOWS = {
+    "hann": np.hanning,
+    "hamming": np.hamming,
+    "blackman": np.blackman,
+    "bartlett": np.bartlett,
+    "boxcar": np.ones,
+    "kaiser": np.kaiser,
+}
+
+
+def _make_window(window: str | tuple[Any, ...] | ArrayLike, nperseg: int, name: str) -> Array | np.ndarray:
+    """The periodic window of a name, of a name and parameters, or an array, computed on the host.
+
+    Raises:
+      ArgumentError: the name is unknown.
+      ShapeError: the length of an array differs from the length of the segments.
+    """
+    if isinstance(window, str | tuple):
+        kind, *parameters = (window,) if isinstance(window, str) else window
+        if kind not in _WINDOWS or (kind == "kaiser") != (len(parameters) == 1):
+            names = [repr(k) for k in _WINDOWS if k != "kaiser"]
+            raise ArgumentError(
+                f"signal.{name}, argument window",
+                expected=" or ".join([*names, "('kaiser', beta)", "an array"]),
+                got=repr(window),
+                fix="pass window='hann', ('kaiser', 8.6), or an array of the length of a segment",
+            )
+        return np.asarray(_WINDOWS[kind](nperseg + 1, *parameters), np.float64)[:-1]
+    values = as_array(to_operand(window, f"signal.{name}"))
+    if values.ndim != 1 or values.shape[0] != nperseg:
+        raise ShapeError(
+            f"signal.{name}, argument window",
+            expected=f"a vector of {nperseg}",
+            got=values.shape,
+            fix=f"pass nperseg={values.shape[0] if values.ndim else 1}, or omit it",
+        )
+    return values
 
 
 class _Segments(NamedTuple):
@@ -177,7 +214,7 @@ def _csd(
     longest = max(v.shape[-1] for v in given)
     window = named if window is None else window
     cut = _segments("csd", window, nperseg, noverlap, nfft, longest, 256)
-    values = make_window(window, cut.length, "csd")
+    values = _make_window(window, cut.length, "csd")
     real = np.dtype(given[0].dtype.name.replace("complex128", "float64").replace("complex64", "float32"))
     values = cast(as_array(to_operand(values, "signal.csd")), real)
     given = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
@@ -317,7 +354,7 @@ def _stft(
     x = jnp.moveaxis(x, axis, -1)
     window = named if window is None else window
     cut = _segments("stft", window, nperseg, noverlap, nfft, x.shape[-1], 256)
-    values = cast(as_array(to_operand(make_window(window, cut.length, "stft"), "signal.stft")), _real_of(x))
+    values = cast(as_array(to_operand(_make_window(window, cut.length, "stft"), "signal.stft")), _real_of(x))
     edge = [(0, 0)] * (x.ndim - 1)
     if boundary is not None:
         mode, more = _EXTENSIONS[boundary]
@@ -416,7 +453,7 @@ def _istft(
     size = (inferred + 1 if input_onesided and length == inferred + 1 else inferred) if nfft is None else int(nfft)
     window = named if window is None else window
     cut = _segments("istft", window, length, noverlap, size, length, length)
-    values = cast(as_array(to_operand(make_window(window, cut.length, "istft"), "signal.istft")), _real_of(z))
+    values = cast(as_array(to_operand(_make_window(window, cut.length, "istft"), "signal.istft")), _real_of(z))
     parts = irfft(z, cut.nfft, axis=-2) if input_onesided else ifft(z, cut.nfft, axis=-2)
     parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length] * (values * jnp.sum(values))
     total = cut.length + (count - 1) * cut.step
