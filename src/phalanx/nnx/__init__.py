@@ -61,44 +61,40 @@ if TYPE_CHECKING:
         WithTag as WithTag,
     )
     from phalanx.nnx.graphlib import (
-        split_merge as graph,  # noqa: F401
-        states as statelib,  # noqa: F401
-    )
-    from phalanx.nnx.graphlib.graph_def import GraphDef as GraphDef
-    from phalanx.nnx.graphlib.split_merge import (
+        FlatState as FlatState,
+        GraphDef as GraphDef,
         MergeContext as MergeContext,
         SplitContext as SplitContext,
+        State as State,
         call as call,
         clone as clone,
+        filter_state as filter_state,
         find_duplicates as find_duplicates,
         flatten as flatten,
+        from_flat_state as from_flat_state,
         graphdef as graphdef,
         iter_graph as iter_graph,
         map as map,
+        map_state as map_state,
         merge as merge,
         merge_context as merge_context,
+        merge_state as merge_state,
         pop as pop,
         recursive_map as recursive_map,
+        replace_by_pure_dict as replace_by_pure_dict,
+        restore_int_paths as restore_int_paths,
         set_metadata as set_metadata,
         split as split,
         split_context as split_context,
+        split_merge as graph,  # noqa: F401
+        split_state as split_state,
         state as state,
+        states as statelib,  # noqa: F401
+        to_flat_state as to_flat_state,
+        to_pure_dict as to_pure_dict,
         unflatten as unflatten,
         update as update,
         variables as variables,
-    )
-    from phalanx.nnx.graphlib.states import (
-        FlatState as FlatState,
-        State as State,
-        filter_state as filter_state,
-        from_flat_state as from_flat_state,
-        map_state as map_state,
-        merge_state as merge_state,
-        replace_by_pure_dict as replace_by_pure_dict,
-        restore_int_paths as restore_int_paths,
-        split_state as split_state,
-        to_flat_state as to_flat_state,
-        to_pure_dict as to_pure_dict,
     )
     from phalanx.nnx.inspection.capture import capture as capture
     from phalanx.nnx.inspection.display import display as display
@@ -190,32 +186,39 @@ if TYPE_CHECKING:
     from phalanx.nnx.training.ema import EMA as EMA
     from phalanx.nnx.training.optimizer import ModelAndOptimizer as ModelAndOptimizer, Optimizer as Optimizer
     from phalanx.nnx.training.train_state import TrainState as TrainState
-    from phalanx.nnx.transforms.graph_mode import (
+    from phalanx.nnx.transforms.lifted_control_flow import (
+        cond as cond,
+        fori_loop as fori_loop,
+        scan as scan,
+        switch as switch,
+        while_loop as while_loop,
+    )
+    from phalanx.nnx.transforms.lifted_derivatives import (
+        DiffState as DiffState,
+        checkpoint as checkpoint,
+        custom_vjp as custom_vjp,
+        grad as grad,
+        jvp as jvp,
+        remat as remat,
+        value_and_grad as value_and_grad,
+        vjp as vjp,
+    )
+    from phalanx.nnx.transforms.lifted_eval_shape import eval_shape as eval_shape, make_jaxpr as make_jaxpr
+    from phalanx.nnx.transforms.lifted_jit import jit as jit, jit_partial as jit_partial
+    from phalanx.nnx.transforms.lifted_vmap import pmap as pmap, shard_map as shard_map, vmap as vmap
+    from phalanx.nnx.transforms.lifting import (
+        cached_partial as cached_partial,
+        from_tree as from_tree,
         set_graph_mode as set_graph_mode,
         set_graph_updates as set_graph_updates,
+        to_tree as to_tree,
     )
-    from phalanx.nnx.transforms.lifted_cond import cond as cond, switch as switch
-    from phalanx.nnx.transforms.lifted_custom_vjp import custom_vjp as custom_vjp
-    from phalanx.nnx.transforms.lifted_eval_shape import eval_shape as eval_shape, make_jaxpr as make_jaxpr
-    from phalanx.nnx.transforms.lifted_grad import (
-        DiffState as DiffState,
-        grad as grad,
-        value_and_grad as value_and_grad,
-    )
-    from phalanx.nnx.transforms.lifted_jit import jit as jit, jit_partial as jit_partial
-    from phalanx.nnx.transforms.lifted_remat import checkpoint as checkpoint, remat as remat
-    from phalanx.nnx.transforms.lifted_scan import scan as scan
-    from phalanx.nnx.transforms.lifted_vjp import jvp as jvp, vjp as vjp
-    from phalanx.nnx.transforms.lifted_vmap import pmap as pmap, shard_map as shard_map, vmap as vmap
-    from phalanx.nnx.transforms.lifted_while_loop import fori_loop as fori_loop, while_loop as while_loop
-    from phalanx.nnx.transforms.lifting import from_tree as from_tree, to_tree as to_tree
     from phalanx.nnx.transforms.state_axes import (
         Carry as Carry,
         StateAxes as StateAxes,
         StateSharding as StateSharding,
         prefix as prefix,
     )
-    from phalanx.nnx.transforms.static_arguments import cached_partial as cached_partial
     from phalanx.nnx.variable import (
         BatchStat as BatchStat,
         Cache as Cache,
@@ -252,14 +255,11 @@ _NAMES = {
             "standardize swish tanh"
         ),
         "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
-        "nnx.graphlib.graph_def": "GraphDef",
-        "nnx.graphlib.split_merge": (
-            "call clone find_duplicates flatten graphdef iter_graph map merge merge_context MergeContext pop "
-            "recursive_map set_metadata split split_context SplitContext state unflatten update variables"
-        ),
-        "nnx.graphlib.states": (
-            "filter_state FlatState from_flat_state map_state merge_state replace_by_pure_dict restore_int_paths "
-            "split_state State to_flat_state to_pure_dict"
+        "nnx.graphlib": (
+            "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph map "
+            "map_state merge merge_context merge_state MergeContext pop recursive_map replace_by_pure_dict "
+            "restore_int_paths set_metadata split split_context split_state SplitContext State state to_flat_state "
+            "to_pure_dict unflatten update variables"
         ),
         "nnx.inspection.capture": "capture",
         "nnx.inspection.display": "display",
@@ -286,20 +286,13 @@ _NAMES = {
         "nnx.training.ema": "EMA",
         "nnx.training.optimizer": "ModelAndOptimizer Optimizer",
         "nnx.training.train_state": "TrainState",
-        "nnx.transforms.graph_mode": "set_graph_mode set_graph_updates",
-        "nnx.transforms.lifted_cond": "cond switch",
-        "nnx.transforms.lifted_custom_vjp": "custom_vjp",
+        "nnx.transforms.lifted_control_flow": "cond fori_loop scan switch while_loop",
+        "nnx.transforms.lifted_derivatives": "checkpoint custom_vjp DiffState grad jvp remat value_and_grad vjp",
         "nnx.transforms.lifted_eval_shape": "eval_shape make_jaxpr",
-        "nnx.transforms.lifted_grad": "DiffState grad value_and_grad",
         "nnx.transforms.lifted_jit": "jit jit_partial",
-        "nnx.transforms.lifted_remat": "checkpoint remat",
-        "nnx.transforms.lifted_scan": "scan",
-        "nnx.transforms.lifted_vjp": "jvp vjp",
         "nnx.transforms.lifted_vmap": "pmap shard_map vmap",
-        "nnx.transforms.lifted_while_loop": "fori_loop while_loop",
-        "nnx.transforms.lifting": "from_tree to_tree",
+        "nnx.transforms.lifting": "cached_partial from_tree set_graph_mode set_graph_updates to_tree",
         "nnx.transforms.state_axes": "Carry prefix StateAxes StateSharding",
-        "nnx.transforms.static_arguments": "cached_partial",
         "nnx.variable": (
             "as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
             "register_variable_name Variable variable_name_from_type variable_type_from_name VariableMetadata"

@@ -8,8 +8,7 @@ from typing import Any
 import phalanx.numpy as jnp
 from phalanx.core import ArgumentTypeError
 from phalanx.nnx.filters import Filter
-from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.graphlib.states import Path
+from phalanx.nnx.graphlib import Path, split_merge
 from phalanx.nnx.inspection.method_observer import observe_methods
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name

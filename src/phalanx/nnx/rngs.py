@@ -16,8 +16,7 @@ from phalanx import random
 from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.nn import initializers
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphlib.split_merge import clone, iter_graph
-from phalanx.nnx.graphlib.states import Path
+from phalanx.nnx.graphlib import Path, clone, iter_graph
 from phalanx.nnx.objects import Object
 from phalanx.nnx.trace_level import describe
 from phalanx.nnx.variable import MISSING, Variable, unwrap

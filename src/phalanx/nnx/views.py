@@ -12,7 +12,7 @@ from typing import Any
 
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphlib.split_merge import clone, iter_graph, set_attributes
+from phalanx.nnx.graphlib import clone, iter_graph, set_attributes
 from phalanx.nnx.objects import Object
 from phalanx.typing import PyTree
 

@@ -1,1 +1,58 @@
-"""Graphs of objects: their structure, their traversal, and conversion to and from states."""
+"""Graphs of objects: their structure, their traversal, and conversion to and from states.
+
+Other packages import what they need from here; `phalanx.nnx` lists the names that are for users.
+"""
+
+from phalanx.nnx.graphlib.graph_build import build as build
+from phalanx.nnx.graphlib.graph_def import (
+    GraphDef as GraphDef,
+    NestDef as NestDef,
+    describe_difference as describe_difference,
+)
+from phalanx.nnx.graphlib.graph_walk import (
+    Graph as Graph,
+    Walk as Walk,
+    get_entry as get_entry,
+    get_graph as get_graph,
+    get_joint_graph as get_joint_graph,
+    iter_entries as iter_entries,
+)
+from phalanx.nnx.graphlib.split_merge import (
+    MergeContext as MergeContext,
+    SplitContext as SplitContext,
+    call as call,
+    clone as clone,
+    find_duplicates as find_duplicates,
+    flatten as flatten,
+    graphdef as graphdef,
+    iter_graph as iter_graph,
+    map as map,
+    merge as merge,
+    merge_context as merge_context,
+    pop as pop,
+    recursive_map as recursive_map,
+    set_attributes as set_attributes,
+    set_metadata as set_metadata,
+    split as split,
+    split_context as split_context,
+    state as state,
+    unflatten as unflatten,
+    update as update,
+    variables as variables,
+)
+from phalanx.nnx.graphlib.states import (
+    FlatState as FlatState,
+    Path as Path,
+    State as State,
+    filter_state as filter_state,
+    flatten_state as flatten_state,
+    format_path as format_path,
+    from_flat_state as from_flat_state,
+    map_state as map_state,
+    merge_state as merge_state,
+    replace_by_pure_dict as replace_by_pure_dict,
+    restore_int_paths as restore_int_paths,
+    split_state as split_state,
+    to_flat_state as to_flat_state,
+    to_pure_dict as to_pure_dict,
+)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from phalanx.core import ArgumentError
-from phalanx.nnx.graphlib.graph_walk import get_graph
-from phalanx.nnx.graphlib.states import Path, State
+from phalanx.nnx.graphlib import Path, State, get_graph
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 from phalanx.nnx.module import CAPTURED, Module, iter_modules
 from phalanx.nnx.objects import Object

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from phalanx import numpy as jnp
 from phalanx.core import ArgumentError, ShapeDtypeStruct, get_aval
 from phalanx.debug.visualize_sharding import MissingExtraError
-from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.graphlib.states import Path, to_flat_state
+from phalanx.nnx.graphlib import Path, split_merge, to_flat_state
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 from phalanx.nnx.module import Module
 from phalanx.nnx.objects import Object, format_bytes, is_array

@@ -14,8 +14,7 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError
 from phalanx.nn import initializers
 from phalanx.nnx.filters import PathContains, to_predicate
-from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.graphlib.states import format_path, to_flat_state
+from phalanx.nnx.graphlib import format_path, split_merge, to_flat_state
 from phalanx.nnx.layers.parameter_init import Layer, make_parameter, ones_init, promote_dtype
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs

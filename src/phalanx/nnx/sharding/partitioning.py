@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ShapeDtypeStruct, Tracer, state
-from phalanx.nnx.graphlib.split_merge import merge, split
+from phalanx.nnx.graphlib import merge, split
 from phalanx.nnx.objects import Object
 from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding
 from phalanx.nnx.transforms.lifted_eval_shape import eval_shape

@@ -6,8 +6,7 @@ from typing import Any
 
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
-from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.graphlib.states import State, to_flat_state
+from phalanx.nnx.graphlib import State, split_merge, to_flat_state
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variable import as_pure
 from phalanx.optim import incremental_update

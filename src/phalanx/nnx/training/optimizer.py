@@ -14,8 +14,7 @@ from phalanx import numpy as jnp
 from phalanx.core import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.graphlib.states import Path, State, format_path, to_flat_state
+from phalanx.nnx.graphlib import Path, State, format_path, split_merge, to_flat_state
 from phalanx.nnx.objects import Object, is_array
 from phalanx.nnx.variable import MISSING, OptArray, OptState, OptVariable, Param, is_variable, unwrap
 from phalanx.optim import GradientTransformation, apply_updates, with_extra_args_support

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.nnx.graphlib.graph_def import GraphDef
-from phalanx.nnx.graphlib.states import State
+from phalanx.nnx.graphlib import GraphDef, State
 from phalanx.optim import GradientTransformation, apply_updates, with_extra_args_support
 from phalanx.tree import register_dataclass
 from phalanx.typing import ArrayLike, PyTree

@@ -8,11 +8,10 @@ from typing import Any
 
 from phalanx import spmd
 from phalanx.core import ShapeDtypeStruct, get_aval, parse_positions
-from phalanx.nnx.graphlib.split_merge import map as map_graph
+from phalanx.nnx.graphlib import map as map_graph
 from phalanx.nnx.objects import is_array
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
-from phalanx.nnx.transforms.lifting import Lifted, call_lifted, decorator_if_missing, flatten_arguments
-from phalanx.nnx.transforms.static_arguments import bind_static
+from phalanx.nnx.transforms.lifting import Lifted, bind_static, call_lifted, decorator_if_missing, flatten_arguments
 from phalanx.nnx.variable import MISSING, is_variable
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree

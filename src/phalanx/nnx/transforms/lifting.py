@@ -13,18 +13,16 @@ without any code for modules.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
 from phalanx.core import TraceError, state
 from phalanx.engine.cache import Cache
-from phalanx.nnx.graphlib.graph_build import build
-from phalanx.nnx.graphlib.graph_def import GraphDef, NestDef
-from phalanx.nnx.graphlib.graph_walk import Graph, Walk, get_entry, get_joint_graph
-from phalanx.nnx.graphlib.states import Path, format_path
+from phalanx.nnx.graphlib import Graph, GraphDef, NestDef, Path, Walk, build, format_path, get_entry, get_joint_graph
 from phalanx.nnx.objects import ROOTS, Object, is_root, set_slot
 from phalanx.nnx.trace_level import check_not_leaked, check_trace_level
 from phalanx.nnx.variable import MISSING, Variable, _set_source, _set_value, _set_watched
@@ -494,6 +492,57 @@ def get_cached_body(fun: Callable, key: Hashable, make: Callable[[Callable], Any
     return body
 
 
+def bind_static(f: Callable, args: tuple, numbers: Sequence[int]) -> tuple[Callable, tuple]:
+    """Bind the arguments at some positions.
+
+    Args:
+      f: the function.
+      args: all positional arguments.
+      numbers: the positions to bind, which may be negative.
+
+    Returns:
+      The function of the other arguments, and these arguments.
+    """
+    static = {n % len(args): args[n] for n in numbers}
+
+    @functools.wraps(f)
+    def call(*dynamic: Any, **kwargs: Any) -> Any:
+        return f(*insert_static(static, dynamic), **kwargs)
+
+    return call, tuple(x for i, x in enumerate(args) if i not in static)
+
+
+def insert_static(static: Mapping[Any, Any], dynamic: Sequence[Any]) -> tuple:
+    """All positional arguments, from static ones by position and the others in order; keys of text are ignored."""
+    rest = iter(dynamic)
+    # Static keyword arguments have their names as keys.
+    count = sum(isinstance(i, int) for i in static) + len(dynamic)
+    return tuple([static[i] if i in static else next(rest) for i in range(count)])
+
+
+def cached_partial(
+    f: Callable, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
+) -> Callable:
+    """Bind the first arguments of a function, for compatibility with Flax.
+
+    Modules whose structure is unchanged are never traversed again, so that nothing remains to be cached.
+
+    Args:
+      f: the function.
+      *cached_args: its first arguments.
+      graph, graph_updates: accepted for compatibility with Flax.
+
+    Returns:
+      The function of the other arguments.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.cached_partial(lambda w, x: w * x, nnx.Param(2.0))(3.0)
+      6.0
+    """
+    return functools.partial(f, *cached_args)
+
+
 def write_back(parts: LiftedArguments, outputs: Outputs, makers: Sequence[Lifted] = ()) -> Any:
     """Apply the changes to the caller's modules.
 
@@ -606,3 +655,23 @@ def from_tree(tree: PyTree, /) -> PyTree:
       {'w': Param(value=3.0)}
     """
     return InnerModules(tree).args
+
+
+def set_graph_mode(value: bool, /) -> contextlib.AbstractContextManager:
+    """Do nothing: shared references and structural changes are always preserved.
+
+    Args:
+      value: ignored.
+
+    Returns:
+      A context manager without effect.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> with nnx.set_graph_mode(True):
+      ...     pass
+    """
+    return contextlib.nullcontext()
+
+
+set_graph_updates = set_graph_mode

@@ -12,8 +12,7 @@ from typing import Any
 
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
-from phalanx.nnx.graphlib.graph_walk import get_graph, iter_entries
-from phalanx.nnx.graphlib.states import Path, State, format_path
+from phalanx.nnx.graphlib import Path, State, format_path, get_graph, iter_entries
 from phalanx.nnx.objects import ROOTS, Object
 from phalanx.nnx.transforms.lifting import LiftedArguments, OutputSpec
 from phalanx.nnx.variable import Static, Variable
