@@ -256,8 +256,8 @@ _NAMES = {
         ),
         "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
         "nnx.graphlib": (
-            "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph map "
-            "map_state merge merge_context merge_state MergeContext pop recursive_map replace_by_pure_dict "
+            "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph "
+            "map map_state merge merge_context merge_state MergeContext pop recursive_map replace_by_pure_dict "
             "restore_int_paths set_metadata split split_context split_state SplitContext State state to_flat_state "
             "to_pure_dict unflatten update variables"
         ),

@@ -7,11 +7,10 @@ dictionaries, which is the fast path of `nnx.merge`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import is_
 from typing import Any
 
 from phalanx.core import TreeError
-from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, ObjectDef, VariableDef
+from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, NestDef, ObjectDef, VariableDef
 from phalanx.nnx.graphlib.states import Path, format_path
 from phalanx.nnx.objects import allocate, is_array, mark_structure_changed, set_slot
 from phalanx.nnx.variable import Variable
@@ -28,46 +27,37 @@ def build(
       built: receives objects, containers and variables by number; a `RefDef` is looked up in it.
       existing: objects and containers to update instead of creating new ones, by number.
     """
-    tag = node[0]
-    if tag == "static":
-        return node.value.value
-    if tag == "variable":
-        out = built[node.index] = next(variables)
-        return out
-    if tag == "ref":
-        return built[node.index]
-    if tag == "leaf":
-        return next(arrays)
-    if tag == "object":
-        return _build_object(node, variables, arrays, built, existing)
-    if tag == "container":
-        return _build_container(node, variables, arrays, built, existing)
-    children = [build(c, variables, arrays, built, existing) for c in node.children]
-    return tuple(children) if node.structure is tuple else node.structure.value.unflatten(children)
+    match node[0]:
+        case "static":
+            return node.value.value
+        case "variable":
+            return built.setdefault(node.index, next(variables))
+        case "ref":
+            return built[node.index]
+        case "leaf":
+            return next(arrays)
+        case "object":
+            return _build_object(node, variables, arrays, built, existing)
+    children = (build(c, variables, arrays, built, existing) for c in node.children)
+    return _build_container(node, children, built, existing)
 
 
 def _build_object(
     node: ObjectDef, variables: Iterator[Any], arrays: Iterator[Any], built: dict[int, Any], existing: Mapping[int, Any]
 ) -> Any:
-    target = existing.get(node.index)
-    is_new = target is None
-    if is_new:
-        target = _allocate(node)
-    built[node.index] = target
+    is_new = node.index not in existing
+    target = built[node.index] = _allocate(node) if is_new else existing[node.index]
     attributes = target.__dict__
-    for name, child in zip(node.names, node.children):
+    for name, child in zip(node.keys, node.children):
         value = child.value.value if child[0] == "static" else build(child, variables, arrays, built, existing)
-        if is_new:
-            attributes[name] = value
-        elif attributes.get(name, LEAF) is not value:  # `LEAF` is a default that no attribute has as its value
-            # Replacing an array by an array leaves the structure, and with it cached graphs and compiled programs,
-            # valid.
-            if not (is_array(value) and is_array(attributes.get(name))):
-                mark_structure_changed(target)
-            attributes[name] = value
+        before = attributes.get(name, LEAF)  # `LEAF` is a default that no attribute has as its value
+        # Replacing an array by an array leaves the structure, and with it cached graphs and compiled programs, valid.
+        if not is_new and before is not value and not (is_array(value) and is_array(before)):
+            mark_structure_changed(target)
+        attributes[name] = value
     # All names of the definition are set by now, so that a difference in number means attributes to delete.
-    if not is_new and len(attributes) != len(node.names):
-        for name in set(attributes) - set(node.names):
+    if not is_new and len(attributes) != len(node.keys):
+        for name in set(attributes) - set(node.keys):
             del attributes[name]
         mark_structure_changed(target)
     return target
@@ -81,23 +71,19 @@ def _allocate(node: ObjectDef) -> Any:
 
 
 def _build_container(
-    node: ContainerDef,
-    variables: Iterator[Any],
-    arrays: Iterator[Any],
-    built: dict[int, Any],
-    existing: Mapping[int, Any],
+    node: ContainerDef | NestDef, elements: Iterator[Any], built: dict[int, Any], existing: Mapping[int, Any]
 ) -> Any:
-    target = existing.get(node.index)
-    if target is None:
-        target = node.type()
-    built[node.index] = target  # registered before its elements, since they may refer back to it
-    children = [build(c, variables, arrays, built, existing) for c in node.children]
+    """Build a list, a dictionary or a nest from an iterator that builds its elements."""
+    if isinstance(node, NestDef):
+        return tuple(elements) if node.structure is tuple else node.structure.value.unflatten(list(elements))
+    # Registered before its elements are built, since they may refer back to it.
+    target = built[node.index] = existing[node.index] if node.index in existing else node.type()
+    children = list(elements)
+    # Graphs compare elements by identity: they stay valid if a container gets the same elements again.
+    target.clear()
     if isinstance(target, list):
-        # An unchanged list is not assigned, so that graphs which contain it stay valid.
-        if len(target) != len(children) or not all(map(is_, target, children)):
-            target[:] = children
-    elif tuple(target) != node.keys or not all(map(is_, target.values(), children)):
-        target.clear()
+        target.extend(children)
+    else:
         target.update(zip(node.keys, children))
     return target
 
@@ -139,11 +125,9 @@ def build_from_leaves(
             got=f"additional leaves at {_format_paths([p for p in leaf_at if p not in known])}",
             fix="pass only the states that nnx.split returned together with this graphdef",
         )
-    variables = [
-        _to_variable(d, leaf_at[p], copy) for d, p in zip(definition.variable_defs, variable_paths, strict=True)
-    ]
-    arrays = [leaf_at[p] for p in array_paths]
-    return build(definition.root, iter(variables), iter(arrays), {} if built is None else built, {})
+    definitions = zip(definition.variable_defs, variable_paths, strict=True)
+    variables = (_to_variable(d, leaf_at[p], copy) for d, p in definitions)
+    return build(definition.root, variables, (leaf_at[p] for p in array_paths), {} if built is None else built, {})
 
 
 def _format_paths(paths: list[Path]) -> str:
@@ -165,30 +149,28 @@ def build_nested(node: Definition | Any, leaf: Any, built: dict[int, Any]) -> An
     Raises:
       StructureMismatch: the dictionaries do not fit the definition.
     """
-    tag = node[0]
-    if tag == "static":
-        return node.value.value
-    if tag == "ref":
-        return built[node.index]
-    if tag in ("variable", "leaf"):
-        if leaf is None:
-            raise StructureMismatch
-        if tag == "leaf":
+    match node[0]:
+        case "static":
+            return node.value.value
+        case "ref":
+            return built[node.index]
+        case "leaf" if leaf is not None:
             return leaf
-        out = built[node.index] = _to_variable(node, leaf, False)
-        return out
-    leaves = {} if leaf is None else leaf
-    if type(leaves) is not dict:
-        raise StructureMismatch
-    build_parent = _build_nested_object if tag == "object" else _build_nested_container
-    return build_parent(node, leaves, built)
+        case "variable" if leaf is not None:
+            return built.setdefault(node.index, _to_variable(node, leaf, False))
+        # A state omits objects and containers without leaves.
+        case "object" if leaf is None or type(leaf) is dict:
+            return _build_nested_object(node, leaf or {}, built)
+        case "container" | "nest" if leaf is None or type(leaf) is dict:
+            return _build_nested_container(node, leaf or {}, built)
+    raise StructureMismatch
 
 
 def _build_nested_object(node: ObjectDef, leaves: dict, built: dict[int, Any]) -> Any:
     target = built[node.index] = _allocate(node)
     attributes = target.__dict__
     num_used = 0
-    for name, child in zip(node.names, node.children):
+    for name, child in zip(node.keys, node.children):
         leaf = leaves.get(name)
         # A leaf of the state that no attribute uses is detected by counting, which is cheaper than a set difference.
         num_used += leaf is not None
@@ -201,16 +183,8 @@ def _build_nested_object(node: ObjectDef, leaves: dict, built: dict[int, Any]) -
 def _build_nested_container(node: Any, leaves: dict, built: dict[int, Any]) -> Any:
     if sum(k in leaves for k in node.keys) != len(leaves):
         raise StructureMismatch
-    if node[0] == "nest":
-        children = [build_nested(c, leaves.get(k), built) for k, c in zip(node.keys, node.children)]
-        return tuple(children) if node.structure is tuple else node.structure.value.unflatten(children)
-    target = built[node.index] = node.type()
-    children = [build_nested(c, leaves.get(k), built) for k, c in zip(node.keys, node.children)]
-    if isinstance(target, list):
-        target.extend(children)
-    else:
-        target.update(zip(node.keys, children))
-    return target
+    children = (build_nested(c, leaves.get(k), built) for k, c in zip(node.keys, node.children))
+    return _build_container(node, children, built, {})
 
 
 def _to_variable(node: VariableDef, leaf: Any, copy: bool) -> Variable:

@@ -25,7 +25,7 @@ class ObjectDef(NamedTuple):
     type: type
     index: int
     marks: tuple
-    names: tuple
+    keys: tuple
     children: tuple
 
 
@@ -132,10 +132,8 @@ class GraphDef:
     @functools.cached_property
     def paths(self) -> tuple[list[Path], list[Path]]:
         """The paths of the variables, and of the arrays outside of variables, in order."""
-        variables: list[Path] = []
-        arrays: list[Path] = []
-        _collect_paths(self.root, (), variables, arrays)
-        return variables, arrays
+        paths = [(path, d[0]) for path, d in _iter_definitions(self.root)]
+        return [p for p, tag in paths if tag == "variable"], [p for p, tag in paths if tag == "leaf"]
 
     @property
     def is_joint(self) -> bool:
@@ -154,17 +152,17 @@ class GraphDef:
     @functools.cached_property
     def has_nests(self) -> bool:
         """Whether it contains pytree nodes other than tuples, which may be changed without increasing any version."""
-        return any(d[0] == "nest" and d.structure is not tuple for d in iter_definitions(self.root))
+        return any(d[0] == "nest" and d.structure is not tuple for _, d in _iter_definitions(self.root))
 
     @functools.cached_property
     def has_refs(self) -> bool:
         """Whether it contains shared references."""
-        return any(d[0] == "ref" for d in iter_definitions(self.root))
+        return any(d[0] == "ref" for _, d in _iter_definitions(self.root))
 
     @functools.cached_property
     def variable_defs(self) -> list[VariableDef]:
         """The definitions of the variables, in order."""
-        return [d for d in iter_definitions(self.root) if d[0] == "variable"]
+        return [d for _, d in _iter_definitions(self.root) if d[0] == "variable"]
 
     @property
     def num_leaves(self) -> int:
@@ -188,23 +186,12 @@ class GraphDef:
 register_static(GraphDef)
 
 
-def iter_definitions(definition: Any) -> Iterator[Any]:
-    """Iterate over a definition and all definitions inside it, in the order of the traversal."""
-    yield definition
+def _iter_definitions(definition: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Iterate over a definition and all definitions inside it with their paths, in the order of the traversal."""
+    yield path, definition
     if definition[0] in _PARENTS:
-        for child in definition.children:
-            yield from iter_definitions(child)
-
-
-def _collect_paths(definition: Any, path: Path, variables: list[Path], arrays: list[Path]) -> None:
-    if definition[0] == "leaf":
-        arrays.append(path)
-    elif definition[0] == "variable":
-        variables.append(path)
-    elif definition[0] in _PARENTS:
-        keys = definition.names if definition[0] == "object" else definition.keys
-        for key, child in zip(keys, definition.children, strict=True):
-            _collect_paths(child, (*path, key), variables, arrays)
+        for key, child in zip(definition.keys, definition.children, strict=True):
+            yield from _iter_definitions(child, (*path, key))
 
 
 def describe_difference(expected: GraphDef, got: GraphDef) -> str:
@@ -230,13 +217,12 @@ def _find_difference(a: Any, b: Any, path: Path) -> str:
         return f"{place}: the static value {b.value!r} instead of {a.value!r}"
     if a[0] not in _PARENTS:
         return ""
-    a_keys, b_keys = ((d.names if d[0] == "object" else d.keys) for d in (a, b))
-    if a_keys != b_keys:
-        extra = [str(k) for k in b_keys if k not in a_keys]
-        missing = [str(k) for k in a_keys if k not in b_keys]
+    if a.keys != b.keys:
+        extra = [str(k) for k in b.keys if k not in a.keys]
+        missing = [str(k) for k in a.keys if k not in b.keys]
         changes = [f"with {', '.join(extra)}"] * bool(extra) + [f"without {', '.join(missing)}"] * bool(missing)
         return f"{place}: {' and '.join(changes) or 'keys in another order'}"
-    differences = (_find_difference(x, y, (*path, k)) for k, x, y in zip(a_keys, a.children, b.children))
+    differences = (_find_difference(x, y, (*path, k)) for k, x, y in zip(a.keys, a.children, b.children))
     return next(filter(None, differences), "")
 
 

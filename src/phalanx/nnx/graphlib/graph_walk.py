@@ -8,6 +8,8 @@ their changes, so their elements are compared by identity. `split_merge` and all
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 import types
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from operator import is_
@@ -47,6 +49,7 @@ _STATIC_TYPES = frozenset(
 _CONTAINERS = frozenset({list, dict, List, Dict})
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Graph:
     """The result of a traversal.
 
@@ -56,43 +59,26 @@ class Graph:
       given by its number, since a graph that is cached on its root must not keep the root alive.
     groups: for each root, its variables and refs, except the ones that an earlier root contains as well.
     nodes, versions: everything with a version except the root, and the versions at the time of the traversal.
-    lists, dicts, nests: plain containers, whose changes are not counted, with their elements.
+    containers: lists, dictionaries and views of the values of dictionaries, whose changes are not counted, with their
+      elements.
+    nests: other pytree nodes whose changes are not counted, with their elements.
     joints: a cache of the graphs of this root together with other ones.
     """
-
-    __slots__ = (
-        "_ids",
-        "definition",
-        "dicts",
-        "groups",
-        "joints",
-        "lists",
-        "nests",
-        "nodes",
-        "paths",
-        "ref_paths",
-        "refs",
-        "root_version",
-        "seen_version",
-        "variables",
-        "versions",
-    )
 
     definition: GraphDef
     variables: list[Variable]
     paths: list[Path]
     refs: list[tuple[Any, Hashable]]
     ref_paths: list[Path]
+    groups: list[tuple[list, list]]
     nodes: list[Any]
     versions: list[int]
     root_version: int
     seen_version: int
-    lists: list[tuple]
-    dicts: list[tuple]
+    containers: list[tuple]
     nests: list[tuple]
-    joints: dict[tuple, Graph]
-    groups: list[tuple[list, list]]
-    _ids: frozenset[int] | None
+    joints: dict[tuple, Graph] = dataclasses.field(default_factory=dict)
+    _ids: frozenset[int] | None = None
 
     def is_fresh(self, root: Any) -> bool:
         """Whether the structure of the root is unchanged since the traversal."""
@@ -104,13 +90,8 @@ class Graph:
             self.seen_version = now
         # Plain lists and dictionaries have no version. Comparing their elements by identity is enough, since an element
         # that is an object has a version, and an array is not part of the structure.
-        for elements, seen in self.lists:
+        for elements, seen in self.containers:
             if len(elements) != len(seen) or not all(map(is_, elements, seen)):
-                return False
-        for mapping, keys, values in self.dicts:
-            if len(mapping) != len(keys) or not (
-                all(map(is_, mapping.values(), values)) and all(map(is_, mapping, keys))
-            ):
                 return False
         for nest, children in self.nests:
             elements = [child for _, child in flatten_one_level_with_keys(nest)[0]]
@@ -124,18 +105,11 @@ class Graph:
             self._ids = frozenset(map(id, self.variables))
         return self._ids
 
-    def without_root_variables(self, roots: Sequence[Any]) -> Graph:
-        """A copy without the roots that are variables, which a cache must not keep alive."""
-        return self._with([([], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
-
-    def with_root_variables(self, roots: Sequence[Any]) -> Graph:
-        """A copy with other variables for the roots that are variables."""
-        return self._with([([r], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)])
-
-    def _with(self, groups: list[tuple[list, list]]) -> Graph:
+    def with_root_variables(self, roots: Sequence[Any], *, keep: bool = True) -> Graph:
+        """A copy with these variables for the roots that are variables, or without them for a cache."""
         graph = copy.copy(self)
-        graph.groups = groups
-        graph.variables = [v for variables, _ in groups for v in variables]
+        graph.groups = [([r][:keep], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)]
+        graph.variables = [v for variables, _ in graph.groups for v in variables]
         # Its versions are not compared: its cache key contains the graphs of its roots, which `get_joint_graph` has
         # checked.
         graph.nodes, graph.versions = [], []
@@ -168,8 +142,8 @@ class Walk:
         self.refs: list[tuple[Any, Any]] = []
         self.ref_paths: list[Path] = []
         self.nodes: list[Any] = []
-        self.lists: list[tuple] = []
-        self.dicts: list[tuple] = []
+        self.containers: list[tuple] = []
+        self.starts: list[tuple[int, int]] = []  # the numbers of variables and of refs before each root
         self.nests: list[tuple] = []
 
     def visit(self, x: Any, path: Path, holder: Any = None, key: Hashable = None, as_data: bool = False) -> Definition:
@@ -188,6 +162,8 @@ class Walk:
             if as_data and isinstance(x, int | float | complex):
                 return self._leaf(path, holder, key)
             return StaticDef("static", Static(x))
+        if (index := self.indices.get(id(x))) is not None:
+            return RefDef("ref", index)
         if isinstance(x, Variable):
             return self._variable(x, path)
         if isinstance(x, Object):
@@ -206,19 +182,21 @@ class Walk:
         self.numbered.append(x)
         return index
 
+    def visit_roots(self, roots: Sequence[Any]) -> NestDef:
+        """The joint definition of several roots. The first key of a path in it is the number of the root."""
+        definitions = []
+        for n, root in enumerate(roots):
+            self.starts.append((len(self.variables), len(self.refs)))
+            definitions.append(self.visit(root, (n,), roots, n))
+        return NestDef("nest", tuple, tuple(range(len(roots))), tuple(definitions))
+
     def _variable(self, x: Variable, path: Path) -> Definition:
-        index = self.indices.get(id(x))
-        if index is not None:
-            return RefDef("ref", index)
         self.variables.append(x)
         self.paths.append(path)
         self.nodes.append(x)
         return VariableDef("variable", type(x), self._number(x), freeze_metadata(x._metadata))
 
     def _object(self, x: Object, path: Path) -> Definition:
-        index = self.indices.get(id(x))
-        if index is not None:
-            return RefDef("ref", index)
         index = self._number(x)
         self.nodes.append(x)
         attributes = x.__dict__
@@ -228,25 +206,23 @@ class Walk:
         children: list[Definition] = []
         for name in names:
             value = attributes[name]
-            is_static = marks.get(name) is False or (type(value) in _STATIC_TYPES and name not in marks)
-            if is_static:
-                children.append(StaticDef("static", Static(value)))
-            else:
-                children.append(self.visit(value, (*path, name), x, name, name in marks))
+            children.append(
+                StaticDef("static", Static(value))
+                if marks.get(name) is False or (type(value) in _STATIC_TYPES and name not in marks)
+                else self.visit(value, (*path, name), x, name, name in marks)
+            )
         return ObjectDef("object", type(x), index, tuple(marks.items()), names, tuple(children))
 
     def _container(self, x: Any, path: Path, as_data: bool) -> Definition:
-        index = self.indices.get(id(x))
-        if index is not None:
-            return RefDef("ref", index)
         index = self._number(x)
         keys: Sequence[Any]
         if isinstance(x, list):
             keys, values = range(len(x)), tuple(x)
-            self.lists.append((x, values))
+            self.containers.append((x, values))
         else:
             keys, values = tuple(x), tuple(x.values())
-            self.dicts.append((x, keys, values))
+            # A view of the values follows the dictionary, so that both can be compared like lists.
+            self.containers += [(x, keys), (x.values(), values)]
         children = tuple([self.visit(v, (*path, k), x, k, as_data) for k, v in zip(keys, values)])
         return ContainerDef("container", type(x), index, tuple(keys), children)
 
@@ -260,9 +236,8 @@ class Walk:
             # A nested state shares the version of its outermost state, which counts all changes.
             if type(x) is State:
                 self.nodes.append(x._owner)
-            children_with_keys = flatten_one_level_with_keys(x)
-            assert children_with_keys is not None, "visit has checked that the value is a pytree node"
-            keys, values = [_unwrap_key(k) for k, _ in children_with_keys[0]], [v for _, v in children_with_keys[0]]
+            children_with_keys, _ = flatten_one_level_with_keys(x)
+            keys, values = [_unwrap_key(k) for k, _ in children_with_keys], [v for _, v in children_with_keys]
             structure = Static(tree_structure(x, is_leaf=lambda y: y is not x))
             # Tuples are immutable and states count their changes; all other pytree nodes may change unnoticed.
             if not isinstance(x, tuple | State):
@@ -278,46 +253,41 @@ class Walk:
         self.ref_paths.append(path)
         return LEAF
 
-    def finish(
-        self, roots: Sequence[Any], definition: Definition, starts: list[tuple[int, int]] | None = None
-    ) -> Graph:
+    def finish(self, roots: Sequence[Any], definition: Definition) -> Graph:
         """Return the graph of the visited roots.
 
         Args:
           roots: the roots.
           definition: their structure.
-          starts: for each root, the number of variables and of refs before it; None for a single root.
         """
-        graph = Graph()
-        graph.seen_version = structure_version.count
+        seen_version = structure_version.count
         for node in self.nodes:
             # From now on, structural changes of these objects increase the global version.
-            if not node._watched:
-                set_slot(node, "_watched", True)
+            set_slot(node, "_watched", True)
         numbers = {id(root): n for n, root in enumerate(roots)}
-        graph.nodes = [n for n in self.nodes if id(n) not in numbers]
-        graph.versions = [n._version for n in graph.nodes]
-        # The root is not among `nodes`: a graph that is cached on its root would otherwise refer to it in a cycle, and
-        # only the garbage collector could free the model.
-        graph.root_version = getattr(roots[0], "_version", 0) if roots else 0
-        graph.definition = GraphDef(definition)
+        nodes = [n for n in self.nodes if id(n) not in numbers]
+        refs = [(numbers.get(id(holder), holder), key) for holder, key in self.refs]
+        structure = GraphDef(definition)
         # Definitions are interned, so that only the first graph of a structure sets the sources.
-        if graph.definition.sources is None:
-            graph.definition.sources = [v._source for v in self.variables]
-        graph.variables, graph.paths = self.variables, self.paths
-        graph.refs = [(numbers.get(id(holder), holder), key) for holder, key in self.refs]
-        graph.ref_paths = self.ref_paths
-        graph.lists, graph.dicts, graph.nests = self.lists, self.dicts, self.nests
-        graph.groups = [(graph.variables, graph.refs)] if starts is None else _group_by_root(graph, starts)
-        graph.joints = {}
-        graph._ids = None
-        return graph
-
-
-def _group_by_root(graph: Graph, starts: list[tuple[int, int]]) -> list[tuple[list, list]]:
-    """The variables and the refs of each root, given the number of both before each root."""
-    ends = [*starts[1:], (len(graph.variables), len(graph.refs))] if starts else []
-    return [(graph.variables[v:v_end], graph.refs[r:r_end]) for (v, r), (v_end, r_end) in zip(starts, ends)]
+        if structure.sources is None:
+            structure.sources = [v._source for v in self.variables]
+        bounds = itertools.pairwise([*(self.starts or [(0, 0)]), (len(self.variables), len(refs))])
+        return Graph(
+            structure,
+            self.variables,
+            self.paths,
+            refs,
+            self.ref_paths,
+            groups=[(self.variables[v:v_end], refs[r:r_end]) for (v, r), (v_end, r_end) in bounds],
+            nodes=nodes,
+            versions=[n._version for n in nodes],
+            # The root is not among `nodes`: a graph that is cached on its root would otherwise refer to it in a cycle,
+            # and only the garbage collector could free the model.
+            root_version=getattr(roots[0], "_version", 0) if roots else 0,
+            seen_version=seen_version,
+            containers=self.containers,
+            nests=self.nests,
+        )
 
 
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
@@ -394,15 +364,11 @@ def get_joint_graph(roots: Sequence[Any]) -> Graph:
         graph = _walk_roots(roots)
         # Variables that are roots differ from call to call. Only their types and metadata are in the key, so the cached
         # graph omits them, and `with_root_variables` inserts the variables of each call.
-        cache[tuple(key)] = graph.without_root_variables(roots) if variables else graph
+        cache[tuple(key)] = graph.with_root_variables(roots, keep=False) if variables else graph
         return graph
     return found.with_root_variables(roots) if variables else found
 
 
 def _walk_roots(roots: Sequence[Any]) -> Graph:
     walk = Walk()
-    definitions, starts = [], []
-    for n, root in enumerate(roots):
-        starts.append((len(walk.variables), len(walk.refs)))
-        definitions.append(walk.visit(root, (n,), roots, n))
-    return walk.finish(roots, NestDef("nest", tuple, tuple(range(len(roots))), tuple(definitions)), starts)
+    return walk.finish(roots, walk.visit_roots(roots))

@@ -32,6 +32,7 @@ from phalanx.nnx.transforms.lifting import (
     decorator_if_missing,
     flatten_arguments,
     get_cached_body,
+    is_pure,
     make_pure_modules,
     write_back,
 )
@@ -170,16 +171,12 @@ class _LoopBody:
 
 def _replace_values(pure: PyTree, values: Sequence[Any]) -> list[PureModule]:
     """The modules of a carried value with new values."""
-    modules = [x for x in tree_flatten(pure, is_leaf=_is_pure)[0] if _is_pure(x)]
+    modules = [x for x in tree_flatten(pure, is_leaf=is_pure)[0] if is_pure(x)]
     if not modules:
         return []
     counts = [m.definition.counts[m.number] for m in modules]
     sizes = [(count, len(m.values) - count) for count, m in zip(counts, modules)]
     return list(make_pure_modules(modules[0].definition, sizes, values))
-
-
-def _is_pure(x: object) -> bool:
-    return type(x) is PureModule
 
 
 def _make_condition(fun: Callable) -> Callable:

@@ -14,6 +14,7 @@ without any code for modules.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -78,7 +79,8 @@ register_pytree_with_keys(
 )
 
 
-def _is_pure(x: object) -> bool:
+def is_pure(x: object) -> bool:
+    """Whether a value stands for a module inside a transformation."""
     return type(x) is PureModule
 
 
@@ -171,13 +173,11 @@ class Outputs:
         self.outcome, self.values = outcome, values
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _OutputKey:
     """The pytree key of an output value; its text describes the value in error messages."""
 
-    __slots__ = ("origin",)
-
-    def __init__(self, origin: OutputOrigin):
-        self.origin = origin
+    origin: OutputOrigin
 
     def __str__(self) -> str:
         if self.origin.kind == "out":
@@ -213,7 +213,7 @@ class LiftedArguments:
 
     def to_pure(self, values: Sequence[Any] | None = None) -> Any:
         """The arguments with a `PureModule` for each module; `values` replace the values of the modules if given."""
-        pure = iter(self.pure_modules(self.values() if values is None else values))
+        pure = self.pure_modules(self.values() if values is None else values)
         return self.tree.unflatten([next(pure) if isinstance(x, ROOTS) else x for x in self.leaves])
 
     def values(self) -> list[Any]:
@@ -232,9 +232,8 @@ class LiftedArguments:
 
     def paths(self) -> list[tuple[int, Path]]:
         """For each value the number of the first root that contains it, and the path from there."""
-        graph = self.graph
-        found: list[Any] = [*graph.paths, *graph.ref_paths]
-        return [(p[0], p[1:]) for p in found] if graph.definition.is_joint else [(0, p) for p in found]
+        found: list[Any] = [*self.graph.paths, *self.graph.ref_paths]
+        return [(p[0], p[1:]) for p in found] if self.graph.definition.is_joint else [(0, p) for p in found]
 
     def variables_and_arrays(self) -> list[Any]:
         """For each value its variable, or the array itself, for filters."""
@@ -276,19 +275,21 @@ class InnerModules:
     """
 
     def __init__(self, pure: PyTree):
-        leaves, tree = tree_flatten(pure, is_leaf=_is_pure)
-        pure_modules = [x for x in leaves if type(x) is PureModule]
-        self.initial_values, self.arrays = _join_values(pure_modules)
+        leaves, tree = tree_flatten(pure, is_leaf=is_pure)
+        pure_modules = [x for x in leaves if is_pure(x)]
+        parts = [(x.values, x.definition.counts[x.number]) for x in pure_modules]
+        self.initial_values = [value for values, count in parts for value in values[:count]]
+        self.arrays = [array for values, count in parts for array in values[count:]]
         # In the order of `definition.variable_defs`, which is the order of the numbers in an `OutputSpec`.
         self.variables: list[Variable] = []
         self.built: dict[int, Any] = {}
         self.roots: list[Any] = []
-        self._containers: list[tuple] = []
+        self._containers: list[tuple] = []  # lists, dictionaries and views of their values, with their elements
         self._definition = pure_modules[0].definition if pure_modules else None
         if self._definition is not None:
             self._build(self._definition)
         roots = iter(self.roots)
-        self.args = tree.unflatten([next(roots) if type(x) is PureModule else x for x in leaves])
+        self.args = tree.unflatten([next(roots) if is_pure(x) else x for x in leaves])
 
     def _build(self, definition: GraphDef) -> None:
         defs, sources = definition.variable_defs, definition.sources or [None] * len(self.initial_values)
@@ -304,21 +305,14 @@ class InnerModules:
         for x in self.built.values():
             if isinstance(x, Object):
                 set_slot(x, "_watched", True)
-            elif isinstance(x, list):
-                self._containers.append((x, tuple(x), ()))
-            elif isinstance(x, dict):
-                self._containers.append((x, tuple(x), tuple(x.values())))
+            elif isinstance(x, list | dict):
+                self._containers += [(y, tuple(y)) for y in ((x,) if isinstance(x, list) else (x, x.values()))]
 
     def is_unchanged(self) -> bool:
         """Whether the structure is certainly unchanged, without a traversal."""
         if self.arrays or self._definition.has_nests or any(x._version for x in self.built.values() if is_root(x)):
             return False
-        for container, elements, values in self._containers:
-            if len(container) != len(elements) or not all(map(is_, container, elements)):
-                return False
-            if values and not all(map(is_, container.values(), values)):
-                return False
-        return True
+        return all(len(now) == len(before) and all(map(is_, now, before)) for now, before in self._containers)
 
     def outputs(self, out: PyTree, all_values: bool = False) -> Outputs:
         """The outputs of the lifted function.
@@ -329,18 +323,16 @@ class InnerModules:
         """
         leaves, tree = tree_flatten(out, is_leaf=is_root)
         is_node = tuple(isinstance(x, ROOTS) for x in leaves)
-        values = [x for x, n in zip(leaves, is_node) if not n]
-        origins = [OutputOrigin("out", i) for i, n in enumerate(is_node) if not n]
-        initial = zip(self.variables, self.initial_values)
-        # Assigning an equal but new value counts as written; a value that was set and restored does not.
-        written = [i for i, (v, x) in enumerate(initial) if not _is_same(v._value, x)]
-        changed = [*range(len(self.variables))] if all_values else written
-        values += [self.variables[i]._value for i in changed]
-        if changed:
-            paths = self._definition.paths[0]
-            origins += [OutputOrigin("variable", i, paths[i], _without_value(self.variables[i])) for i in changed]
-        rebuild = None
         nodes = [x for x, n in zip(leaves, is_node) if n]
+        # Assigning an equal but new value counts as written; a value that was set and restored does not.
+        written = [i for i, v in enumerate(self.variables) if not _is_same(v._value, self.initial_values[i])]
+        changed = [*range(len(self.variables))] if all_values else written
+        values = [x for x, n in zip(leaves, is_node) if not n] + [self.variables[i]._value for i in changed]
+        origins = [OutputOrigin("out", i) for i, n in enumerate(is_node) if not n]
+        for i in changed:
+            variable = self.variables[i]
+            origins.append(OutputOrigin("variable", i, self._definition.paths[0][i], _without_value(variable)))
+        rebuild = None
         if nodes or (self.roots and not self.is_unchanged()):
             rebuild = self._get_structure_change(nodes, values, origins)
         outcome = OutputSpec(tree, is_node, changed, origins, rebuild, len(self.roots))
@@ -352,45 +344,27 @@ class InnerModules:
     ) -> StructureChange | None:
         """The change of structure, None if there is none; appends the values and origins of new leaves."""
         walk = Walk()
-        roots = [*self.roots, *nodes]
-        definitions = tuple([walk.visit(x, (n,), roots, n) for n, x in enumerate(roots)])
-        root = NestDef("nest", tuple, tuple(range(len(roots))), definitions)
+        root = walk.visit_roots([*self.roots, *nodes])
         if not nodes and self._has_initial_structure(walk, root):
             return None
         number_of = {id(v): i for i, v in enumerate(self.variables)}
-        numbers, kinds = [], []
-        for path, v in zip(walk.paths, walk.variables):
-            numbers.append(number_of.get(id(v)))
-            kinds.append((type(v), v._metadata))
-            if numbers[-1] is None:
-                values.append(v._value)
-                origins.append(OutputOrigin("new", path[0], path[1:], _without_value(v)))
-        for path, (holder, key) in zip(walk.ref_paths, walk.refs):
-            values.append(get_entry(holder, key))
-            origins.append(OutputOrigin("array", path[0], path[1:]))
+        numbers = [number_of.get(id(v)) for v in walk.variables]
+        new = [(path, v) for path, v, n in zip(walk.paths, walk.variables, numbers) if n is None]
+        values += [v._value for _, v in new] + [get_entry(*ref) for ref in walk.refs]
+        origins += [OutputOrigin("new", path[0], path[1:], _without_value(v)) for path, v in new]
+        origins += [OutputOrigin("array", path[0], path[1:]) for path in walk.ref_paths]
         # Objects and containers that came from the arguments keep their identity for the caller.
         old_numbers = {id(x): i for i, x in self.built.items() if not isinstance(x, Variable)}
         existing = {i: old_numbers[id(x)] for i, x in enumerate(walk.numbered) if id(x) in old_numbers}
-        return StructureChange(root, existing, numbers, kinds)
+        return StructureChange(root, existing, numbers, [(type(v), v._metadata) for v in walk.variables])
 
     def _has_initial_structure(self, walk: Walk, root: NestDef) -> bool:
         """Whether a traversal found the structure, the variables and the arrays of the arguments."""
         definition = self._definition
         if definition is None or definition.root != (root if definition.is_joint else root.children[0]):
             return False
-        arrays = [get_entry(holder, key) for holder, key in walk.refs]
-        return all(map(is_, walk.variables, self.variables)) and all(map(is_, arrays, self.arrays))
-
-
-def _join_values(pure_modules: Sequence[PureModule]) -> tuple[list[Any], list[Any]]:
-    """The values of the variables, and the other arrays, of all modules of a call."""
-    values: list[Any] = []
-    arrays: list[Any] = []
-    for pure in pure_modules:
-        count = pure.definition.counts[pure.number]
-        values += pure.values[:count]
-        arrays += pure.values[count:]
-    return values, arrays
+        arrays = [get_entry(*ref) for ref in walk.refs]
+        return all(map(is_, [*walk.variables, *arrays], [*self.variables, *self.arrays]))
 
 
 def _without_value(variable: Variable) -> Variable:
@@ -402,10 +376,7 @@ def _is_same(new: PyTree, old: PyTree) -> bool:
     """Whether a value is the initial one; pytrees are compared leaf by leaf."""
     if new is old:
         return True
-    if type(new) is not type(old):
-        return False
-    a, a_tree = tree_flatten(new)
-    b, b_tree = tree_flatten(old)
+    (a, a_tree), (b, b_tree) = tree_flatten(new), tree_flatten(old)
     return len(a) > 1 and a_tree == b_tree and all(map(is_, a, b))
 
 
@@ -556,49 +527,37 @@ def write_back(parts: LiftedArguments, outputs: Outputs, makers: Sequence[Lifted
       The result, with the caller's modules in it.
     """
     outcome, values = outputs.outcome, list(outputs.values)
-    out = values[: outcome.num_out]
-    # The graph was computed before the call; the caller's modules have the same structure until the lines below.
-    variables = parts.graph.variables
-    n = outcome.num_out
-    written = frozenset().union(*(m.written.get(outcome, ()) for m in makers)) if makers else outcome.changed
     # The values are in the order: leaves of the result, changed variables, new variables and arrays.
-    for i, value in zip(outcome.changed, values[n:]):
-        if makers and i not in written:
-            continue
-        target = variables[i]
-        if state.trace is not target._trace:
-            check_trace_level(target)
-        _set_value(target, value)
-    nodes = []
-    if outcome.rebuild is not None:
-        nodes = _change_structure(parts, outcome, values[n + len(outcome.changed) :])
-    if not any(outcome.is_node):
-        return outcome.tree.unflatten(out)
-    leaves, new_nodes = iter(out), iter(nodes)
-    return outcome.tree.unflatten([next(new_nodes) if is_node else next(leaves) for is_node in outcome.is_node])
+    start, end = outcome.num_out, outcome.num_out + len(outcome.changed)
+    written = frozenset().union(*(m.written.get(outcome, ()) for m in makers)) if makers else outcome.changed
+    for i, value in zip(outcome.changed, values[start:]):
+        if not makers or i in written:
+            # The graph was computed before the call, and the caller's modules still have that structure.
+            target = parts.graph.variables[i]
+            if state.trace is not target._trace:
+                check_trace_level(target)
+            _set_value(target, value)
+    leaves, rest = iter(values[:start]), iter(values[end:])
+    nodes = iter(()) if outcome.rebuild is None else _change_structure(parts, outcome, rest)
+    return outcome.tree.unflatten([next(nodes if is_node else leaves) for is_node in outcome.is_node])
 
 
-def _change_structure(parts: LiftedArguments, outcome: OutputSpec, values: list[Any]) -> list[Any]:
+def _change_structure(parts: LiftedArguments, outcome: OutputSpec, values: Iterator[Any]) -> Iterator[Any]:
     """Change the structure of the caller's modules, and return the modules of the result."""
     rebuild: Any = outcome.rebuild
-    rest = iter(values)
     walk = Walk()  # assigns the numbers that `existing` refers to
-    for n, root in enumerate(parts.roots):
-        walk.visit(root, (n,), parts.roots, n)
+    walk.visit_roots(parts.roots)
     variables = []
     for number, (kind, metadata) in zip(rebuild.variables, rebuild.kinds):
-        if number is None:
-            variables.append(kind.from_metadata(next(rest), metadata))
-            continue
-        variable = parts.graph.variables[number]
+        variable = kind.from_metadata(next(values), metadata) if number is None else parts.graph.variables[number]
         if variable._metadata != metadata:
             variable.set_metadata(metadata)
         variables.append(variable)
     existing = {new: walk.numbered[old] for new, old in rebuild.existing.items()}
     for target in existing.values():
-        if isinstance(target, Object) and state.trace is not target._trace:
+        if isinstance(target, Object):
             check_trace_level(target, "changing its attributes")
-    return list(build(rebuild.root, iter(variables), rest, {}, existing))[outcome.num_roots :]
+    return iter(build(rebuild.root, iter(variables), values, {}, existing)[outcome.num_roots :])
 
 
 def check_structure_kept(where: str, outcome: OutputSpec) -> None:
