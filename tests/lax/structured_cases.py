@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tests.lax.structured_checks import Case, numbers
 
-from phalanx.lax.linalg.householder import geqrf_p
+from phalanx.lax.linalg.qr import geqrf_p
 
 R = numbers
 C = partial(numbers, dtype="complex128")

@@ -12,12 +12,6 @@ from phalanx.lax.linalg.cholesky import (
 )
 from phalanx.lax.linalg.eig import EigImplementation as EigImplementation, eig as eig, eig_p as eig_p
 from phalanx.lax.linalg.eigh import EighImplementation as EighImplementation, eigh as eigh, eigh_p as eigh_p
-from phalanx.lax.linalg.householder import (
-    householder_product as householder_product,
-    householder_product_p as householder_product_p,
-    ormqr as ormqr,
-    ormqr_p as ormqr_p,
-)
 from phalanx.lax.linalg.lu import (
     lu as lu,
     lu_p as lu_p,
@@ -25,7 +19,14 @@ from phalanx.lax.linalg.lu import (
     lu_pivots_to_permutation_p as lu_pivots_to_permutation_p,
 )
 from phalanx.lax.linalg.polar import qdwh as qdwh
-from phalanx.lax.linalg.qr import qr as qr, qr_p as qr_p
+from phalanx.lax.linalg.qr import (
+    householder_product as householder_product,
+    householder_product_p as householder_product_p,
+    ormqr as ormqr,
+    ormqr_p as ormqr_p,
+    qr as qr,
+    qr_p as qr_p,
+)
 from phalanx.lax.linalg.schur import (
     hessenberg as hessenberg,
     hessenberg_p as hessenberg_p,

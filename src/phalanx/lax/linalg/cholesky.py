@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, ShapeError, Undefined, add_tangents, get_aval
+from phalanx.core import ShapeError, Undefined, add_tangents, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise import conj, mul, real, sign
-from phalanx.lax.linalg.library_kernels import call_kernel, emit_triangle, info_aval, nan_where_failed
+from phalanx.lax.linalg.library_kernels import call_checked_kernel, emit_triangle
 from phalanx.lax.linalg.matrix_stacks import (
-    batch_in_front,
+    MatrixPrimitive,
     check_matrices,
     diagonal,
     eye_mask,
@@ -20,7 +20,6 @@ from phalanx.lax.linalg.matrix_stacks import (
     mask_matrices,
     matmul,
     scale_rows,
-    stack_sharding_rule,
     symmetrize,
     tril,
 )
@@ -32,7 +31,7 @@ from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike
 
 
-class Cholesky(Primitive, name="cholesky"):
+class Cholesky(MatrixPrimitive, name="cholesky"):
     """The lower triangular L with L L^H = x, of which the lower triangle is read.
 
     Derivative: I. Murray, Differentiation of the Cholesky decomposition (2016), arXiv:1602.07527, section 3.1.
@@ -42,17 +41,11 @@ class Cholesky(Primitive, name="cholesky"):
         check_matrices("lax.linalg.cholesky", x, square=True)
         return x.update(weak_type=False)
 
-    def sharding_rule(self, x):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim])
-
     def lower(self, ctx, x):
         (aval,) = ctx.avals_in
         if ctx.platform in ("cpu", "cuda"):
-            num_batch = aval.ndim - 2
-            results = [aval, info_aval(aval, num_batch)]
             attributes = {"cpu": {"uplo": "L"}, "cuda": {"lower": True}}
-            factor, info = call_kernel(ctx, "potrf", [x], [aval], results, num_batch, **attributes)
-            (factor,) = nan_where_failed(ctx, info, [factor], [aval], num_batch)
+            (factor,) = call_checked_kernel(ctx, "potrf", [x], [aval], [aval], **attributes)
         else:
             factor = hlo.cholesky(x, lower=True)
         # The kernel works in place, so the other triangle still contains elements of `x`.
@@ -68,7 +61,6 @@ class Cholesky(Primitive, name="cholesky"):
         return factor, matmul(factor, add_tangents(tril(inner, -1), half))
 
     transpose = Undefined("the factorization is not linear, so that only its linearization has a transpose")
-    batch = batch_in_front
 
 
 cholesky_p = Cholesky()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, RuleError, ShapedArray
+from phalanx.core import RuleError, ShapedArray
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise import (
     abs as absolute,
@@ -25,20 +25,18 @@ from phalanx.lax.elementwise import (
     sub,
 )
 from phalanx.lax.linalg.eigh import inverse_gaps
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
+from phalanx.lax.linalg.library_kernels import call_checked_kernel, unavailable_error
 from phalanx.lax.linalg.lu import solve
 from phalanx.lax.linalg.matrix_stacks import (
+    MatrixPrimitive,
     adjoint,
-    batch_in_front,
     check_matrices,
     complex_of,
     diagonal,
     is_complex,
     matmul,
-    ndim_of,
     real_of,
     scale_columns,
-    stack_sharding_rule,
 )
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.reductions.reduction_family import reduce_max
@@ -65,7 +63,7 @@ class EigImplementation(enum.Enum):
 _MAGMA = {None: "auto", EigImplementation.MAGMA: "on", EigImplementation.LAPACK: "off"}
 
 
-class Eig(Primitive, name="eig", multiple=True):
+class Eig(MatrixPrimitive, name="eig", multiple=True):
     """Eigenvalues, then left and right eigenvectors if requested, all complex.
 
     Derivative: M. B. Giles (2008), section 3.1, with the normalization of LAPACK: eigenvectors have norm 1 and a real
@@ -77,29 +75,23 @@ class Eig(Primitive, name="eig", multiple=True):
         dtype = complex_of(x.dtype)
         return [ShapedArray(x.shape[:-1], dtype), *[ShapedArray(x.shape, dtype)] * (left + right)]
 
-    def sharding_rule(self, x, *, left, right, vector_derivatives, implementation):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim - 1, *[x.ndim] * (left + right)])
-
     def lower(self, ctx, x, *, left, right, vector_derivatives, implementation):
         (aval,) = ctx.avals_in
-        num_batch = aval.ndim - 2
         vectors = ShapedArray(aval.shape, complex_of(aval.dtype))
         numbers = [ShapedArray(aval.shape[:-1], aval.dtype)] * (1 if is_complex(aval.dtype) else 2)
-        results = [*numbers, vectors, vectors, info_aval(aval, num_batch)]
-        if ctx.platform == "cpu":
-            if implementation not in (None, EigImplementation.LAPACK):
-                raise unavailable_error("lax.linalg.eig", implementation, ctx.platform)
-            attributes = {"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"}
-            *w, v_left, v_right, report = call_kernel(ctx, "geev", [x], [aval], results, num_batch, cpu=attributes)
-        else:
-            if implementation not in _MAGMA:
-                raise unavailable_error("lax.linalg.eig", implementation, ctx.platform)
-            routine = "geev complex" if is_complex(aval.dtype) else "geev real"
-            attributes = {"left": left, "right": right, "magma": _MAGMA[implementation]}
-            *w, v_left, v_right, report = call_kernel(ctx, routine, [x], [aval], results, num_batch, cuda=attributes)
-        w = w[0] if len(w) == 1 else hlo.complex(*w)
-        out = [w, *([v_left] if left else []), *([v_right] if right else [])]
-        return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
+        if implementation not in ((None, EigImplementation.LAPACK) if ctx.platform == "cpu" else _MAGMA):
+            raise unavailable_error("lax.linalg.eig", implementation, ctx.platform)
+        routine = "geev" if ctx.platform == "cpu" else f"geev {'complex' if is_complex(aval.dtype) else 'real'}"
+        *w, v_left, v_right = call_checked_kernel(
+            ctx,
+            routine,
+            [x],
+            [aval],
+            [*numbers, vectors, vectors],
+            cpu={"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"},
+            cuda={"left": left, "right": right, "magma": _MAGMA.get(implementation)},
+        )
+        return [w[0] if len(w) == 1 else hlo.complex(*w), *[v_left] * left, *[v_right] * right]
 
     def jvp(self, primals, tangents, *, left, right, vector_derivatives, implementation):
         if left or (right and not vector_derivatives):
@@ -119,8 +111,6 @@ class Eig(Primitive, name="eig", multiple=True):
             return [w], [w_dot]
         return [w, v], [w_dot, _normalize_tangent(v, matmul(v, mul(inverse_gaps(w), inner)))]
 
-    batch = batch_in_front
-
 
 eig_p = Eig()
 
@@ -133,15 +123,10 @@ def _normalize_tangent(v: Array, v_dot: Array) -> Any:
     # Phase: subtract i times the phase velocity of the largest component, averaged over components of equal size.
     rows = np.ndim(v) - 2
     sizes = absolute(v)
-    top = broadcast_in_dim(reduce_max(sizes, (rows,)), np.shape(v), (*range(rows), ndim_of(v) - 1))
+    top = broadcast_in_dim(reduce_max(sizes, (rows,)), np.shape(v), (*range(rows), rows + 1))
     largest = convert_element_type(eq(sizes, top), real_of(v.dtype))
-    count = reduce_sum_p(largest, dims=(rows,))
-    phase = div(
-        reduce_sum_p(
-            mul(largest, div(imag(v_dot), add(real(v), sub(np.ones((), real_of(v.dtype)), largest)))), dims=(rows,)
-        ),
-        count,
-    )
+    turn = mul(largest, div(imag(v_dot), add(real(v), sub(np.ones((), real_of(v.dtype)), largest))))
+    phase = div(reduce_sum_p(turn, dims=(rows,)), reduce_sum_p(largest, dims=(rows,)))
     return sub(v_dot, scale_columns(v, complex_number(mul(phase, real_of(v.dtype).type(0)), phase)))
 
 

@@ -10,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, get_aval
+from phalanx.core import ArgumentError, RuleError, ShapedArray, get_aval
 from phalanx.lax.elementwise import add, convert_element_type, div, mul, real, sub
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
+from phalanx.lax.linalg.library_kernels import call_checked_kernel, unavailable_error
 from phalanx.lax.linalg.matrix_stacks import (
+    MatrixPrimitive,
     adjoint,
-    batch_in_front,
     check_matrices,
     diagonal,
-    eye_mask,
     hermitian_from_lower,
     is_complex,
-    mask_matrices,
     matmul,
     real_of,
-    stack_sharding_rule,
     symmetrize,
+    unit_vectors,
 )
 from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime.eager_jit import eager_jit
@@ -50,7 +48,7 @@ class EighImplementation(enum.Enum):
 _ON_CUDA = {None: 0, EighImplementation.QR: 1, EighImplementation.JACOBI: 2}
 
 
-class Eigh(Primitive, name="eigh", multiple=True):
+class Eigh(MatrixPrimitive, name="eigh", multiple=True):
     """Eigenvectors and ascending eigenvalues of Hermitian matrices, of which one triangle is read.
 
     Derivative: M. B. Giles, An extended collection of matrix derivative results (2008), section 3.1.
@@ -62,27 +60,20 @@ class Eigh(Primitive, name="eigh", multiple=True):
         start, stop = subset_by_index or (0, n)
         return [ShapedArray((*batch, n, stop - start), x.dtype), ShapedArray((*batch, stop - start), real_of(x.dtype))]
 
-    def sharding_rule(self, x, *, lower, subset_by_index, implementation):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim, x.ndim - 1])
-
     def lower(self, ctx, x, *, lower, subset_by_index, implementation):
         (aval,) = ctx.avals_in
-        num_batch = aval.ndim - 2
         values = ShapedArray(aval.shape[:-1], real_of(aval.dtype))
-        info = info_aval(aval, num_batch)
         if implementation not in (_ON_CUDA if ctx.platform == "cuda" else (None, EighImplementation.QR)):
             raise unavailable_error("lax.linalg.eigh", implementation, ctx.platform)
-        v, w, report = call_kernel(
+        v, w = call_checked_kernel(
             ctx,
             "syevd",
             [x],
             [aval],
-            [aval, values, info],
-            num_batch,
+            [aval, values],
             cpu={"uplo": "L" if lower else "U", "mode": "V"},
             cuda={"lower": lower, "algorithm": np.uint8(_ON_CUDA.get(implementation, 0))},
         )
-        v, w = nan_where_failed(ctx, report, [v, w], [aval, values], num_batch)
         # The kernels compute all eigenvalues; the range is sliced from the result.
         if subset_by_index is not None:
             v, w = (
@@ -102,16 +93,13 @@ class Eigh(Primitive, name="eigh", multiple=True):
                 fix="compute all eigenvalues with subset_by_index=None, and slice the result",
             )
         v, w = self(*primals, lower=lower, subset_by_index=None, implementation=implementation)
-        x_dot = tangents[0] if lower else adjoint(tangents[0])
-        x_dot = hermitian_from_lower(x_dot)
+        x_dot = hermitian_from_lower(tangents[0] if lower else adjoint(tangents[0]))
         # In the eigenbasis the derivative is first-order perturbation theory: W_dot is the diagonal of V^H X_dot V, and
         # V^H V_dot its off-diagonal entries divided by the gaps w[j] - w[i].
         inner = matmul(adjoint(v), matmul(x_dot, v))
         w_dot = diagonal(real(inner) if is_complex(v.dtype) else inner)
         v_dot = matmul(v, mul(convert_element_type(inverse_gaps(w), v.dtype), inner))
         return [v, w], [v_dot, w_dot]
-
-    batch = batch_in_front
 
 
 eigh_p = Eigh()
@@ -120,11 +108,10 @@ eigh_p = Eigh()
 def inverse_gaps(w: ArrayLike) -> Any:
     """1 / (w[j] - w[i]) off the diagonal, 0 on it: num[*b, n] -> num[*b, n, n]."""
     shape = (*np.shape(w), np.shape(w)[-1])
-    ndim = len(shape)
-    batch = tuple(range(ndim - 2))
-    gaps = sub(broadcast_in_dim(w, shape, (*batch, ndim - 1)), broadcast_in_dim(w, shape, (*batch, ndim - 2)))
+    *batch, rows, columns = range(len(shape))
+    gaps = sub(broadcast_in_dim(w, shape, (*batch, columns)), broadcast_in_dim(w, shape, (*batch, rows)))
     # 1 is added to the diagonal before the division and subtracted afterwards, so that no gap of 0 is inverted there.
-    one = mask_matrices(broadcast_in_dim(w.dtype.type(1), shape, ()), eye_mask(shape))
+    one = unit_vectors(ShapedArray(shape, w.dtype))
     return sub(div(w.dtype.type(1), add(gaps, one)), one)
 
 
@@ -179,5 +166,4 @@ def eigh(
             )
         subset_by_index = None if (start, stop) == (0, n) else (int(start), int(stop))
     x = symmetrize(x) if symmetrize_input else x
-    v, w = eigh_p(x, lower=bool(lower), subset_by_index=subset_by_index, implementation=implementation)
-    return v, w
+    return tuple(eigh_p(x, lower=bool(lower), subset_by_index=subset_by_index, implementation=implementation))

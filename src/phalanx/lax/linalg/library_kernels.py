@@ -38,8 +38,8 @@ def call_kernel(
     operands: Sequence,
     avals: Sequence[ShapedArray],
     results: Sequence[ShapedArray],
-    num_batch: int,
     *,
+    num_batch: int | None = None,
     cpu: Mapping[str, Any] | None = None,
     cuda: Mapping[str, Any] | None = None,
     row_major: bool = False,
@@ -51,10 +51,11 @@ def call_kernel(
       routine: the name in LAPACK without the letter of the dtype, as for real numbers (`orgqr`, `syevd`).
       operands, avals: IR values and their types; the first one's dtype is the routine's.
       results: the types of the results.
-      num_batch: the number of leading batch dimensions.
+      num_batch: the number of leading batch dimensions; all but two of the first operand if None.
       cpu, cuda: the attributes of the kernel on the platform; single characters become bytes.
       row_major: whether to pass matrices in row-major order, as the transposed matrices.
     """
+    num_batch = avals[0].ndim - 2 if num_batch is None else num_batch
     attributes = (cpu if ctx.platform == "cpu" else cuda) or {}
     target, taken = _target(routine, ctx.platform, avals[0].dtype)
     # LAPACK and cuSOLVER read matrices column-major: the layout of the operands differs instead of a transposition.
@@ -117,9 +118,7 @@ def _batch_rule(avals: tuple, results: tuple, num_batch: int) -> Any:
 def _order(ndim: int, num_batch: int, row_major: bool) -> list[int]:
     # Minor-to-major: row-major order, with the last two dimensions exchanged for column-major matrices.
     order = list(range(ndim - 1, -1, -1))
-    if ndim - num_batch == 2 and not row_major:
-        order[0], order[1] = order[1], order[0]
-    return order
+    return [order[1], order[0], *order[2:]] if ndim - num_batch == 2 and not row_major else order
 
 
 def emit_triangle(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, lower: bool) -> Any:
@@ -133,9 +132,29 @@ def emit_triangle(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, lower: b
     return hlo.select(mask, x, ctx.constant(0, aval))
 
 
-def info_aval(x: ShapedArray, num_batch: int) -> ShapedArray:
-    """Return the type of the status of a routine: an int32 for each matrix, 0 for success."""
-    return ShapedArray(x.shape[:num_batch], INT32)
+def call_checked_kernel(
+    ctx: LoweringContext,
+    routine: str,
+    operands: Sequence,
+    avals: Sequence[ShapedArray],
+    results: Sequence[ShapedArray],
+    *,
+    kept: slice = slice(None),
+    num_batch: int | None = None,
+    **options: Any,
+) -> list:
+    """Emit the call of a routine whose last result is a status, and NaN for the matrices on which it failed.
+
+    Args:
+      ctx, routine, operands, avals: as for `call_kernel`.
+      results: the types of the results without the status, an int32 for each matrix, which is 0 for success.
+      kept: the results to return.
+      num_batch, options: as for `call_kernel`.
+    """
+    num_batch = avals[0].ndim - 2 if num_batch is None else num_batch
+    status = ShapedArray(avals[0].shape[:num_batch], INT32)
+    *out, info = call_kernel(ctx, routine, operands, avals, [*results, status], num_batch=num_batch, **options)
+    return nan_where_failed(ctx, info, out[kept], results[kept], num_batch)
 
 
 def nan_where_failed(
@@ -145,9 +164,10 @@ def nan_where_failed(
     zero = ctx.constant(0, ShapedArray(avals[0].shape[:num_batch], INT32))
     kind = hlo.ComparisonTypeAttr.get("SIGNED")
     fine = hlo.compare(info, zero, hlo.ComparisonDirectionAttr.get("EQ"), compare_type=kind)
-    out = []
-    for value, aval in zip(values, avals, strict=True):
+
+    def select(value: ir.Value, aval: ShapedArray) -> ir.Value:
         nan = complex(np.nan, np.nan) if is_complex(aval.dtype) else np.nan
         where = ctx.broadcast(fine, ShapedArray(aval.shape, np.dtype(bool)), range(num_batch))
-        out.append(hlo.select(where, value, ctx.constant(np.asarray(nan, aval.dtype), aval)))
-    return out
+        return hlo.select(where, value, ctx.constant(np.asarray(nan, aval.dtype), aval))
+
+    return list(map(select, values, avals))

@@ -5,25 +5,23 @@ Builds on `triangular_solve`; called by `phalanx.numpy.linalg`, `phalanx.scipy.l
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, Zero, get_aval
+from phalanx.core import ZERO, DTypeError, ShapedArray, ShapeError, ShardingRule, Zero, get_aval
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise import add, eq, select
 from phalanx.lax.indexing.dynamic_slice import dynamic_slice_p, dynamic_update_slice_p
 from phalanx.lax.indexing.static_slice import pad, slice_in_dim
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
+from phalanx.lax.linalg.library_kernels import call_kernel, nan_where_failed
 from phalanx.lax.linalg.matrix_stacks import (
     INT32,
-    batch_in_front,
+    MatrixPrimitive,
     check_matrices,
     eye_like,
-    eye_mask,
-    mask_matrices,
     matmul,
-    stack_sharding_rule,
     take_rows,
     tril,
     triu,
@@ -36,7 +34,7 @@ from phalanx.symbolic import min_dim
 from phalanx.typing import Array, ArrayLike
 
 
-class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
+class LuPivotsToPermutation(MatrixPrimitive, name="lu_pivots_to_permutation"):
     """Compose a sequence of row exchanges to a permutation: int32[*b, k] -> int32[*b, n]."""
 
     def abstract_eval(self, pivots, *, permutation_size):
@@ -51,30 +49,30 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
 
     def sharding_rule(self, pivots, *, permutation_size):
         batch = dim_names(pivots.ndim - 1)
-        return type(stack_sharding_rule([pivots], 0, [1]))([[*batch, "k"]], [[*batch, "n"]], whole={"k", "n"})
+        return ShardingRule([[*batch, "k"]], [[*batch, "n"]], whole={"k", "n"})
 
     def lower(self, ctx, pivots, *, permutation_size):
         (pivots_aval,) = ctx.avals_in
         out = ctx.aval_out
         last = out.ndim - 1
         if ctx.platform == "cuda":
-            return call_kernel(ctx, "permutation of pivots", [pivots], [pivots_aval], [out], last)[0]
+            return call_kernel(ctx, "permutation of pivots", [pivots], [pivots_aval], [out], num_batch=last)[0]
         scalar, count = ShapedArray((), INT32), pivots_aval.shape[-1]
         avals = [scalar, out, pivots_aval]
 
         def exchange(i: Array, order: Array, pivots: Array) -> list:
             # Exchange the entries i and pivots[i] of the permutation. The pivot differs from example to example, so
             # that its entry is selected by a mask rather than a slice.
-            starts = [np.int32(0)] * last
+            starts = (*[np.int32(0)] * last, i)
             one = (*out.shape[:-1], 1)
-            here = dynamic_slice_p(order, *starts, i, sizes=one, wrap=(False,) * out.ndim)
-            other = dynamic_slice_p(pivots, *starts, i, sizes=one, wrap=(False,) * out.ndim)
+            read = functools.partial(dynamic_slice_p, sizes=one, wrap=(False,) * out.ndim)
+            here, other = read(order, *starts), read(pivots, *starts)
             columns = broadcasted_iota(np.int32, out.shape, last)
             found = eq(columns, broadcast_in_dim(other, out.shape, tuple(range(out.ndim))))
             there = reduce_sum_p(select(found, order, broadcast_in_dim(np.int32(0), out.shape, ())), dims=(last,))
             order = select(found, broadcast_in_dim(here, out.shape, tuple(range(out.ndim))), order)
             there = broadcast_in_dim(there, one, tuple(range(last)))
-            order = dynamic_update_slice_p(order, there, *starts, i, wrap=(False,) * out.ndim)
+            order = dynamic_update_slice_p(order, there, *starts, wrap=(False,) * out.ndim)
             return [add(i, np.int32(1)), order, pivots]
 
         start = ctx.iota(out, last)
@@ -89,13 +87,12 @@ class LuPivotsToPermutation(Primitive, name="lu_pivots_to_permutation"):
         return op.results[1]
 
     jvp = ZERO
-    batch = batch_in_front
 
 
 lu_pivots_to_permutation_p = LuPivotsToPermutation()
 
 
-class Lu(Primitive, name="lu", multiple=True):
+class Lu(MatrixPrimitive, name="lu", multiple=True):
     """The factors of x[permutation] = L U packed in one matrix, the row exchanges, and the permutation.
 
     Derivative: S. F. Walter and L. Lehmann (2010), arXiv:1001.1654, for square matrices; rectangular factors are padded
@@ -107,21 +104,17 @@ class Lu(Primitive, name="lu", multiple=True):
         *batch, m, n = x.shape
         return [x.update(weak_type=False), ShapedArray((*batch, min_dim(m, n)), INT32), ShapedArray((*batch, m), INT32)]
 
-    def sharding_rule(self, x):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim, x.ndim - 1, x.ndim - 1])
-
     def lower(self, ctx, x):
         (aval,) = ctx.avals_in
-        num_batch = aval.ndim - 2
         _, pivots_aval, _ = ctx.avals_out
-        info = info_aval(aval, num_batch)
-        factors, pivots, report = call_kernel(ctx, "getrf", [x], [aval], [aval, pivots_aval, info], num_batch)
+        info = ShapedArray(aval.shape[:-2], INT32)
+        factors, pivots, report = call_kernel(ctx, "getrf", [x], [aval], [aval, pivots_aval, info])
         # A positive status means that U is singular, which is not an error.
         failed = hlo.minimum(report, ctx.constant(0, info))
-        (factors,) = nan_where_failed(ctx, failed, [factors], [aval], num_batch)
+        (factors,) = nan_where_failed(ctx, failed, [factors], [aval], info.ndim)
         pivots = hlo.subtract(pivots, ctx.constant(1, pivots_aval))
-        m = aval.shape[-2]
-        (order,) = ctx.inline(lambda p: lu_pivots_to_permutation_p(p, permutation_size=m), pivots, avals=[pivots_aval])
+        permute = functools.partial(lu_pivots_to_permutation_p, permutation_size=aval.shape[-2])
+        (order,) = ctx.inline(permute, pivots, avals=[pivots_aval])
         return [factors, pivots, order]
 
     def jvp(self, primals, tangents):
@@ -129,17 +122,11 @@ class Lu(Primitive, name="lu", multiple=True):
         factors, pivots, order = self(x)
         *_, m, n = np.shape(x)
         # A rectangular factor is padded to a square, so that it can be inverted by `triangular_solve`.
-        k = min(m, n)
         low, up = factors, factors
         if m > n:
-            low = _pad_with_identity(factors, m)
+            low, up = _pad_with_identity(factors, m), slice_in_dim(factors, 0, n, axis=np.ndim(x) - 2)
         elif n > m:
-            low = slice_in_dim(factors, 0, k, axis=np.ndim(x) - 1)
-            up = _pad_with_identity(factors, n)
-        else:
-            up = factors
-        if m > n:
-            up = slice_in_dim(factors, 0, k, axis=np.ndim(x) - 2)
+            low, up = slice_in_dim(factors, 0, m, axis=np.ndim(x) - 1), _pad_with_identity(factors, n)
         # From P X = L U: L^-1 P X_dot U^-1 = L^-1 L_dot + U_dot U^-1, the sum of a strictly lower and an upper
         # triangular matrix, which the triangles of `inner` separate.
         inner = triangular_solve(low, take_rows(x_dot, order), left_side=True, lower=True, unit_diagonal=True)
@@ -148,8 +135,6 @@ class Lu(Primitive, name="lu", multiple=True):
         upper_dot = matmul(triu(inner), triu(up))
         return [factors, pivots, order], [add(lower_dot, upper_dot), Zero.like(pivots), Zero.like(order)]
 
-    batch = batch_in_front
-
 
 lu_p = Lu()
 
@@ -157,17 +142,9 @@ lu_p = Lu()
 def _pad_with_identity(x: Array, size: int) -> Any:
     """Pad a rectangular factor to a square of `size`, with an identity in the new rows and columns."""
     *batch, m, n = np.shape(x)
-    config = [(0, 0, 0)] * len(batch) + [(0, size - m, 0), (0, size - n, 0)]
-    grown = pad(x, x.dtype.type(0), config)
-    ones = pad(
-        mask_matrices(
-            broadcast_in_dim(x.dtype.type(1), (*batch, size - min(m, n), size - min(m, n)), ()),
-            eye_mask((size - min(m, n), size - min(m, n))),
-        ),
-        x.dtype.type(0),
-        [(0, 0, 0)] * len(batch) + [(min(m, n), 0, 0), (min(m, n), 0, 0)],
-    )
-    return add(grown, ones)
+    whole, k, zero = [(0, 0, 0)] * len(batch), min(m, n), x.dtype.type(0)
+    grown = pad(x, zero, [*whole, (0, size - m, 0), (0, size - n, 0)])
+    return add(grown, pad(eye_like(x, size - k), zero, [*whole, (k, 0, 0), (k, 0, 0)]))
 
 
 def lu(x: ArrayLike) -> tuple:

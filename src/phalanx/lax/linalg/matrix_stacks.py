@@ -19,7 +19,7 @@ from phalanx.lax.indexing.gather import PROMISE_IN_BOUNDS, GatherDimensionNumber
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, move_dim, reshape, transpose_p, zeros
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
-from phalanx.typing import Array, ArrayLike, DimSize, DTypeLike
+from phalanx.typing import ArrayLike, DimSize, DTypeLike
 
 _HIGHEST = (Precision.HIGHEST, Precision.HIGHEST)
 INT32 = np.dtype("int32")
@@ -62,17 +62,16 @@ def check_matrices(where: str, x: ShapedArray, square: bool = False) -> None:
 
 def matmul(x: ArrayLike, y: ArrayLike) -> Any:
     """Batched matrix product, in the highest precision of the backend."""
-    ndim = x.ndim
-    batch = tuple(range(ndim - 2))
-    numbers = (((ndim - 1,), (ndim - 2,)), (batch, batch))
+    batch = tuple(range(x.ndim - 2))
+    numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
     # The lower default precision of accelerators would lose the accuracy of the decompositions.
     return dot_general_p(x, y, dimension_numbers=numbers, precision=_HIGHEST, preferred_element_type=None)
 
 
 def swap_last_dims(x: ArrayLike) -> Any:
     """Exchange the last two dimensions."""
-    ndim = np.ndim(x)
-    return transpose_p(x, permutation=(*range(ndim - 2), ndim - 1, ndim - 2))
+    *batch, rows, columns = range(np.ndim(x))
+    return transpose_p(x, permutation=(*batch, columns, rows))
 
 
 def adjoint(x: ArrayLike) -> Any:
@@ -81,10 +80,9 @@ def adjoint(x: ArrayLike) -> Any:
     return conj(x) if is_complex(x.dtype) else x
 
 
-def _lower_mask(shape: tuple, k: int) -> Any:
-    """Return the mask of the lower triangle up to diagonal `k`."""
-    rows, columns = (broadcasted_iota(np.int32, shape[-2:], d) for d in (0, 1))
-    return ge(add(rows, np.int32(k)), columns)
+def _rows_and_columns(x: ArrayLike) -> list:
+    """Return the position of each element of a matrix in its column and its row: two arrays int32[m, n]."""
+    return [broadcasted_iota(np.int32, np.shape(x)[-2:], d) for d in (0, 1)]
 
 
 def mask_matrices(x: ArrayLike, mask: ArrayLike) -> Any:
@@ -98,38 +96,29 @@ def mask_matrices(x: ArrayLike, mask: ArrayLike) -> Any:
 
 def tril(x: ArrayLike, k: int = 0) -> Any:
     """The lower triangle, up to diagonal `k`."""
-    return mask_matrices(x, _lower_mask(np.shape(x), k))
+    rows, columns = _rows_and_columns(x)
+    return mask_matrices(x, ge(add(rows, np.int32(k)), columns))
 
 
 def triu(x: ArrayLike, k: int = 0) -> Any:
     """The upper triangle, from diagonal `k`."""
-    return (
-        swap_last_dims(tril(swap_last_dims(x), -k))
-        if np.shape(x)[-1] == 0
-        else mask_matrices(x, _upper_mask(np.shape(x), k))
-    )
-
-
-def _upper_mask(shape: tuple, k: int) -> Any:
-    rows, columns = (broadcasted_iota(np.int32, shape[-2:], d) for d in (0, 1))
-    return ge(columns, add(rows, np.int32(k)))
+    rows, columns = _rows_and_columns(x)
+    return mask_matrices(x, ge(columns, add(rows, np.int32(k))))
 
 
 def eye_mask(shape: tuple) -> Any:
     """Return the mask of the diagonal."""
-    return eq(broadcasted_iota(np.int32, shape[-2:], 0), broadcasted_iota(np.int32, shape[-2:], 1))
+    return eq(*[broadcasted_iota(np.int32, shape[-2:], d) for d in (0, 1)])
 
 
 def eye_like(x: ArrayLike, n: DimSize) -> Any:
     """Return identity matrices of size `n` in the dtype and batch dimensions of `x`."""
-    shape = (*np.shape(x)[:-2], n, n)
-    return mask_matrices(broadcast_in_dim(x.dtype.type(1), shape, ()), eye_mask(shape))
+    return unit_vectors(ShapedArray((*np.shape(x)[:-2], n, n), x.dtype))
 
 
 def unit_vectors(aval: ShapedArray) -> Any:
-    """Return the factor of matrices without rows or columns, which libraries reject: unit vectors, or nothing."""
-    # A matrix of m rows and no columns has the full Q of size m by m, which is any orthogonal matrix.
-    if aval.ndim < 2 or 0 in aval.shape:
+    """Return matrices with ones on the diagonal: identities, if they are square; zeros of rank 0 or 1."""
+    if aval.ndim < 2:
         return zeros(aval)
     return mask_matrices(broadcast_in_dim(aval.dtype.type(1), aval.shape, ()), eye_mask(aval.shape))
 
@@ -141,17 +130,14 @@ def diagonal(x: ArrayLike) -> Any:
 
 def scale_columns(x: ArrayLike, factors: ArrayLike) -> Any:
     """Multiply each column by its factor: num[*b, m, n], num[*b, n] -> num[*b, m, n]."""
-    ndim = np.ndim(x)
-    return mul(x, broadcast_in_dim(_like(factors, x), np.shape(x), (*range(ndim - 2), ndim - 1)))
+    *batch, _, columns = range(np.ndim(x))
+    return mul(x, broadcast_in_dim(convert_element_type(factors, x.dtype), np.shape(x), (*batch, columns)))
 
 
 def scale_rows(x: ArrayLike, factors: ArrayLike) -> Any:
     """Multiply each row by its factor: num[*b, m, n], num[*b, m] -> num[*b, m, n]."""
-    return mul(x, broadcast_in_dim(_like(factors, x), np.shape(x), tuple(range(np.ndim(x) - 1))))
-
-
-def _like(factors: Array, x: Array) -> Any:
-    return factors if factors.dtype == x.dtype else convert_element_type(factors, x.dtype)
+    factors = convert_element_type(factors, x.dtype)
+    return mul(x, broadcast_in_dim(factors, np.shape(x), tuple(range(np.ndim(x) - 1))))
 
 
 def hermitian_from_lower(x: ArrayLike) -> Any:
@@ -172,15 +158,13 @@ def symmetrize(x: ArrayLike) -> Any:
 def take_rows(x: ArrayLike, order: ArrayLike) -> Any:
     """Select rows: num[*b, m, n], int[*b, k] -> num[*b, k, n]."""
     b = np.ndim(x) - 2
-    shape = np.shape(x)
     batch = tuple(range(b))
     # A gather with batching dimensions: each matrix of the batch has its own order of rows.
-    indices = reshape(order, (*np.shape(order), 1))
     return gather_p(
         x,
-        indices,
+        reshape(order, (*np.shape(order), 1)),
         dimension_numbers=GatherDimensionNumbers((b + 1,), (b,), (b,), batch, batch),
-        slice_sizes=(*[1] * b, 1, shape[-1]),
+        slice_sizes=(*[1] * b, 1, np.shape(x)[-1]),
         indices_are_sorted=False,
         unique_indices=True,
         mode=PROMISE_IN_BOUNDS,
@@ -197,14 +181,12 @@ def stack_sharding_rule(operands: Sequence[ShapedArray], num_batch: int, results
       results: the ranks of the results.
     """
     batch = dim_names(num_batch, "batch ")
-    whole: set = set()
-    sides: tuple[list, list] = ([], [])
-    for side, ranks in zip(sides, ([a.ndim for a in operands], results), strict=True):
-        for i, rank in enumerate(ranks):
-            inner = [f"{'operand' if side is sides[0] else 'result'} {i} dim {d}" for d in range(rank - num_batch)]
-            whole |= set(inner)
-            side.append([*batch, *inner])
-    return ShardingRule(sides[0], sides[1], whole=whole)
+    inner = [dim_names(a.ndim - num_batch, f"operand {i} dim ") for i, a in enumerate(operands)]
+    inner += [dim_names(rank - num_batch, f"result {i} dim ") for i, rank in enumerate(results)]
+    sides = [[*batch, *names] for names in inner]
+    return ShardingRule(
+        sides[: len(operands)], sides[len(operands) :], whole={name for names in inner for name in names}
+    )
 
 
 def move_batch_to_front(operands: Sequence, mapped: Sequence) -> list:
@@ -213,16 +195,21 @@ def move_batch_to_front(operands: Sequence, mapped: Sequence) -> list:
     return [add_dim(x, 0, size) if b is None else move_dim(x, b, 0) for x, b in zip(operands, mapped, strict=True)]
 
 
-def batch_in_front(self: Primitive, *args: Any, **params: Any) -> tuple:
-    """The batching rule of a decomposition: the mapped dimension becomes a leading batch dimension."""
-    half = len(args) // 2
-    y = self(*move_batch_to_front(args[:half], args[half:]), **params)
-    return (y, [0] * len(y)) if self.multiple else (y, 0)
+class MatrixPrimitive(Primitive):
+    """Base of the operations on batched matrices, of which the first operand is one.
 
+    Batch dimensions are parallel, those of the matrices are whole, and `vmap` adds a leading batch dimension.
+    """
 
-def ndim_of(x: ArrayLike) -> int:
-    """Return the rank of an operand, which may be a host scalar."""
-    return get_aval(x).ndim
+    def sharding_rule(self, *avals: ShapedArray, **params: Any) -> ShardingRule:
+        results = self.abstract_eval(*avals, **params)
+        ranks = [y.ndim for y in (results if self.multiple else [results])]
+        return stack_sharding_rule(avals, avals[0].ndim - 2, ranks)
+
+    def batch(self, *args: Any, **params: Any) -> tuple:
+        half = len(args) // 2
+        y = self(*move_batch_to_front(args[:half], args[half:]), **params)
+        return (y, [0] * len(y)) if self.multiple else (y, 0)
 
 
 def require_inexact(x: ArrayLike) -> Any:

@@ -1,4 +1,4 @@
-"""QR decomposition: `qr`.
+"""QR decomposition: `qr`, and its reflectors in LAPACK's packed form: `householder_product`, `ormqr`.
 
 Builds on `triangular_solve` for the derivative; called by `phalanx.numpy.linalg`, `phalanx.scipy.linalg` and the
 orthogonal initializers.
@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, RuleError, ShapedArray, Zero, get_aval
+from phalanx.core import RuleError, ShapedArray, ShapeError, Undefined, Zero, get_aval, is_linear
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import add, conj, mul, sub
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.library_kernels import call_kernel, emit_triangle
 from phalanx.lax.linalg.matrix_stacks import (
     INT32,
+    MatrixPrimitive,
     adjoint,
-    batch_in_front,
     check_matrices,
     eye_mask,
     is_complex,
     mask_matrices,
     matmul,
-    stack_sharding_rule,
     swap_last_dims,
     take_rows,
     tril,
@@ -37,7 +36,7 @@ from phalanx.symbolic import min_dim
 from phalanx.typing import ArrayLike
 
 
-class Qr(Primitive, name="qr", multiple=True):
+class Qr(MatrixPrimitive, name="qr", multiple=True):
     """Q and R with x = Q R, or x P = Q R with a vector of pivots.
 
     Derivative: S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions with application in
@@ -51,13 +50,10 @@ class Qr(Primitive, name="qr", multiple=True):
         out = [ShapedArray((*batch, m, inner), x.dtype), ShapedArray((*batch, inner, n), x.dtype)]
         return [*out, ShapedArray((*batch, n), INT32)] if pivoting else out
 
-    def sharding_rule(self, x, *, pivoting, full_matrices, magma):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim, x.ndim, x.ndim - 1][: 2 + pivoting])
-
     def lower(self, ctx, x, *, pivoting, full_matrices, magma):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
-        num_batch, inner, small = len(batch), m if full_matrices else min_dim(m, n), min_dim(m, n)
+        inner, small = m if full_matrices else min_dim(m, n), min_dim(m, n)
         if small == 0:
             out = [ctx.inline(unit_vectors, avals=[], aval=a)[0] for a in ctx.avals_out[:2]]
             return [*out, *(ctx.iota(a, a.ndim - 1) for a in ctx.avals_out[2:])]
@@ -65,25 +61,22 @@ class Qr(Primitive, name="qr", multiple=True):
         pivots_aval = ShapedArray((*batch, n), INT32)
         if pivoting:
             # Pivots of 0 mean that all columns may be permuted.
-            free = ctx.constant(0, pivots_aval)
-            results = [aval, pivots_aval, taus_aval]
+            operands, avals = [x, ctx.constant(0, pivots_aval)], [aval, pivots_aval]
             packed, pivots, taus = call_kernel(
-                ctx, "geqp3", [x, free], [aval, pivots_aval], results, num_batch, cuda={"magma": magma}
+                ctx, "geqp3", operands, avals, [*avals, taus_aval], cuda={"magma": magma}
             )
         else:
-            packed, taus = call_kernel(ctx, "geqrf", [x], [aval], [aval, taus_aval], num_batch)
-        r_aval = ctx.avals_out[1]
+            packed, taus = call_kernel(ctx, "geqrf", [x], [aval], [aval, taus_aval])
+        q_aval, r_aval = ctx.avals_out[:2]
         # R is the upper triangle of the packed result; Q is computed from the reflectors below.
-        r = packed if inner == m else emit_leading(ctx, packed, aval, -2, inner)
-        r = emit_triangle(ctx, r, r_aval, lower=False)
-        q_aval = ctx.avals_out[0]
+        r = emit_triangle(ctx, emit_leading(ctx, packed, aval, -2, inner), r_aval, lower=False)
         num_vectors = min_dim(n, inner)
         reflectors = emit_leading(ctx, packed, aval, -1, num_vectors)
         if inner != num_vectors:  # the remaining columns complete the basis
             zero = ctx.constant(0, ShapedArray((), aval.dtype))
             none = [0] * aval.ndim
             reflectors = ctx.pad(reflectors, zero, none, [*none[:-1], inner - num_vectors], none, q_aval)
-        (q,) = call_kernel(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval], num_batch)
+        (q,) = call_kernel(ctx, "orgqr", [reflectors, taus], [q_aval, taus_aval], [q_aval])
         return [q, r, hlo.subtract(pivots, ctx.constant(1, pivots_aval))] if pivoting else [q, r]
 
     def jvp(self, primals, tangents, *, pivoting, full_matrices, magma):
@@ -120,8 +113,6 @@ class Qr(Primitive, name="qr", multiple=True):
             r_dot = concatenate([r_dot, rest], np.ndim(r) - 1)
         return out, [q_dot, r_dot, *map(Zero.like, out[2:])]
 
-    batch = batch_in_front
-
 
 def emit_leading(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, dim: int, size: int) -> Any:
     """Emit the first `size` entries along `dim`."""
@@ -133,6 +124,100 @@ def emit_leading(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, dim: int,
 
 
 qr_p = Qr()
+
+
+class Geqrf(MatrixPrimitive, name="geqrf", multiple=True):
+    """The packed QR decomposition of LAPACK: R with the vectors of the reflectors below it, and their factors."""
+
+    def abstract_eval(self, x):
+        check_matrices("lax.linalg.geqrf", x)
+        *batch, m, n = x.shape
+        return [x.update(weak_type=False), ShapedArray((*batch, min_dim(m, n)), x.dtype)]
+
+    def lower(self, ctx, x):
+        return call_kernel(ctx, "geqrf", [x], ctx.avals_in, ctx.avals_out)
+
+    jvp = Undefined("reflectors have no unique derivative; differentiate lax.linalg.qr")
+
+
+geqrf_p = Geqrf()
+
+
+class HouseholderProduct(MatrixPrimitive, name="householder_product"):
+    """The leading columns of a product of reflectors I - tau v v^H: num[*b, m, n], num[*b, k] -> num[*b, m, n]."""
+
+    def abstract_eval(self, a, taus):
+        check_matrices("lax.linalg.householder_product", a)
+        *batch, m, n = a.shape
+        if taus.dtype != a.dtype or taus.shape[:-1] != tuple(batch) or m < n or taus.shape[-1] > n:
+            raise ShapeError(
+                "lax.linalg.householder_product operands",
+                expected="num[*b, m, n] with m >= n and num[*b, k] with n >= k, of one dtype",
+                got=f"{a.str_short()} and {taus.str_short()}",
+                fix="pass the reflectors as columns, in the packed form of LAPACK's geqrf",
+            )
+        return a.update(weak_type=False)
+
+    def lower(self, ctx, a, taus):
+        return call_kernel(ctx, "orgqr", [a, taus], ctx.avals_in, ctx.avals_out)[0]
+
+    jvp = Undefined("reflectors have no unique derivative; differentiate lax.linalg.qr")
+
+
+householder_product_p = HouseholderProduct()
+
+
+class Ormqr(MatrixPrimitive, name="ormqr"):
+    """Multiply `c` by the Q of reflectors, or its adjoint, from the left or the right."""
+
+    def abstract_eval(self, a, taus, c, *, left, transpose):
+        check_matrices("lax.linalg.ormqr", a)
+        side = c.shape[-2 if left else -1] if c.ndim == a.ndim else None
+        if not (
+            a.dtype == taus.dtype == c.dtype and side == a.shape[-2] and taus.shape[:-1] == a.shape[:-2] == c.shape[:-2]
+        ):
+            raise ShapeError(
+                "lax.linalg.ormqr operands",
+                expected="num[*b, m, n], num[*b, k] and c with m rows (columns if not left), of one dtype",
+                got=", ".join(v.str_short() for v in (a, taus, c)),
+                fix="pass equal leading dimensions, and left=False if Q multiplies from the right",
+            )
+        return c.update(weak_type=False)
+
+    def lower(self, ctx, a, taus, c, *, left, transpose):
+        a_aval, taus_aval, c_aval = ctx.avals_in
+        count = taus_aval.shape[-1]
+        # LAPACK reads one column for each factor.
+        a = emit_leading(ctx, a, a_aval, -1, count)
+        avals = [a_aval.with_shape((*a_aval.shape[:-1], count)), taus_aval, c_aval]
+        attributes = {"left": left, "transpose": transpose}
+        return call_kernel(ctx, "ormqr", [a, taus, c], avals, [c_aval], cpu=attributes, cuda=attributes)[0]
+
+    def jvp(self, primals, tangents, **params):
+        a, taus, c = primals
+        if any(type(t) is not Zero for t in tangents[:2]):
+            raise RuleError(
+                "derivative of lax.linalg.ormqr",
+                expected="reflectors without a tangent",
+                got="a tangent of a or taus",
+                fix="differentiate lax.linalg.qr and multiply by its Q",
+            )
+        return self(a, taus, c, **params), self(a, taus, tangents[2], **params)
+
+    def transpose(self, y_bar, a, taus, c, *, left, transpose):
+        # Only the multiplication of `c` is linear; the reflectors are not differentiable.
+        if not is_linear(c):
+            return None, None, None
+        # The transpose of multiplication by Q is Q^T = conj(Q^H), where `transpose` selects Q^H.
+        c_bar = (
+            conj(self(a, taus, conj(y_bar), left=left, transpose=not transpose))
+            if is_complex(c.dtype)
+            else self(a, taus, y_bar, left=left, transpose=not transpose)
+        )
+        return None, None, c_bar
+
+
+ormqr_p = Ormqr()
 
 
 def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple:
@@ -160,3 +245,51 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_
     """
     magma = "auto" if use_magma is None else "on" if use_magma else "off"
     return tuple(qr_p(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices), magma=magma))
+
+
+def householder_product(a: ArrayLike, taus: ArrayLike) -> Any:
+    """Compute the product of elementary reflectors.
+
+    Args:
+      a: num[*b, m, n], the vector of each reflector below the diagonal of its column, as in LAPACK's geqrf.
+      taus: num[*b, k], the factor of each reflector.
+
+    Returns:
+      The first n columns of the product (I - taus[0] v0 v0^H) (I - taus[1] v1 v1^H) ...
+
+    Raises:
+      ShapeError: the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.linalg.householder_product(np.zeros((2, 2), np.float32), np.zeros(2, np.float32)).tolist()
+      [[1.0, 0.0], [-0.0, 1.0]]
+    """
+    return householder_product_p(a, taus)
+
+
+def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Any:
+    """Multiply matrices by the Q of reflectors without computing Q.
+
+    Args:
+      a, taus: the reflectors, as in `householder_product`.
+      c: the matrices to multiply.
+      left: whether Q multiplies from the left.
+      transpose: whether to multiply by the adjoint of Q.
+
+    Returns:
+      The product, of the shape of `c`.
+
+    Raises:
+      ShapeError: the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.linalg.ormqr(
+      ...     np.zeros((2, 2), np.float32), np.zeros(2, np.float32), np.ones((2, 1), np.float32)
+      ... ).tolist()
+      [[1.0], [1.0]]
+    """
+    return ormqr_p(a, taus, c, left=bool(left), transpose=bool(transpose))

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, Undefined, get_aval
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
-from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, is_complex, stack_sharding_rule
+from phalanx.core import ArgumentError, RuleError, ShapedArray, Undefined, get_aval
+from phalanx.lax.linalg.library_kernels import call_checked_kernel
+from phalanx.lax.linalg.matrix_stacks import INT32, MatrixPrimitive, check_matrices, is_complex
 from phalanx.symbolic import is_symbolic
 from phalanx.typing import ArrayLike
 
 
-class Hessenberg(Primitive, name="hessenberg", multiple=True):
+class Hessenberg(MatrixPrimitive, name="hessenberg", multiple=True):
     """Reduce general matrices to Hessenberg form by Householder reflectors, in the packed form of LAPACK."""
 
     def abstract_eval(self, a):
         check_matrices("lax.linalg.hessenberg", a, square=True)
         return [a.update(weak_type=False), ShapedArray((*a.shape[:-2], max(a.shape[-1] - 1, 0)), a.dtype)]
 
-    def sharding_rule(self, a):
-        return stack_sharding_rule([a], a.ndim - 2, [a.ndim, a.ndim - 1])
-
     def lower(self, ctx, a):
         (aval,) = ctx.avals_in
-        num_batch, n = aval.ndim - 2, aval.shape[-1]
+        n = aval.shape[-1]
         # The routine works on rows and columns low to high, which are attributes of the call.
         if is_symbolic(n):
             raise RuleError(
@@ -32,43 +29,32 @@ class Hessenberg(Primitive, name="hessenberg", multiple=True):
                 got=aval.str_short(),
                 fix="export the program for each size, or make only the batch dimensions symbolic",
             )
-        results = [*ctx.avals_out, info_aval(aval, num_batch)]
         attributes = {"low": np.int32(1), "high": np.int32(n)}
-        *out, report = call_kernel(ctx, "gehrd", [a], [aval], results, num_batch, cpu=attributes)
-        return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
+        return call_checked_kernel(ctx, "gehrd", [a], [aval], ctx.avals_out, cpu=attributes)
 
     jvp = Undefined("reflectors have no unique derivative; differentiate lax.linalg.eig")
-    batch = batch_in_front
 
 
 hessenberg_p = Hessenberg()
 
 
-class Schur(Primitive, name="schur", multiple=True):
+class Schur(MatrixPrimitive, name="schur", multiple=True):
     """The Schur form T, and if requested the unitary Q with x = Q T Q^H."""
 
     def abstract_eval(self, x, *, vectors):
         check_matrices("lax.linalg.schur", x, square=True)
         return [x.update(weak_type=False)] * (1 + vectors)
 
-    def sharding_rule(self, x, *, vectors):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim] * (1 + vectors))
-
     def lower(self, ctx, x, *, vectors):
         (aval,) = ctx.avals_in
-        num_batch = aval.ndim - 2
-        # Real routines return real and imaginary parts of the eigenvalues separately.
+        # Real routines return real and imaginary parts of the eigenvalues separately. The number of sorted eigenvalues
+        # follows, which is 0 without sorting.
         numbers = [ShapedArray(aval.shape[:-1], aval.dtype)] * (1 if is_complex(aval.dtype) else 2)
-        info = info_aval(aval, num_batch)
+        results = [aval, aval, *numbers, ShapedArray(aval.shape[:-2], INT32)]
         attributes = {"mode": "V" if vectors else "N", "sort": "N"}
-        # The last two results are the number of sorted eigenvalues, which is 0 without sorting, and LAPACK's report.
-        form, q, *_, report = call_kernel(
-            ctx, "gees", [x], [aval], [aval, aval, *numbers, info, info], num_batch, cpu=attributes
-        )
-        return nan_where_failed(ctx, report, [form, q] if vectors else [form], ctx.avals_out, num_batch)
+        return call_checked_kernel(ctx, "gees", [x], [aval], results, kept=slice(1 + vectors), cpu=attributes)
 
     jvp = Undefined("the Schur form is not differentiable where eigenvalues coincide; differentiate lax.linalg.eig")
-    batch = batch_in_front
 
 
 schur_p = Schur()

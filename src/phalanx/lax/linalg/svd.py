@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Primitive, RuleError, ShapedArray, get_aval
+from phalanx.core import ArgumentError, RuleError, ShapedArray, get_aval
 from phalanx.engine.mlir import ir
 from phalanx.lax.elementwise import add, conj, convert_element_type, div, mul, real, sub
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.linalg.eigh import inverse_gaps
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed, unavailable_error
+from phalanx.lax.linalg.library_kernels import call_checked_kernel, unavailable_error
 from phalanx.lax.linalg.matrix_stacks import (
+    MatrixPrimitive,
     adjoint,
-    batch_in_front,
     check_matrices,
     diagonal,
     eye_mask,
@@ -29,7 +29,6 @@ from phalanx.lax.linalg.matrix_stacks import (
     real_of,
     scale_columns,
     scale_rows,
-    stack_sharding_rule,
     unit_vectors,
 )
 from phalanx.runtime.lowering import LoweringContext
@@ -59,7 +58,7 @@ _ROUTINES = {SvdAlgorithm.DEFAULT: "gesdd", SvdAlgorithm.DIVIDE_AND_CONQUER: "ge
 _JACOBI_UP_TO, _THIN_ABOVE = 1024, 32
 
 
-class Svd(Primitive, name="svd", multiple=True):
+class Svd(MatrixPrimitive, name="svd", multiple=True):
     """Descending singular values, then U and V^H if requested: x = U diag(s) V^H.
 
     Derivative: M. B. Giles (2008), section 3.2; J. Townsend, Differentiating the singular value decomposition (2016)
@@ -76,31 +75,26 @@ class Svd(Primitive, name="svd", multiple=True):
         inner = (m, n) if full_matrices else (k, k)
         return [s, ShapedArray((*batch, m, inner[0]), x.dtype), ShapedArray((*batch, inner[1], n), x.dtype)]
 
-    def sharding_rule(self, x, *, full_matrices, compute_uv, algorithm):
-        return stack_sharding_rule([x], x.ndim - 2, [x.ndim - 1, *[x.ndim] * (2 * compute_uv)])
-
     def lower(self, ctx, x, *, full_matrices, compute_uv, algorithm):
         (aval,) = ctx.avals_in
         *batch, m, n = aval.shape
         k = min_dim(m, n)
         if k == 0:
             return [ctx.inline(unit_vectors, avals=[], aval=a)[0] for a in ctx.avals_out]
-        num_batch = len(batch)
         if ctx.platform == "cuda":
             return _lower_for_cuda(ctx, x, full_matrices, compute_uv, algorithm)
-        s = ctx.avals_out[0]
-        if compute_uv:
-            u, vh = ctx.avals_out[1:]
-        else:
-            u, vh = ShapedArray((*batch, m, k), aval.dtype), ShapedArray((*batch, k, n), aval.dtype)
-        mode = ("A" if full_matrices else "S") if compute_uv else "N"
         if algorithm not in _ROUTINES:
             raise unavailable_error("lax.linalg.svd", algorithm, ctx.platform)
-        info = info_aval(aval, num_batch)
-        _, *out, report = call_kernel(
-            ctx, _ROUTINES[algorithm], [x], [aval], [aval, s, u, vh, info], num_batch, cpu={"mode": mode}
+        factors = [ShapedArray((*batch, m, k), aval.dtype), ShapedArray((*batch, k, n), aval.dtype)]
+        return call_checked_kernel(
+            ctx,
+            _ROUTINES[algorithm],
+            [x],
+            [aval],
+            [aval, *(ctx.avals_out if compute_uv else [*ctx.avals_out, *factors])],
+            kept=slice(1, 2 + 2 * compute_uv),
+            cpu={"mode": ("A" if full_matrices else "S") if compute_uv else "N"},
         )
-        return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
 
     def jvp(self, primals, tangents, *, full_matrices, compute_uv, algorithm):
         (x,), (x_dot,) = primals, tangents
@@ -121,27 +115,22 @@ class Svd(Primitive, name="svd", multiple=True):
         if not compute_uv:
             return [s], [s_dot]
         gaps = convert_element_type(inverse_gaps(mul(s, s)), x.dtype)
-        mixed, mixed_adjoint = scale_columns(inner, s), scale_columns(adjoint(inner), s)
-        u_turn = mul(gaps, add(mixed, scale_rows(adjoint(inner), s)))
-        v_turn = mul(gaps, add(scale_rows(inner, s), mixed_adjoint))
+        u_turn = mul(gaps, add(scale_columns(inner, s), scale_rows(adjoint(inner), s)))
+        v_turn = mul(gaps, add(scale_rows(inner, s), scale_columns(adjoint(inner), s)))
         if is_complex(x.dtype):
             diag = mask_matrices(inner, eye_mask(np.shape(inner)))
             # The imaginary diagonal of P rotates the phases of U and V together; the gauge assigns all of it to U.
-            phase = scale_columns(sub(diag, conj(diag)), div(s.dtype.type(0.5), s))
-            u_turn = add(u_turn, phase)
+            u_turn = add(u_turn, scale_columns(sub(diag, conj(diag)), div(s.dtype.type(0.5), s)))
         v = adjoint(vh)
         u_dot, v_dot = matmul(u, u_turn), matmul(v, v_turn)
         inverse = div(s.dtype.type(1), s)
         # For m > n, the component of U_dot outside the span of U is (I - U U^H) X_dot V S^-1.
         if is_symbolic(m - n) or m > n:  # u spans only part of its space: add the component of x_dot outside
-            moved = matmul(x_dot, v)
-            u_dot = add(u_dot, scale_columns(sub(moved, matmul(u, inner)), inverse))
+            u_dot = add(u_dot, scale_columns(sub(matmul(x_dot, v), matmul(u, inner)), inverse))
         if is_symbolic(m - n) or n > m:
-            moved = matmul(adjoint(x_dot), u)
-            v_dot = add(v_dot, scale_columns(sub(moved, matmul(v, adjoint(inner))), inverse))
+            outside = sub(matmul(adjoint(x_dot), u), matmul(v, adjoint(inner)))
+            v_dot = add(v_dot, scale_columns(outside, inverse))
         return [s, u, vh], [s_dot, u_dot, adjoint(v_dot)]
-
-    batch = batch_in_front
 
 
 svd_p = Svd()
@@ -164,26 +153,27 @@ def _lower_for_cuda(
         algorithm = SvdAlgorithm.JACOBI if max(m, n) <= _JACOBI_UP_TO else SvdAlgorithm.QR
     if algorithm is SvdAlgorithm.DIVIDE_AND_CONQUER:
         raise unavailable_error("lax.linalg.svd", algorithm, "cuda")
-    num_batch, k, info = len(batch), min(m, n), info_aval(aval, len(batch))
-    s = ctx.avals_out[0]
+    k, kept = min(m, n), slice(1, 2 + 2 * compute_uv)
     attributes = {"compute_uv": compute_uv, "full_matrices": full_matrices}
     if algorithm is SvdAlgorithm.QR:
         attributes["transposed"] = m < n  # the kernel requires at least as many rows as columns
         # A wide matrix is passed as its transpose, by its layout; the roles of U and V are exchanged.
         sizes = ((), ()) if not compute_uv else ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
         factors = [aval.with_shape((*batch, *size) if size else ()) for size in sizes]
-        results = [aval, s, *(factors[::-1] if m < n else factors), info]
-        _, *out, report = call_kernel(ctx, "gesvd", [x], [aval], results, num_batch, cuda=attributes, row_major=m < n)
-        out = [out[0], *(out[:0:-1] if m < n else out[1:])]
-        return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
+        results = [aval, ctx.avals_out[0], *(factors[::-1] if m < n else factors)]
+        s, *vectors = call_checked_kernel(
+            ctx, "gesvd", [x], [aval], results, kept=kept, cuda=attributes, row_major=m < n
+        )
+        return [s, *(vectors[::-1] if m < n else vectors)]
     if algorithm is SvdAlgorithm.JACOBI:
         attributes["full_matrices"] = full_matrices = full_matrices or k <= _THIN_ABOVE
     u, v = (aval.with_shape((*batch, d, d if full_matrices else k)) for d in (m, n))
     routine = "gesvdj" if algorithm is SvdAlgorithm.JACOBI else "gesvdp"
-    _, *out, report = call_kernel(ctx, routine, [x], [aval], [aval, s, u, v, info], num_batch, cuda=attributes)
+    results = [aval, ctx.avals_out[0], u, v]
+    out = call_checked_kernel(ctx, routine, [x], [aval], results, kept=kept, cuda=attributes)
     if compute_uv:
         out[1:] = ctx.inline(lambda *factors: _trim(factors, ctx.avals_out[1:]), *out[1:], avals=[u, v])
-    return nan_where_failed(ctx, report, out[: 1 + 2 * compute_uv], ctx.avals_out, num_batch)
+    return out
 
 
 def _trim(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:

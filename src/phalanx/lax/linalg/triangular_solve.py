@@ -63,7 +63,7 @@ class TriangularSolve(Primitive, name="triangular_solve"):
             flag = ("C" if conjugate_a else "T") if transpose_a else "N"
             attributes = {"side": "L" if left_side else "R", "uplo": "L" if lower else "U"}
             attributes |= {"trans_x": flag, "diag": "U" if unit_diagonal else "N"}
-            return call_kernel(ctx, "trsm", [a, b], [a_aval, b_aval], [b_aval], a_aval.ndim - 2, cpu=attributes)[0]
+            return call_kernel(ctx, "trsm", [a, b], [a_aval, b_aval], [b_aval], cpu=attributes)[0]
         flag = ("ADJOINT" if conjugate_a else "TRANSPOSE") if transpose_a else "NO_TRANSPOSE"
         return hlo.triangular_solve(a, b, left_side, lower, unit_diagonal, hlo.TransposeAttr.get(flag))
 

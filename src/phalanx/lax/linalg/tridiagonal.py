@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from phalanx.core import Primitive, ShapedArray, Undefined
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
-from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, real_of, stack_sharding_rule
+from phalanx.core import ShapedArray, Undefined
+from phalanx.lax.linalg.library_kernels import call_checked_kernel
+from phalanx.lax.linalg.matrix_stacks import MatrixPrimitive, check_matrices, real_of
 from phalanx.typing import ArrayLike
 
 
-class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
+class Tridiagonal(MatrixPrimitive, name="tridiagonal", multiple=True):
     """Reduce Hermitian matrices to tridiagonal form: packed reflectors, diagonals, off-diagonals, factors."""
 
     def abstract_eval(self, a, *, lower):
@@ -18,19 +18,11 @@ class Tridiagonal(Primitive, name="tridiagonal", multiple=True):
         out = [a.update(weak_type=False), ShapedArray((*batch, n), real_of(a.dtype))]
         return [*out, ShapedArray((*batch, k), real_of(a.dtype)), ShapedArray((*batch, k), a.dtype)]
 
-    def sharding_rule(self, a, *, lower):
-        return stack_sharding_rule([a], a.ndim - 2, [a.ndim, *[a.ndim - 1] * 3])
-
     def lower(self, ctx, a, *, lower):
-        (aval,) = ctx.avals_in
-        num_batch = aval.ndim - 2
-        results = [*ctx.avals_out, info_aval(aval, num_batch)]
         attributes = {"cpu": {"uplo": "L" if lower else "U"}, "cuda": {"lower": lower}}
-        *out, report = call_kernel(ctx, "sytrd", [a], [aval], results, num_batch, **attributes)
-        return nan_where_failed(ctx, report, out, ctx.avals_out, num_batch)
+        return call_checked_kernel(ctx, "sytrd", [a], ctx.avals_in, ctx.avals_out, **attributes)
 
     jvp = Undefined("reflectors have no unique derivative; differentiate lax.linalg.eigh")
-    batch = batch_in_front
 
 
 tridiagonal_p = Tridiagonal()

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, ShapeError, Zero, add_tangents, is_linear
+from phalanx.core import ShapeError, ShardingRule, Zero, add_tangents, is_linear
 from phalanx.lax.elementwise import neg
 from phalanx.lax.indexing.static_slice import pad
-from phalanx.lax.linalg.library_kernels import call_kernel, info_aval, nan_where_failed
-from phalanx.lax.linalg.matrix_stacks import batch_in_front, check_matrices, scale_rows, stack_sharding_rule
+from phalanx.lax.linalg.library_kernels import call_checked_kernel, call_kernel
+from phalanx.lax.linalg.matrix_stacks import MatrixPrimitive, check_matrices, scale_rows
 from phalanx.lax.shape import dim_names
 from phalanx.typing import Array, ArrayLike
 
 
-class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
+class TridiagonalSolve(MatrixPrimitive, name="tridiagonal_solve"):
     """Solve T x = b for T of three diagonals of equal length: num[*b, n] three times, num[*b, n, m]."""
 
     def abstract_eval(self, dl, d, du, b, *, perturb):
@@ -34,19 +34,17 @@ class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
 
     def sharding_rule(self, dl, d, du, b, *, perturb):
         names = [*dim_names(b.ndim - 2), "n"]
-        roles = stack_sharding_rule([dl, d, du], d.ndim, [b.ndim])
-        return type(roles)([names, names, names, [*names, "side"]], [[*names, "side"]], whole={"n"})
+        return ShardingRule([names, names, names, [*names, "side"]], [[*names, "side"]], whole={"n"})
 
     def lower(self, ctx, dl, d, du, b, *, perturb):
         avals = ctx.avals_in
-        b_aval = avals[3]
-        num_batch = b_aval.ndim - 2
-        results = [*avals, info_aval(b_aval, num_batch)]
+        num_batch = avals[0].ndim - 1
         if perturb or ctx.platform == "cuda":
             routine = "gtsv perturbed" if perturb else "gtsv"
-            return call_kernel(ctx, routine, [dl, d, du, b], avals, [b_aval], num_batch)[0]
-        *_, x, report = call_kernel(ctx, "gtsv", [dl, d, du, b], avals, results, num_batch)
-        return nan_where_failed(ctx, report, [x], [b_aval], num_batch)[0]
+            return call_kernel(ctx, routine, [dl, d, du, b], avals, ctx.avals_out, num_batch=num_batch)[0]
+        # LAPACK's routine also returns the diagonals of the factorization.
+        kept = slice(3, None)
+        return call_checked_kernel(ctx, "gtsv", [dl, d, du, b], avals, avals, kept=kept, num_batch=num_batch)[0]
 
     def jvp(self, primals, tangents, *, perturb):
         dl, d, du, b = primals
@@ -65,8 +63,6 @@ class TridiagonalSolve(Primitive, name="tridiagonal_solve"):
             return None, None, None, None
         # In the transpose, the diagonals above and below exchange places, and their entries move to the other end.
         return None, None, None, self(_shift(du, -1, 1), d, _shift(dl, -1, -1), y_bar, perturb=perturb)
-
-    batch = batch_in_front
 
 
 tridiagonal_solve_p = TridiagonalSolve()

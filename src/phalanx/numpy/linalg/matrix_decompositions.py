@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from phalanx.lax import linalg as decompositions
-from phalanx.lax.linalg.householder import geqrf_p
+from phalanx.lax.linalg.qr import geqrf_p
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix

@@ -11,7 +11,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
-from phalanx.lax.linalg.householder import geqrf_p
+from phalanx.lax.linalg.qr import geqrf_p
 from phalanx.numpy.creation.array_creation import eye
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
