@@ -64,7 +64,7 @@ def publish(
       lazy: names that are imported on first use: from the defining module, relative to the package or
         starting with `phalanx.`, to the names in it, separated by spaces. An entry `alias=name` gives a name of that
         module another one.
-      guarded: the functions to make API boundaries of; all by default.
+      guarded: the functions to make API boundaries of; all public ones by default.
 
     Returns:
       The `__getattr__` and `__dir__` of the module (PEP 562).
@@ -76,7 +76,9 @@ def publish(
         for module, names in (lazy or {}).items()
         for alias, _, origin in (entry.partition("=") for entry in names.split())
     }
-    guard_namespace(namespace, guarded and [name for name in guarded if name in namespace])
+    # Internal names that the package exports beside the public ones stay as they are: they are on hot paths.
+    chosen = only.split() if guarded is None else guarded
+    guard_namespace(namespace, [name for name in chosen if name in namespace])
     defined = only.split() or [name for name in namespace if _is_public(namespace, name)]
     public = sorted({*defined, *also.split(), *submodules, *sources})
     namespace["__all__"] = public
