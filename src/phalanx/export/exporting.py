@@ -241,5 +241,4 @@ def _export_vjp(
         ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
         for a, s in zip(avals, [*in_shardings, *out_shardings], strict=True)
     ]
-    traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
-    return _export(traced, platforms, disabled, parameters)
+    return _export(jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes), platforms, disabled, parameters)

@@ -86,8 +86,7 @@ def lower_portable(
         operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(_I32(), len(devices))
         operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(_I32(), 1)
         if module.variables or effects.ordered(program.effects):
-            body = emit_function(module, program, BODY)
-            main = _emit_entry(module, program, body, solution, name)
+            main = _emit_entry(module, program, emit_function(module, program, BODY), solution, name)
         else:
             main = emit_function(module, program, "main", is_public=True)
         if len(devices) > 1:
@@ -155,8 +154,7 @@ def _emit_entry(module: ModuleContext, program: Jaxpr, body: Any, solution: Solu
         leading = {**ctx.leading, **_emit_variables(ctx, arrays, solution, name)}
         tokens = [ctx.token(effect) for effect in ordered]
         types = [module.type(ORDER_TOKEN)] * len(ordered) + out_types
-        callee = ir.FlatSymbolRefAttr.get(body.name.value)
-        call = func.CallOp(types, callee, [*leading.values(), *tokens, *arrays])
+        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(body.name.value), [*leading.values(), *tokens, *arrays])
         func.ReturnOp(list(call.results)[len(ordered) :])
     return main
 

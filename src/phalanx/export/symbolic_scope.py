@@ -294,8 +294,7 @@ def _parse_multiple(text: str, scope: Scope) -> tuple[Any, int, int] | None:
 
 def _solve_for_variable(difference: Dim, side: str) -> tuple[str, Any] | None:
     """Solve `difference == 0` for a variable, preferably the one named `side`; None if no coefficient is 1 or -1."""
-    names = sorted(difference.variables, key=lambda name: (name != side, name))
-    for name in names:
+    for name in sorted(difference.variables, key=lambda name: (name != side, name)):
         variable = difference.scope.variables.get(name)
         coefficient = next((c for m, c in difference.terms if str(m) == name), 0)
         rest = None if variable is None or abs(coefficient) != 1 else difference - coefficient * variable

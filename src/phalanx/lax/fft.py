@@ -62,8 +62,7 @@ class Fft(Primitive, name="fft"):
                 got=f"lengths {fft_lengths} for {x.str_short()}",
                 fix="transform at most 3 dimensions in one call",
             )
-        is_real = dtypes.issubdtype(x.dtype, np.floating)
-        if is_real != (fft_type is FftType.RFFT) or x.dtype not in _PARTNER:
+        if dtypes.issubdtype(x.dtype, np.floating) != (fft_type is FftType.RFFT) or x.dtype not in _PARTNER:
             wanted = "f32 or f64" if fft_type is FftType.RFFT else "complex64 or complex128"
             raise DTypeError(
                 "lax.fft operand",
@@ -113,8 +112,7 @@ class Fft(Primitive, name="fft"):
         # omits.
         if fft_type is FftType.RFFT:
             missing = fft_lengths[-1] - np.shape(y_bar)[-1]
-            config = [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)]
-            whole = pad(y_bar, y_bar.dtype.type(0), config)
+            whole = pad(y_bar, y_bar.dtype.type(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)])
             return (real(self(whole, fft_type=FftType.FFT, fft_lengths=fft_lengths)),)
         # In the real result each frequency counts twice, except the first, and the last of an even length.
         spectrum = conj(self(y_bar, fft_type=FftType.RFFT, fft_lengths=fft_lengths))

@@ -34,8 +34,7 @@ class OptimizationBarrier(Primitive, name="optimization_barrier", multiple=True)
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
         ys = self(*primals)
         # Symbolic zeros need no barrier; the other tangents pass through a second one, as the primals do.
-        some = [t for t in tangents if type(t) is not Zero]
-        passed = iter(self(*some))
+        passed = iter(self(*[t for t in tangents if type(t) is not Zero]))
         return ys, [t if type(t) is Zero else next(passed) for t in tangents]
 
     def transpose(self, y_bars: Sequence[Any], *xs: Any) -> tuple:

@@ -277,6 +277,4 @@ def constrain(ctx: LoweringContext, x: Any, aval: ShapedArray, sharding: Any) ->
     manual = ctx.module.manual
     if manual is not None:
         check_not_manual(sharding, manual.axes)
-    if not isinstance(x, ir.Value):
-        return x
-    return reshard_to(ctx, x, physical_aval(aval), sharding)
+    return reshard_to(ctx, x, physical_aval(aval), sharding) if isinstance(x, ir.Value) else x

@@ -338,8 +338,7 @@ def variance_scaling(
     def draw(key: PRNGKey, shape: tuple, dtype: np.dtype) -> Array:
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         # In the order of `modes`.
-        means = (fan_in, fan_out, (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out))
-        fan = means[modes.index(mode)]
+        fan = ((fan_in, fan_out, (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out)))[modes.index(mode)]
         stddev = math.sqrt(scale / fan) if fan else 0.0
         if dtypes.issubdtype(dtype, np.complexfloating) and distribution != "normal":
             # The uniform distribution over the unit disk has variance 1/2.

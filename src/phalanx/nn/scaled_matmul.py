@@ -167,8 +167,7 @@ def scaled_dot_general(
     if configs is None:
         return lax.dot_general(lhs, rhs, numbers, preferred_element_type=dtype)
     modes = tuple([config.mode for config in configs])
-    factors = tuple([config.global_scale for config in configs])
-    return _rounded_product(lhs, rhs, factors, numbers, dtype, modes)
+    return _rounded_product(lhs, rhs, tuple([config.global_scale for config in configs]), numbers, dtype, modes)
 
 
 @functools.partial(custom_vjp, nondiff_argnums=(3, 4, 5))

@@ -136,8 +136,7 @@ def _reduce(
     buckets = jnp.arange(size) // bucket_size
     start = jnp.full((-(-size // bucket_size), count, *rest), neutral, data.dtype)
     at: Any = start.at[buckets, ids]
-    parts = getattr(at, update)(data, mode=how, **promises)
-    return _JOIN[update](parts, axis=0).astype(data.dtype)
+    return _JOIN[update](getattr(at, update)(data, mode=how, **promises), axis=0).astype(data.dtype)
 
 
 def _check(where: str, data: Array, ids: Array) -> None:

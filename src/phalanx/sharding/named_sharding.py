@@ -201,8 +201,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh.abstract_mesh, PartitionSpec.of_dims(dims))
 
     def _describe_split(self, dim: int) -> str:
-        axes = self.spec.dims[dim]
-        names = " and ".join([f"{axis!r} ({self.mesh.shape[axis]})" for axis in axes])
+        names = " and ".join([f"{axis!r} ({self.mesh.shape[axis]})" for axis in self.spec.dims[dim]])
         return f"{self.spec} splits it over {names}"
 
     def _check_rank(self, ndim: int, what: str, where: str) -> None:

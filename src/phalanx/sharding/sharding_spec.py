@@ -287,8 +287,7 @@ class ShardingSpec:
         if isinstance(sharding, Sharding):
             tiling = sharding.tiling(ndim)
         else:
-            count = num_devices or max(sharding.num_devices(), 1)
-            tiling = hlo_to_tiling(sharding, count, ndim)
+            tiling = hlo_to_tiling(sharding, num_devices or max(sharding.num_devices(), 1), ndim)
         # Any mesh is a merge of neighbouring axes of prime size, in some order. Device counts have few prime factors,
         # so there are few orders.
         for factors in sorted(set(itertools.permutations(prime_factors(len(tiling.coordinates))))):

@@ -133,9 +133,7 @@ def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> 
         cuts = [slice(start, min(start + part, size)) for start in range(0, part * tiling.parts[dim], part or 1)]
         cuts = cuts or [slice(0, 0)] * tiling.parts[dim]  # a dimension of size 0
         columns.append([cuts[at] for at in tiling.coordinates[:, dim].tolist()])
-    if not columns:
-        return ((),) * len(tiling.coordinates)
-    return tuple(zip(*columns, strict=True))
+    return tuple(zip(*columns, strict=True)) if columns else ((),) * len(tiling.coordinates)
 
 
 def replica_ids(tiling: Tiling) -> tuple[int, ...]:

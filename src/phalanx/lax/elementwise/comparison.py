@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import Primitive, ShapedArray, ShapeError, ShardingRule, Zero, add_tangents, get_aval
+from phalanx.core import Primitive, ShapedArray, ShapeError, Zero, add_tangents
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import elementwise_primitives as p
-from phalanx.lax.elementwise.elementwise_builders import ORDERED, check_dtype_kind, check_same_dtypes, match_scalars
+from phalanx.lax.elementwise.elementwise_builders import (
+    ORDERED,
+    Elementwise,
+    check_dtype_kind,
+    check_same_dtypes,
+    match_scalars,
+)
 from phalanx.lax.elementwise.elementwise_primitives import and_p, constant_like, gt_p, lt_p
 from phalanx.lax.elementwise.select import select_n_p
 from phalanx.lax.elementwise.wrappers import binary_wrapper, unary_wrapper
-from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, move_dim
+from phalanx.lax.shape import ELEMENTWISE, add_dim
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike
 
@@ -43,9 +49,7 @@ class Clamp(Primitive, name="clamp"):
                 )
         return ShapedArray(x.shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
 
-    def sharding_rule(self, low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShardingRule:
-        names = dim_names(x.ndim)
-        return ShardingRule([names if a.ndim else [] for a in (low, x, high)], [names])
+    sharding_rule = Elementwise.sharding_rule
 
     def lower(self, ctx: LoweringContext, low: ir.Value, x: ir.Value, high: ir.Value) -> Any:
         return hlo.clamp(low, x, high)
@@ -63,29 +67,11 @@ class Clamp(Primitive, name="clamp"):
                 y_dot = add_tangents(y_dot, select_n_p(is_active, constant_like(t, 0), t))
         return y, y_dot
 
-    def batch(self, *args: Any) -> tuple:
-        (low, x, high), mapped = args[:3], args[3:]
-        # Scalar limits, the usual case, need no alignment.
-        if mapped[0] is None and mapped[2] is None and not get_aval(low).ndim and not get_aval(high).ndim:
-            return self(low, x, high), mapped[1]
-        limits = [[v, d] for v, d in ((low, mapped[0]), (high, mapped[2]))]
-        size = next(v.shape[d] for v, d in zip(args[:3], mapped, strict=True) if d is not None)
-        if mapped[1] is None:
-            x, b = add_dim(x, 0, size), 0
-        else:
-            b = mapped[1]
-        shape = get_aval(x).shape
-        low, high = (_align_limit(v, d, b, shape) for v, d in limits)
-        return self(low, x, high), b
-
-
-def _align_limit(limit: Array, mapped: int | None, b: int, shape: tuple) -> Any:
-    """Align a limit of `clamp` with an `x` of shape `shape` whose mapped dimension is `b`."""
-    ndim = get_aval(limit).ndim
-    if mapped is None:
-        return add_dim(limit, b, shape[b]) if ndim else limit
-    # A mapped limit of rank 0 has rank 1 here, and is broadcast along all other dimensions.
-    return broadcast_in_dim_p(limit, shape=shape, dims=(b,)) if ndim == 1 < len(shape) else move_dim(limit, mapped, b)
+    def batch(self, low: Array, x: Array, high: Array, *mapped: Any) -> tuple:
+        if mapped[1] is None:  # the shape of the result is that of `x`, also where only a limit is mapped
+            size = next(v.shape[d] for v, d in zip((low, high), mapped[::2], strict=True) if d is not None)
+            x, mapped = add_dim(x, 0, size), (mapped[0], 0, mapped[2])
+        return ELEMENTWISE(self, low, x, high, *mapped)
 
 
 clamp_p = Clamp()

@@ -23,7 +23,13 @@ from phalanx.core import (
     state,
 )
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import FLOATING, check_dtype_kind, dtype_kind, emit_compare
+from phalanx.lax.elementwise.elementwise_builders import (
+    FLOATING,
+    Elementwise,
+    check_dtype_kind,
+    dtype_kind,
+    emit_compare,
+)
 from phalanx.lax.shape import ELEMENTWISE, dim_names, move_dim
 from phalanx.runtime import Array, LoweringContext, put
 from phalanx.symbolic import Dim, arrays, is_constant_shape
@@ -43,8 +49,7 @@ class ConvertElementType(Primitive, name="convert_element_type"):
             )
         return ShapedArray(x.shape, dtype, weak_type, x.sharding)
 
-    def sharding_rule(self, x: ShapedArray, **_: Any) -> ShardingRule:
-        return ShardingRule([dim_names(x.ndim)], [dim_names(x.ndim)])
+    sharding_rule = Elementwise.sharding_rule
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, dtype: np.dtype, weak_type: bool) -> Any:
         aval = ctx.avals_in[0]
@@ -105,8 +110,7 @@ class BitcastConvertType(Primitive, name="bitcast_convert_type"):
     def sharding_rule(self, x: ShapedArray, *, dtype: np.dtype) -> ShardingRule:
         out = self.abstract_eval(x, dtype=dtype)
         names = dim_names(max(x.ndim, out.ndim))
-        whole = names[min(x.ndim, out.ndim) :]
-        return ShardingRule([names[: x.ndim]], [names[: out.ndim]], whole=whole)
+        return ShardingRule([names[: x.ndim]], [names[: out.ndim]], whole=names[min(x.ndim, out.ndim) :])
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, dtype: np.dtype) -> Any:
         (aval,) = ctx.avals_in
@@ -178,8 +182,7 @@ class ReducePrecision(Primitive, name="reduce_precision"):
             )
         return x
 
-    def sharding_rule(self, x: ShapedArray, **_: Any) -> ShardingRule:
-        return ShardingRule([dim_names(x.ndim)], [dim_names(x.ndim)])
+    sharding_rule = Elementwise.sharding_rule
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, exponent_bits: int, mantissa_bits: int) -> Any:
         return hlo.reduce_precision(x, exponent_bits, mantissa_bits)
@@ -246,9 +249,7 @@ def convert_host_scalar(x: ArrayLike, dtype: DTypeLike) -> Any:
     if value.dtype.kind == "c" and dtype_kind(dtype) != "complex":
         value = value.real if dtype != np.bool_ else value != 0
     value = value.astype(dtype)[()]
-    if state.trace is None:
-        return put(value)
-    return convert_element_type_p(value, dtype=dtype, weak_type=False)
+    return put(value) if state.trace is None else convert_element_type_p(value, dtype=dtype, weak_type=False)
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Any:

@@ -322,14 +322,12 @@ def pow_dx(t: ArrayLike, x: ArrayLike, y: ArrayLike, z: ArrayLike) -> Any:
     dtype = get_aval(x).dtype
     exponent = y if get_aval(y).dtype == dtype else convert_element_type_p(y, dtype=dtype, weak_type=False)
     safe = select_n_p(eq_p(exponent, constant_like(x, 0)), exponent, constant_like(x, 1))
-    slope = mul_p(exponent, pow_p(x, sub_p(safe, constant_like(x, 1))))
-    return mul_p(t, slope)
+    return mul_p(t, mul_p(exponent, pow_p(x, sub_p(safe, constant_like(x, 1)))))
 
 
 def pow_dy(t: ArrayLike, x: ArrayLike, y: ArrayLike, z: ArrayLike) -> Any:
     """t x^y log(x), where x = 0 gives 0 for positive y."""
-    at_zero = eq_p(x, constant_like(x, 0))
-    return mul_p(t, mul_p(log_p(select_n_p(at_zero, x, constant_like(x, 1))), z))
+    return mul_p(t, mul_p(log_p(select_n_p(eq_p(x, constant_like(x, 0)), x, constant_like(x, 1))), z))
 
 
 class Pow(Elementwise, name="pow"):
@@ -470,8 +468,7 @@ def lower_mulhi(self: Primitive, ctx: LoweringContext, x: ir.Value, y: ir.Value)
         signed = "int" if dtype_kind(aval.dtype) == "signed" else "uint"
         wide = aval.with_dtype(np.dtype(f"{signed}{max(8, bits) * 2}"))
         product = hlo.multiply(hlo.convert(ctx.type(wide), x), hlo.convert(ctx.type(wide), y))
-        high = hlo.shift_right_logical(product, ctx.constant(bits, wide))
-        return hlo.convert(ctx.type(aval), high)
+        return hlo.convert(ctx.type(aval), hlo.shift_right_logical(product, ctx.constant(bits, wide)))
     return _mulhi_64(ctx, aval, x, y)
 
 

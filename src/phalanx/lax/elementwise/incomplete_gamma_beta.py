@@ -346,8 +346,7 @@ NO_SHAPE = Undefined(
 
 def gamma_density(a: ArrayLike, x: ArrayLike) -> Any:
     """x^(a-1) exp(-x) / gamma(a), the derivative of P(a, x) with respect to x."""
-    power = mul_p(add_number(a, -1), log_p(x))
-    return exp_p(sub_p(sub_p(power, x), lgamma_p(a)))
+    return exp_p(sub_p(sub_p(mul_p(add_number(a, -1), log_p(x)), x), lgamma_p(a)))
 
 
 def beta_density(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Any:

@@ -18,16 +18,21 @@ from phalanx.core import (
     Primitive,
     ShapedArray,
     ShapeError,
-    ShardingRule,
     Var,
     Zero,
     get_aval,
     is_linear,
 )
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise.elementwise_builders import check_same_dtypes, common_shape, emit_compare, match_scalars
+from phalanx.lax.elementwise.elementwise_builders import (
+    Elementwise,
+    check_same_dtypes,
+    common_shape,
+    emit_compare,
+    match_scalars,
+)
 from phalanx.lax.reductions.reduce_sum import unbroadcast
-from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, drop_dims, insert_dim, move_dim, zeros
+from phalanx.lax.shape import ELEMENTWISE, zeros
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import Array, ArrayLike
 
@@ -71,16 +76,13 @@ class SelectN(Primitive, name="select_n"):
             shape = which.shape
         return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
 
-    def sharding_rule(self, which: ShapedArray, *cases: Any) -> ShardingRule:
-        names = dim_names(max(which.ndim, *(c.ndim for c in cases)))
-        return ShardingRule([names if a.ndim else [] for a in (which, *cases)], [names])
+    sharding_rule = Elementwise.sharding_rule
 
     def lower(self, ctx: LoweringContext, which: ir.Value, *cases: Any) -> Any:
         out, avals = ctx.aval_out, ctx.avals_in
-        atoms = ctx.eqn.invars[1:]
         cases = [
             _broadcast_case(ctx, c, atom, out) if out.shape and not a.shape else c
-            for c, a, atom in zip(cases, avals[1:], atoms, strict=True)
+            for c, a, atom in zip(cases, avals[1:], ctx.eqn.invars[1:], strict=True)
         ]
         return _emit_selects(ctx, which, avals[0], cases, 0)
 
@@ -98,39 +100,15 @@ class SelectN(Primitive, name="select_n"):
 
     def transpose(self, y_bar: Array, which: Array, *cases: Any) -> tuple:
         # Each case receives the cotangent where it is selected, and zero elsewhere.
-        bars = []
         zero = y_bar.dtype.type(0)
-        for i, c in enumerate(cases):
-            if not is_linear(c):
-                bars.append(None)
-                continue
-            arms = [y_bar if j == i else zero for j in range(len(cases))]
-            bars.append(unbroadcast(self(which, *arms) if len(arms) > 1 else y_bar, c))
-        return (None, *bars)
 
-    def batch(self, which: Array, *args: Any) -> tuple:
-        n = len(args) // 2
-        cases, b_which, b_cases = args[:n], args[n], args[n + 1 :]
-        operands, mapped = (which, *cases), (b_which, *b_cases)
-        shapes = [get_aval(x).shape for x in operands]
-        ranks = [len(s) - (d is not None) for s, d in zip(shapes, mapped, strict=True)]
-        rank, size = max(ranks), next(s[d] for s, d in zip(shapes, mapped, strict=True) if d is not None)
-        # The mapped dimension takes its place in the first mapped operand of full rank; all other operands are aligned
-        # to it.
-        b = next((d for d, r in zip(mapped, ranks, strict=True) if d is not None and r == rank), 0)
-        inner = next(
-            (s if d is None else drop_dims(s, (d,))) for s, d, r in zip(shapes, mapped, ranks, strict=True) if r == rank
-        )
-        shape = insert_dim(inner, b, size)
-        aligned = []
-        for x, r, d in zip(operands, ranks, mapped, strict=True):
-            if d is None:
-                aligned.append(add_dim(x, b, size) if r else x)
-            elif r == rank:
-                aligned.append(move_dim(x, d, b))
-            else:
-                aligned.append(broadcast_in_dim_p(x, shape=shape, dims=(b,)))
-        return self(*aligned), b
+        def cotangent(i: int, case: Any) -> Any:
+            arms = [y_bar if j == i else zero for j in range(len(cases))]
+            return unbroadcast(self(which, *arms) if len(arms) > 1 else y_bar, case)
+
+        return (None, *[cotangent(i, c) if is_linear(c) else None for i, c in enumerate(cases)])
+
+    batch = ELEMENTWISE
 
 
 select_n_p = SelectN()

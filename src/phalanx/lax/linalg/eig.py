@@ -118,8 +118,7 @@ eig_p = Eig()
 def _normalize_tangent(v: Array, v_dot: Array) -> Any:
     """Project tangents of eigenvectors so that norms stay 1 and the largest components stay real."""
     # Norm: subtract from each column the component of its tangent along the column.
-    growth = real(diagonal(matmul(adjoint(v), v_dot)))
-    v_dot = sub(v_dot, scale_columns(v, growth))
+    v_dot = sub(v_dot, scale_columns(v, real(diagonal(matmul(adjoint(v), v_dot)))))
     # Phase: subtract i times the phase velocity of the largest component, averaged over components of equal size.
     rows = np.ndim(v) - 2
     sizes = absolute(v)

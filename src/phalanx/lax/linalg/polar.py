@@ -137,8 +137,7 @@ def _weights(lower: float, count: int) -> np.ndarray:
         square = lower * lower
         # The best rational function of type (3, 2) on [lower, 1]: Nakatsukasa, Bai and Gygi (2010).
         root = math.sqrt(1 + (4 * (1 - square) / square**2) ** (1 / 3)) if square < 1 else 1.0
-        inner = 8 - 4 * (root**2 - 1) + 8 * (2 - square) / (square * root)
-        a = root + math.sqrt(inner) / 2
+        a = root + math.sqrt(8 - 4 * (root**2 - 1) + 8 * (2 - square) / (square * root)) / 2
         b = (a - 1) ** 2 / 4
         c = a + b - 1
         weights.append((a, b, c))
@@ -151,8 +150,7 @@ def _step_by_qr(u: Array, a: Array, b: Array, c: Array) -> Any:
     dtype = get_aval(u).dtype
     # The weighted Halley step b/c U + (a - b/c)/sqrt(c) Q1 Q2^H from the QR factorization of [sqrt(c) U; I], which is
     # backward stable for every condition number.
-    stacked = concatenate([mul(u, _scalar(sqrt(c), dtype)), eye_like(u, n)], 0)
-    q, _ = qr(stacked, full_matrices=False)
+    q, _ = qr(concatenate([mul(u, _scalar(sqrt(c), dtype)), eye_like(u, n)], 0), full_matrices=False)
     upper, lower = slice_in_dim(q, 0, m), slice_in_dim(q, m, m + n)
     return _combine(u, matmul(upper, adjoint(lower)), div(b, c), div(sub(a, div(b, c)), sqrt(c)))
 

@@ -147,8 +147,7 @@ class Reduce(Primitive, name="reduce", multiple=True):
 
     def lower(self, ctx: LoweringContext, *operands: Any, program: Jaxpr, dims: tuple) -> Any:
         n = len(operands) // 2
-        types = [ctx.type(a) for a in ctx.avals_out]
-        op = hlo.ReduceOp(types, list(operands[:n]), list(operands[n:]), list(dims))
+        op = hlo.ReduceOp([ctx.type(a) for a in ctx.avals_out], list(operands[:n]), list(operands[n:]), list(dims))
         scalars = [ShapedArray((), a.dtype) for a in ctx.avals_out]
         ctx.region([*scalars, *scalars], op, lambda *pair: ctx.emit(program, pair))
         return list(op.results)
