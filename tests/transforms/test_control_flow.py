@@ -406,6 +406,30 @@ def test_custom_linear_solve_and_root():
     np.testing.assert_allclose(phalanx.grad(root)(8.0), 1 / 12, rtol=1e-4)
 
 
+def test_custom_linear_solve_names_the_place_where_structures_differ():
+    def pair_in_u(x):
+        return {"u": (x["u"], x["u"]), "v": x["v"]}
+
+    def drop_v(matvec, c):
+        return {"u": c["u"]}
+
+    b = {"u": np.float32(1), "v": np.float32(2)}
+    with pytest.raises(TreeError) as e:
+        lax.custom_linear_solve(pair_in_u, b, lambda _, c: c)
+    assert str(e.value) == (
+        f"custom_linear_solve, result['u'] of matvec = {format_code_position(pair_in_u)}: expected a leaf, as in "
+        "b['u'], got a tuple of length 2.\n"
+        "  Fix: return a value with the structure of b."
+    )
+    with pytest.raises(TreeError) as e:
+        lax.custom_linear_solve(lambda x: x, b, drop_v)
+    assert str(e.value) == (
+        f"custom_linear_solve, solution returned by solve = {format_code_position(drop_v)}: expected a dict with keys "
+        "['u', 'v'], as in b, got a dict with keys ['u'].\n"
+        "  Fix: return a value with the structure of b."
+    )
+
+
 def truncate(c, _):
     return c.astype(int), None
 
