@@ -281,8 +281,8 @@ from phalanx.lax.indexing.gather import (
     GatherScatterMode as GatherScatterMode,
     gather as gather,
     gather_p as gather_p,
+    index_take as index_take,
 )
-from phalanx.lax.indexing.index_take import index_take as index_take
 from phalanx.lax.indexing.scatter import (
     ScatterDimensionNumbers as ScatterDimensionNumbers,
     scatter as scatter,

@@ -25,11 +25,21 @@ from phalanx.core import (
     promotion,
 )
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise import add, convert_element_type, lt, select
+from phalanx.lax.elementwise import add, convert_element_type, emit_compare, lt, select
 from phalanx.lax.indexing.gather import CLIP, GatherDimensionNumbers, gather_p
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_p
 from phalanx.lax.indexing.static_slice import slice as static_slice
-from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, insert_dim, move_dim, reshape, zeros
+from phalanx.lax.shape import (
+    add_dim,
+    broadcast_in_dim,
+    dim_names,
+    drop_dims,
+    insert_dim,
+    move_dim,
+    reshape,
+    shift_past_batch,
+    zeros,
+)
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.runtime import LoweringContext, eager_jit
 from phalanx.symbolic import static_size
@@ -77,16 +87,13 @@ def emit_starts(
     else:
         dtype = np.dtype(np.int64 if any(d.itemsize == 8 or d == np.uint32 for d in found) else np.int32)
     scalar = ShapedArray((), dtype)
-    signed = hlo.ComparisonTypeAttr.get("SIGNED")
     emitted = []
     for v, aval, size, may_wrap in zip(starts, avals, shape, wrap, strict=True):
         if aval.dtype != dtype:
             v = hlo.convert(ctx.type(scalar), v)
         # Only signed starts can be negative. After this, negative ones are clipped to 0 by the operation itself.
         if may_wrap and dtypes.issubdtype(aval.dtype, np.signedinteger):
-            negative = hlo.compare(
-                v, ctx.constant(0, scalar), hlo.ComparisonDirectionAttr.get("LT"), compare_type=signed
-            )
+            negative = emit_compare(v, ctx.constant(0, scalar), "LT", dtype)
             v = hlo.select(negative, hlo.add(v, ctx.size(size, scalar)), v)
         emitted.append(v)
     return emitted, scalar
@@ -139,10 +146,9 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
         return self(*primals, **params), self(tangents[0], *primals[1:], **params)
 
     def transpose(self, y_bar, x, *starts, sizes, wrap):
-        none = [None] * len(starts)
         # Out-of-bounds starts are clipped in the same way in both directions, so the update goes to the elements that
         # were read.
-        return (dynamic_update_slice_p(zeros(x.aval), y_bar, *starts, wrap=wrap), *none)
+        return (dynamic_update_slice_p(zeros(x.aval), y_bar, *starts, wrap=wrap), *[None] * len(starts))
 
     def batch(self, x, *rest, sizes, wrap):
         starts, (bx, *mapped) = rest[: len(sizes)], rest[len(sizes) :]
@@ -154,17 +160,13 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
         shape = [n for d, n in enumerate(np.shape(x)) if d != bx]
         # Starts of dimensions that are sliced in full are always clipped to 0, so the index vectors leave them out.
         dims = tuple([d for d, n in enumerate(shape) if sizes[d] != n])
-        indices = _batched_starts(starts, mapped, shape, wrap, dims)
-        ndim = len(sizes)
-        offset = tuple(range(1, ndim + 1))
-        if bx is None:
-            numbers = GatherDimensionNumbers(offset, (), dims)
-        else:
-            numbers = GatherDimensionNumbers(offset, (), tuple(d + (d >= bx) for d in dims), (bx,), (0,))
+        numbers = GatherDimensionNumbers(tuple(range(1, len(sizes) + 1)), (), dims)
+        if bx is not None:
+            numbers = GatherDimensionNumbers(numbers.offset_dims, (), shift_past_batch(dims, bx), (bx,), (0,))
             sizes = insert_dim(sizes, bx, 1)
-        y = gather_p(
+        return gather_p(
             x,
-            indices,
+            _batched_starts(starts, mapped, shape, wrap, dims),
             dimension_numbers=numbers,
             slice_sizes=sizes,
             indices_are_sorted=False,
@@ -172,8 +174,7 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
             # A dynamic slice clips its starts, and so must the gather.
             mode=CLIP,
             fill_value=None,
-        )
-        return y, 0
+        ), 0
 
 
 dynamic_slice_p = DynamicSlice()
@@ -224,8 +225,8 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
     def batch(self, x, update, *rest, wrap):
         n = len(wrap)
         starts, (bx, bu, *mapped) = rest[:n], rest[n:]
-        operands, dims = (x, update, *starts), (bx, bu, *mapped)
-        size = next(np.shape(v)[b] for v, b in zip(operands, dims, strict=True) if b is not None)
+        operands = zip((x, update, *starts), (bx, bu, *mapped), strict=True)
+        size = next(np.shape(v)[b] for v, b in operands if b is not None)
         if bx is None:
             x, bx = add_dim(x, 0, size), 0
         if all(b is None for b in mapped):
@@ -233,15 +234,19 @@ class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
             return self(x, update, *insert_dim(starts, bx, np.int32(0)), wrap=insert_dim(wrap, bx, False)), bx
         update = add_dim(update, 0, size) if bu is None else move_dim(update, bu, 0)
         shape = [n for d, n in enumerate(np.shape(x)) if d != bx]
-        sizes = np.shape(update)[1:]
-        dims = tuple([d for d in range(n) if sizes[d] != shape[d]])
-        indices = _batched_starts(starts, mapped, shape, wrap, dims)
-        numbers = ScatterDimensionNumbers(tuple(range(1, n + 1)), (), tuple(d + (d >= bx) for d in dims), (bx,), (0,))
+        dims = tuple([d for d in range(n) if np.shape(update)[1 + d] != shape[d]])
         # Every example has its own start, and each slice lies in its own example, so the indices are unique and sorted.
-        y = scatter_p(
-            x, indices, update, dimension_numbers=numbers, indices_are_sorted=True, unique_indices=True, mode=CLIP
-        )
-        return y, bx
+        return scatter_p(
+            x,
+            _batched_starts(starts, mapped, shape, wrap, dims),
+            update,
+            dimension_numbers=ScatterDimensionNumbers(
+                tuple(range(1, n + 1)), (), shift_past_batch(dims, bx), (bx,), (0,)
+            ),
+            indices_are_sorted=True,
+            unique_indices=True,
+            mode=CLIP,
+        ), bx
 
 
 dynamic_update_slice_p = DynamicUpdateSlice()
@@ -268,8 +273,7 @@ def _starts(
         if isinstance(start_indices, np.ndarray):
             start_indices = start_indices.tolist()
         else:
-            columns = [static_slice(start_indices, (i,), (i + 1,)) for i in range(aval.shape[0])]
-            start_indices = [reshape(c, ()) for c in columns]
+            start_indices = [reshape(static_slice(start_indices, (i,), (i + 1,)), ()) for i in range(aval.shape[0])]
     if type(allow_negative_indices) is bool:
         allow_negative_indices = (allow_negative_indices,) * ndim
     if len(allow_negative_indices) != ndim or len(start_indices) != ndim:
@@ -279,14 +283,9 @@ def _starts(
             got=f"{len(start_indices)} starts",
             fix=f"pass {ndim} starts, 0 for dimensions that are not sliced",
         )
-    starts, wrap = [], []
-    for d, (start, negative) in enumerate(zip(start_indices, allow_negative_indices, strict=True)):
-        static = isinstance(start, int | np.integer)
-        if static:
-            start = _static_start(start, get_aval(operand).shape[d], negative)
-        starts.append(start)
-        wrap.append(bool(negative) and not static)
-    return starts, tuple(wrap)
+    dims = list(zip(start_indices, get_aval(operand).shape, allow_negative_indices, strict=True))
+    starts = [_static_start(s, n, negative) if isinstance(s, int | np.integer) else s for s, n, negative in dims]
+    return starts, tuple([bool(negative) and not isinstance(s, int | np.integer) for s, _, negative in dims])
 
 
 def _static_start(start: int | np.integer, size: DimSize, negative: bool) -> Any:
@@ -363,15 +362,14 @@ def dynamic_update_slice(
 
 
 def _dim(where: str, axis: int, ndim: int) -> int:
-    dim = int(axis)
-    if not -ndim <= dim < ndim:
+    if not -ndim <= axis < ndim:
         raise AxisError(
             f"{where} axis",
             expected=f"an axis in [-{ndim}, {ndim})",
             got=axis,
             fix=f"choose one of {-ndim} ... {ndim - 1}",
         )
-    return dim + ndim if dim < 0 else dim
+    return int(axis) % ndim
 
 
 def _start_along(index: ArrayLike, ndim: int, dim: int) -> list:
@@ -435,8 +433,7 @@ def dynamic_index_in_dim(
     if keepdims:
         return out
     shape = get_aval(out).shape
-    dim = _dim("lax.dynamic_index_in_dim", axis, len(shape))
-    return reshape(out, (*shape[:dim], *shape[dim + 1 :]))
+    return reshape(out, drop_dims(shape, (axis % len(shape),)))
 
 
 def dynamic_update_slice_in_dim(
@@ -491,5 +488,5 @@ def dynamic_update_index_in_dim(
     if type(update) in (int, float, complex, bool):
         update = aval.dtype.type(update)
     if new.ndim == aval.ndim - 1:
-        update = reshape(update, (*new.shape[:dim], 1, *new.shape[dim:]))
+        update = reshape(update, insert_dim(new.shape, dim, 1))
     return dynamic_update_slice_in_dim(operand, update, index, dim, allow_negative_indices=allow_negative_indices)

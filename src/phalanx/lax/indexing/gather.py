@@ -1,4 +1,4 @@
-"""Slices at computed indices: the primitive and the function `gather`, and its modes for out-of-bounds indices.
+"""Slices at computed indices: the primitive, `gather` and `index_take`, and the modes for out-of-bounds indices.
 
 Called by `phalanx.numpy` indexing and by the derivative rules of sorting and windows. `scatter` builds on this module,
 and adds the transpose rule of `gather_p`, which binds `scatter_add_p`.
@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes
+from phalanx.core import ArgumentError, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import cached_per_context, hlo, ir
-from phalanx.lax.shape import insert_dim, move_dim, shift_past_batch
+from phalanx.lax.elementwise import add, emit_compare, lt, select
+from phalanx.lax.shape import insert_dim, move_dim, reshape, shift_past_batch
+from phalanx.lax.shape.concatenate import concatenate
 from phalanx.runtime import LoweringContext, dynamic_shapes
+from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
-from phalanx.typing import ArrayLike
+from phalanx.typing import Array, ArrayLike
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -134,10 +137,9 @@ def check_window_dims(
     """Check the dimension numbers of a gather or scatter against its operand and indices."""
     # Dimensions that the slices lack, because they are removed or are batch dimensions: their slice size must be 1.
     gone = (*removed, *batching)
-    addressed = (*index_map, *batching)
     for name, dims, bound in (
         ("dimensions without a window", gone, x.ndim),
-        ("addressed dimensions", addressed, x.ndim),
+        ("addressed dimensions", (*index_map, *batching), x.ndim),
         ("batching dimensions of the indices", indices_batching, indices.ndim - 1),
     ):
         if len(set(dims)) != len(dims) or not all(0 <= d < bound for d in dims):
@@ -169,10 +171,8 @@ def check_window_dims(
             fix="give the size of the slice along every dimension",
         )
     for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
-        # The common case, which also avoids comparing symbolic sizes.
-        if size is n or size == n:
-            continue
-        if size > n or size < 0 or (d in gone and size > 1):
+        # Equality is the common case, and decides for symbolic sizes, which may not be comparable.
+        if size is not n and size != n and (size > n or size < 0 or (d in gone and size > 1)):
             raise ShapeError(
                 f"{where} slice size of dimension {d}",
                 expected="1" if d in gone else f"a size in [0, {n}]",
@@ -206,19 +206,15 @@ def name_window_dims(
     # A batch dimension of the operand is the same dimension as that of the indices, so one name shards both.
     for d, i in zip(batching, indices_batching, strict=True):
         operand[d] = batch[i]
-    outside: list = [None] * ndim
-    spanned = set()
     kept = [d for d in range(x.ndim) if d not in removed and d not in batching]
-    for o, d in zip(window_dims, kept, strict=True):
-        outside[o] = operand[d] if sizes[d] == x.shape[d] else f"w{d}"
-        spanned.add(outside[o])
+    inside = {o: operand[d] if sizes[d] == x.shape[d] else f"w{d}" for o, d in zip(window_dims, kept, strict=True)}
     # The dimensions outside of the slices are the batch dimensions of the indices, in their order.
     names = iter(batch)
-    outside = [next(names) if name is None else name for name in outside]
+    outside = [inside[o] if o in inside else next(names) for o in range(ndim)]
     # An index may address any element along a dimension that slices do not span, and a window may be on two shards.
-    whole = {name for name in operand if name not in spanned and name not in batch}
-    whole |= {name for name in outside if name[0] == "w"}
-    return WindowDimNames(operand, [*batch, "vector"], outside, whole | {"vector"})
+    unspanned = {name for name in operand if name not in outside and name not in batch}
+    windows = {name for name in outside if name[0] == "w"}
+    return WindowDimNames(operand, [*batch, "vector"], outside, {*unspanned, *windows, "vector"})
 
 
 def widen_indices(indices: ir.Value, aval: ShapedArray, largest: int, ctx: LoweringContext) -> tuple[Any, Any]:
@@ -274,8 +270,7 @@ class Gather(Primitive, name="gather"):
     ):
         offset, collapsed, index_map, batching, indices_batching = dimension_numbers
         x_aval, i_aval = ctx.avals_in
-        largest = largest_indexed_size(x_aval, index_map)
-        indices, i_aval = widen_indices(indices, i_aval, largest, ctx)
+        indices, i_aval = widen_indices(indices, i_aval, largest_indexed_size(x_aval, index_map), ctx)
         numbers = _dimension_numbers(dimension_numbers, i_aval.ndim - 1)
         if is_constant_shape(slice_sizes):
             # StableHLO's gather has static slice sizes; symbolic ones need its dynamic form.
@@ -291,8 +286,8 @@ class Gather(Primitive, name="gather"):
         # afterwards; the mask has one entry for each index vector, which is broadcast over the slice.
         valid = _in_bounds(ctx, indices, i_aval, max_start_indices(x_aval, index_map, slice_sizes))
         out = ctx.aval_out
-        outside = [d for d in range(out.ndim) if d not in offset]
         if offset:
+            outside = [d for d in range(out.ndim) if d not in offset]
             valid = ctx.broadcast(valid, ShapedArray(out.shape, np.dtype(bool)), outside)
         return hlo.select(valid, slices, ctx.constant(default_fill_value(out.dtype, fill_value), out))
 
@@ -318,7 +313,7 @@ class Gather(Primitive, name="gather"):
             indices_batching = shift_past_batch(indices_batching, bi)
             ndim = len(offset) + num_batch
             # The mapped dimension comes to the position of the result's batch dimension `bi`, or behind the last one.
-            out = [d for d in [*(d for d in range(ndim) if d not in offset), ndim]][bi]
+            out = [*(d for d in range(ndim) if d not in offset), ndim][bi]
             offset = shift_past_batch(offset, out)
             # Indices of different examples are not sorted relative to each other.
             indices_are_sorted = False
@@ -332,8 +327,8 @@ class Gather(Primitive, name="gather"):
             # the operand.
             kept = sum(d < bx for d in range(np.ndim(x)) if d not in collapsed and d not in batching)
             out = offset[kept] if kept < len(offset) else len(offset) + num_batch
-            offset = (*shift_past_batch(offset, out)[:kept], out, *shift_past_batch(offset, out)[kept:])
-        y = self(
+            offset = insert_dim(shift_past_batch(offset, out), kept, out)
+        return self(
             x,
             indices,
             dimension_numbers=GatherDimensionNumbers(offset, collapsed, index_map, batching, indices_batching),
@@ -341,8 +336,7 @@ class Gather(Primitive, name="gather"):
             indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices,
             **params,
-        )
-        return y, out
+        ), out
 
 
 gather_p = Gather()
@@ -382,27 +376,22 @@ def broadcast_max_starts(ctx: LoweringContext, aval: ShapedArray, last: Sequence
     """The largest in-bounds starts, broadcast to the shape of the indices."""
     dims = [aval.ndim - 1]
     if not is_constant_shape(last):
-        vector = ShapedArray((len(last),), aval.dtype)
-        return ctx.broadcast(hlo.convert(ctx.type(vector), dynamic_shapes.sizes(ctx, last)), aval, dims)
+        vector = ctx.type(ShapedArray((len(last),), aval.dtype))
+        return ctx.broadcast(hlo.convert(vector, dynamic_shapes.sizes(ctx, last)), aval, dims)
     # A limit beyond the largest index cannot be exceeded, so it may be rounded down to the index type.
     known = np.minimum(np.asarray(last, np.int64), np.iinfo(aval.dtype).max).astype(aval.dtype)
-    same = len(set(known.tolist())) == 1
-    return ctx.constant(known[0], aval) if same else ctx.broadcast(ctx.constant(known), aval, dims)
+    return ctx.constant(known[0], aval) if len(set(known)) == 1 else ctx.broadcast(ctx.constant(known), aval, dims)
 
 
 def _in_bounds(ctx: LoweringContext, indices: ir.Value, aval: ShapedArray, last: Sequence) -> Any:
     """For each index vector, whether all its components are in [0, last]."""
-    high, dims = broadcast_max_starts(ctx, aval, last), [aval.ndim - 1]
-    signed = dtypes.issubdtype(aval.dtype, np.signedinteger)
-    kind = hlo.ComparisonTypeAttr.get("SIGNED" if signed else "UNSIGNED")
-    valid = hlo.compare(indices, high, hlo.ComparisonDirectionAttr.get("LE"), compare_type=kind)
-    if signed:
-        above = hlo.compare(indices, ctx.constant(0, aval), hlo.ComparisonDirectionAttr.get("GE"), compare_type=kind)
-        valid = hlo.and_(above, valid)
+    valid = emit_compare(indices, broadcast_max_starts(ctx, aval, last), "LE", aval.dtype)
+    if dtypes.issubdtype(aval.dtype, np.signedinteger):
+        valid = hlo.and_(emit_compare(indices, ctx.constant(0, aval), "GE", aval.dtype), valid)
     vector = ShapedArray(aval.shape[:-1], np.dtype(bool))
     if len(last) == 1:
         return ctx.reshape(valid, vector)
-    return ctx.reduce(hlo.AndOp, valid, True, dims, aval=vector)
+    return ctx.reduce(hlo.AndOp, valid, True, [aval.ndim - 1], aval=vector)
 
 
 def gather(
@@ -455,3 +444,32 @@ def gather(
         mode=CLIP if mode is None else GatherScatterMode.from_any(mode),
         fill_value=None if fill_value is None else np.asarray(fill_value).item(),
     )
+
+
+def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
+    """Take elements, or slices, at positions given by an index array for each of several dimensions.
+
+    Args:
+      src: the array to read.
+      idxs: integer arrays `int[n]`, one for each entry of `axes`; negative indices count from the end.
+      axes: the indexed dimensions.
+
+    Returns:
+      An array whose first dimension has size `n`, followed by the dimensions of `src` that are not in `axes`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import lax
+      >>> lax.index_take(np.arange(6).reshape(3, 2), [np.array([2, -3])], (0,)).tolist()
+      [[4, 5], [0, 1]]
+    """
+    aval = get_aval(src)
+    axes = tuple(axes)
+    columns = []
+    for index, axis in zip(idxs, axes, strict=True):
+        if dtypes.issubdtype(get_aval(index).dtype, np.signedinteger):
+            index = select(lt(index, 0), add(index, aval.shape[axis]), index)
+        columns.append(reshape(index, (*get_aval(index).shape, 1)))
+    indices = columns[0] if len(columns) == 1 else concatenate(columns, 1)
+    numbers = GatherDimensionNumbers(tuple(range(1, aval.ndim - len(axes) + 1)), tuple(sorted(axes)), axes)
+    return gather(src, indices, numbers, [1 if d in axes else n for d, n in enumerate(aval.shape)])

@@ -44,7 +44,7 @@ from phalanx.lax.indexing.gather import (
     sort_batching_dims,
     widen_indices,
 )
-from phalanx.lax.shape import add_dim, move_dim, reshape, shift_past_batch, zeros
+from phalanx.lax.shape import add_dim, drop_dims, insert_dim, move_dim, reshape, shift_past_batch, zeros
 from phalanx.lax.shape.iota_and_full import full, iota
 from phalanx.runtime import Array, LoweringContext
 from phalanx.transforms import jvp, vmap
@@ -116,8 +116,7 @@ class ScatterPrimitive(Primitive):
             )
         sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
         check_window_dims(where, x, indices, inserted, batching, indices_batching, index_map, sizes)
-        outer = [n for d, n in enumerate(updates.shape) if d not in window]
-        if outer != list(indices.shape[:-1]):
+        if drop_dims(updates.shape, window) != indices.shape[:-1]:
             raise ShapeError(
                 f"{where} updates",
                 expected=f"dimensions {indices.shape[:-1]} outside the windows, as the indices have",
@@ -169,7 +168,7 @@ class ScatterPrimitive(Primitive):
                 updates, bu = add_dim(updates, 0, size), 0
             kept = sum(d < bx for d in range(np.ndim(x)) if d not in inserted and d not in batching)
             out = window[kept] if kept < len(window) else np.ndim(updates) - 1
-            window = (*shift_past_batch(window, out)[:kept], out, *shift_past_batch(window, out)[kept:])
+            window = insert_dim(shift_past_batch(window, out), kept, out)
         else:
             if bi == np.ndim(indices) - 1:
                 indices, bi = move_dim(indices, bi, 0), 0
@@ -184,15 +183,14 @@ class ScatterPrimitive(Primitive):
             # Indices of different examples are not sorted relative to each other.
             indices_are_sorted = False
         updates = add_dim(updates, out, size) if bu is None else move_dim(updates, bu, out)
-        y = self(
+        return self(
             x,
             indices,
             updates,
             dimension_numbers=ScatterDimensionNumbers(window, inserted, index_map, batching, indices_batching),
             indices_are_sorted=indices_are_sorted,
             **params,
-        )
-        return y, bx
+        ), bx
 
 
 def clip_indices(
@@ -297,7 +295,12 @@ class ScatterAdd(ScatterPrimitive, name="scatter_add"):
     operation = hlo.AddOp
 
     def jvp(self, primals, tangents, **params):
-        return _linear_jvp(self, primals, tangents, params)
+        # The operation is linear in operand and updates together.
+        x, indices, updates = primals
+        x_dot, _, u_dot = tangents
+        y = self(x, indices, updates, **params)
+        # Without a tangent of the updates the tangent of the operand passes through.
+        return y, x_dot if type(u_dot) is Zero else self(instantiate(x_dot), indices, u_dot, **params)
 
     def transpose(self, y_bar, x, indices, updates, **params):
         u_bar = _gathered(y_bar, indices, updates, **params) if is_linear(updates) else None
@@ -319,39 +322,27 @@ def _transpose_gather(
     """Add the cotangents of slices to the elements from which the slices were gathered."""
     if not is_linear(x):
         return None, None
+    # The fill value is a constant: out of bounds nothing was read, so nothing is added.
+    del params["fill_value"], params["slice_sizes"]
     numbers = ScatterDimensionNumbers(*dimension_numbers)
-    shared = {name: params[name] for name in ("indices_are_sorted", "unique_indices", "mode")}
-    return scatter_add_p(zeros(x.aval), indices, y_bar, dimension_numbers=numbers, **shared), None
+    return scatter_add_p(zeros(x.aval), indices, y_bar, dimension_numbers=numbers, **params), None
 
 
 # Gather and scatter-add are transposes of each other. The rule is set here, since this module builds on `gather`.
 Gather.transpose = _transpose_gather
 
 
-class ScatterSub(ScatterPrimitive, name="scatter_sub"):
+class ScatterSub(ScatterAdd, name="scatter_sub"):
     """Subtract updates from elements; all updates of an element are subtracted."""
 
     operation = hlo.SubtractOp
 
-    def jvp(self, primals, tangents, **params):
-        return _linear_jvp(self, primals, tangents, params)
-
     def transpose(self, y_bar, x, indices, updates, **params):
-        u_bar = neg(_gathered(y_bar, indices, updates, **params)) if is_linear(updates) else None
-        return (y_bar if is_linear(x) else None), None, u_bar
+        x_bar, _, u_bar = super().transpose(y_bar, x, indices, updates, **params)
+        return x_bar, None, None if u_bar is None else neg(u_bar)
 
 
 scatter_sub_p = ScatterSub()
-
-
-def _linear_jvp(self: Primitive, primals: Sequence, tangents: Sequence, params: dict) -> tuple:
-    """The JVP of a scatter that is linear in operand and updates together."""
-    x, indices, updates = primals
-    x_dot, _, u_dot = tangents
-    y = self(x, indices, updates, **params)
-    if type(u_dot) is Zero:
-        return y, x_dot
-    return y, self(instantiate(x_dot), indices, u_dot, **params)
 
 
 class ScatterMul(ScatterPrimitive, name="scatter_mul"):
@@ -405,8 +396,7 @@ class _ScatterExtremum(ScatterPrimitive):
         # The number of values that equal the extremum.
         winners = scatter_add_p(of_x, indices, of_u, **params)
         x_dot, u_dot = (select(wins, t, zeros(get_aval(t))) for wins, t in ((x_wins, x_dot), (u_wins, u_dot)))
-        y_dot = scatter_add_p(x_dot, indices, u_dot, **params)
-        return y, div(y_dot, winners)
+        return y, div(scatter_add_p(x_dot, indices, u_dot, **params), winners)
 
 
 class ScatterMin(_ScatterExtremum, name="scatter_min"):
@@ -441,15 +431,11 @@ class ScatterApply(ScatterPrimitive, name="scatter_apply"):
         # f(x), which a scatter does not return.
         _require_unique("scatter_apply", indices, params)
         here, here_dot = (_gathered(v, indices, updates, **params) for v in (x, x_dot))
-        shape = np.shape(here)
-
-        def apply(v: Any) -> Any:
-            return run_jaxpr(program, v)[0]
-
         # The scalar derivative is mapped over a flat array, which is one batch dimension instead of several.
-        size = int(np.prod(shape))
-        _, new_dot = vmap(lambda v, t: jvp(apply, (v,), (t,)))(reshape(here, (size,)), reshape(here_dot, (size,)))
-        return y, scatter_p(x_dot, indices, reshape(new_dot, shape), **params)
+        derivative = vmap(lambda v, t: jvp(lambda v: run_jaxpr(program, v)[0], (v,), (t,))[1])
+        flat = (int(np.prod(np.shape(here))),)
+        new_dot = derivative(reshape(here, flat), reshape(here_dot, flat))
+        return y, scatter_p(x_dot, indices, reshape(new_dot, np.shape(here)), **params)
 
 
 scatter_apply_p = ScatterApply()
@@ -591,5 +577,6 @@ def scatter_apply(
             fix=f"convert the result of func with lax.convert_element_type(y, {dtypes.short_name(aval.dtype)!r})",
         )
     params = _params(dimension_numbers, indices_are_sorted, unique_indices, mode)
-    updates = full(tuple(update_shape), 0, aval.dtype)
-    return scatter_apply_p(operand, scatter_indices, updates, **params, program=program)
+    return scatter_apply_p(
+        operand, scatter_indices, full(tuple(update_shape), 0, aval.dtype), **params, program=program
+    )

@@ -5,6 +5,7 @@ Each primitive is the transpose of the other.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 from phalanx.core import LINEAR, AxisError, Primitive, ShapeError, ShardingRule, Zero, get_aval, instantiate, is_linear
 from phalanx.lax.elementwise import check_same_dtypes, match_scalars, select_n_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape import broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p
+from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p
 from phalanx.runtime import Array, LoweringContext
+from phalanx.runtime.array import Array
+from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import static_size
 from phalanx.typing import ArrayLike, DimSize
 
@@ -35,8 +38,7 @@ class Slice(Primitive, name="slice"):
         sizes = []
         for start, stop, stride, n in zip(starts, stops, strides, x.shape, strict=True):
             # Bounds with symbolic sizes are not compared, since the answer may depend on their values.
-            known = all(isinstance(v, int) for v in (start, stop, n))
-            if (known and not 0 <= start <= stop <= n) or stride < 1:
+            if stride < 1 or (all(isinstance(v, int) for v in (start, stop, n)) and not 0 <= start <= stop <= n):
                 raise ShapeError(
                     where,
                     expected=f"0 <= start <= limit <= {n} and a stride of at least 1",
@@ -47,17 +49,8 @@ class Slice(Primitive, name="slice"):
         return x.with_shape(tuple(sizes))
 
     def sharding_rule(self, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> ShardingRule:
-        names = dim_names(x.ndim)
-        whole = [
-            d
-            for d in range(x.ndim)
-            if not (starts[d] == 0 and stops[d] == x.shape[d] and (strides is None or strides[d] == 1))
-        ]
-        results = [f"cut{d}" if d in whole else name for d, name in enumerate(names)]
-        # A sliced dimension may be sharded in operand and result, but the shards have other bounds, so elements move
-        # between devices. Hence it has two names, related by `resized`.
-        cut = {names[d]: (results[d],) for d in whole}
-        return ShardingRule([names], [results], whole=[*cut, *(results[d] for d in whole)], resized=cut)
+        cuts = zip(starts, stops, strides or (1,) * x.ndim, strict=True)
+        return _resizing_rule(x, "cut", [cut != (0, n, 1) for cut, n in zip(cuts, x.shape, strict=True)], [])
 
     def lower(self, ctx: LoweringContext, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> Any:
         return ctx.slice(x, starts, stops, strides or (1,) * len(starts), ctx.aval_out)
@@ -66,8 +59,7 @@ class Slice(Primitive, name="slice"):
 
     def transpose(self, y_bar: Array, x: Any, *, starts: tuple, stops: tuple, strides: tuple | None) -> tuple:
         config = []
-        for d, (start, n, m) in enumerate(zip(starts, x.shape, y_bar.shape, strict=True)):
-            stride = strides[d] if strides else 1
+        for start, stride, n, m in zip(starts, strides or (1,) * len(starts), x.shape, y_bar.shape, strict=True):
             # A strided slice may end before its limit: 0:6:4 reads elements 0 and 4, and the transpose pads the fifth.
             used = (m - 1) * stride + 1 if stride != 1 and m != 0 else m
             config.append((start, n - start - used, stride - 1))
@@ -79,6 +71,20 @@ class Slice(Primitive, name="slice"):
 
 
 slice_p = Slice()
+
+
+def _resizing_rule(x: Any, prefix: str, is_resized: Sequence[bool], others: list) -> ShardingRule:
+    """The sharding rule of an operation that changes the size or the bounds of some dimensions of its first operand.
+
+    Such a dimension may be sharded in operand and result, but the shards have other bounds, so elements move between
+    devices. Hence it has two names, related by `resized`.
+    """
+    names = dim_names(x.ndim)
+    results = [f"{prefix}{d}" if moves else name for d, (name, moves) in enumerate(zip(names, is_resized, strict=True))]
+    resized = {name: (result,) for name, result in zip(names, results, strict=True) if name != result}
+    return ShardingRule(
+        [names, *others], [results], whole={*resized, *itertools.chain(*resized.values())}, resized=resized
+    )
 
 
 def padded_size(n: DimSize, low: DimSize, high: DimSize, interior: int) -> Any:
@@ -119,11 +125,7 @@ class Pad(Primitive, name="pad"):
         return x.with_shape(shape).update(weak_type=x.weak_type and value.weak_type)
 
     def sharding_rule(self, x: Any, value: Any, *, config: tuple) -> ShardingRule:
-        names = dim_names(x.ndim)
-        touched = [d for d, c in enumerate(config) if any(v != 0 for v in c)]
-        results = [f"padded{d}" if d in touched else name for d, name in enumerate(names)]
-        padded = {names[d]: (results[d],) for d in touched}
-        return ShardingRule([names, []], [results], whole=[*padded, *(results[d] for d in touched)], resized=padded)
+        return _resizing_rule(x, "padded", [c != (0, 0, 0) for c in config], [[]])
 
     def lower(self, ctx: LoweringContext, x: Any, value: Any, *, config: tuple) -> Any:
         low, high, interior = zip(*config, strict=True) if config else ((), (), ())
@@ -162,11 +164,8 @@ class Pad(Primitive, name="pad"):
         if b_value is None:
             return self(x, value, config=insert_dim(config, b, (0, 0, 0))), b
         # The padding value differs between examples: pad with zeros, and select the value outside of `x`.
-        size = value.shape[b_value]
-        if b is None:
-            shape = get_aval(x).shape
-            x, b = broadcast_in_dim_p(x, shape=(size, *shape), dims=tuple(range(1, 1 + len(shape)))), 0
-        x, config = move_dim(x, b, 0), ((0, 0, 0), *config)
+        x = add_dim(x, 0, value.shape[b_value]) if b is None else move_dim(x, b, 0)
+        config = ((0, 0, 0), *config)
         padded = self(x, x.dtype.type(0), config=config)
         inside = broadcast_in_dim_p(np.bool_(True), shape=x.shape, dims=())
         inside = self(inside, np.bool_(False), config=config)
