@@ -18,7 +18,6 @@ from phalanx.lax.elementwise import add, emit_compare, lt, select
 from phalanx.lax.shape import insert_dim, move_dim, reshape, shift_past_batch
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.runtime import LoweringContext, dynamic_shapes
-from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.typing import Array, ArrayLike
 

@@ -16,8 +16,6 @@ from phalanx.lax.elementwise import check_same_dtypes, match_scalars, select_n_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p
 from phalanx.runtime import Array, LoweringContext
-from phalanx.runtime.array import Array
-from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import static_size
 from phalanx.typing import ArrayLike, DimSize
 
