@@ -29,8 +29,6 @@ def is_alpha_equivalent(a: Jaxpr, b: Jaxpr) -> bool:
     Returns:
       True if the jaxprs differ in the names of variables only.
     """
-    if a is b:
-        return True
     pairs: dict[Any, Any] = {}
 
     def define(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
@@ -65,10 +63,8 @@ def is_alpha_equivalent(a: Jaxpr, b: Jaxpr) -> bool:
 
 def _are_params_equivalent(u: Any, v: Any) -> bool:
     """Whether two parameters of equations are equal; nested jaxprs are compared up to the names of variables."""
-    if u is v:
-        return True
-    if type(u) is not type(v):
-        return False
+    if u is v or type(u) is not type(v):
+        return u is v
     if isinstance(u, Jaxpr):
         return is_alpha_equivalent(u, v) and all(map(operator.is_, u.consts, v.consts))
     if isinstance(u, dict):

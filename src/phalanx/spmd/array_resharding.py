@@ -8,7 +8,9 @@ memory for its shards of source and result, and for one additional shard.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -43,10 +45,13 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
             raise deleted_error(x)
         groups[_choose_method(x, sharding)].append(i)
     for (move, *_), numbers in groups.items():
-        chosen = [arrays[i] for i in numbers]
         wanted = [ArrayType(arrays[i].aval, shardings[i], True) for i in numbers]
-        for i, moved in zip(numbers, move(chosen, wanted, [donate[i] for i in numbers]), strict=True):
-            out[i] = moved
+        moved = move([arrays[i] for i in numbers], wanted, [donate[i] for i in numbers])
+        for i, y in zip(numbers, moved, strict=True):
+            out[i] = y
+            # Copies leave the donated buffer alive, and XLA reuses one only if the shards have equal sizes.
+            if donate[i] and not arrays[i].is_deleted():
+                arrays[i].delete()
     return out
 
 
@@ -56,7 +61,8 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
     # Cheapest first: no copy, then copies of whole shards, and collectives or the host only where shards change.
     if held is sharding or held.is_equivalent_to(sharding, ndim):
         return (_reuse_buffers,)
-    if _has_same_shards(held, sharding, ndim):
+    # Shard `n` of one sharding equals shard `n` of the other, for all `n`.
+    if held.num_devices == sharding.num_devices and held.tiling(ndim).is_equal(sharding.tiling(ndim)):
         return (_copy_shards,)
     if held.device_set == sharding.device_set and reorder_devices(
         held, sharding._device_assignment, ndim
@@ -68,23 +74,23 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
     return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_copy,)
 
 
-def _has_same_shards(held: Sharding, wanted: Sharding, ndim: int) -> bool:
-    """Whether shard `n` of one sharding equals shard `n` of the other, for all `n`."""
-    return held.num_devices == wanted.num_devices and held.tiling(ndim).is_equal(wanted.tiling(ndim))
-
-
 def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers under another sharding with the same placement."""
-    out = []
-    for x, t, given_up in zip(arrays, types, donate, strict=True):
-        if x._type is t and not given_up:
-            out.append(x)
-            continue
-        out.append(Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t))
-        if given_up:
-            # Deleting the buffer would delete that of the result too, so the donated array gets a deleted buffer.
-            x._buffer = _dead_buffer()
+    out = [
+        x if x._type is t and not d else Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t)
+        for x, t, d in zip(arrays, types, donate, strict=True)
+    ]
+    _give_up_shared(arrays, donate)
     return out
+
+
+def _give_up_shared(arrays: Sequence[Array], donate: Sequence[bool]) -> None:
+    """Make the donated arrays unusable whose buffers the results share.
+
+    Deleting such a buffer would delete that of the result too, so the donated array gets a deleted buffer.
+    """
+    for x in itertools.compress(arrays, donate):
+        x._buffer = _dead_buffer()
 
 
 @memoize("spmd.dead_buffer", 1)
@@ -96,11 +102,8 @@ def _dead_buffer() -> Any:
 
 def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers in another order of the devices."""
-    out = []
-    for x, t, given_up in zip(arrays, types, donate, strict=True):
-        out.append(Array(buffers.reorder_shards(x._buffer, t.sharding), t))
-        if given_up:
-            x._buffer = _dead_buffer()
+    out = [Array(buffers.reorder_shards(x._buffer, t.sharding), t) for x, t in zip(arrays, types, strict=True)]
+    _give_up_shared(arrays, donate)
     return out
 
 
@@ -110,9 +113,6 @@ def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Se
     # Donation in jaxlib's copy is not an alternative: on CPU devices it leaves the new array with freed memory.
     always = buffers.CopySemantics.ALWAYS_COPY
     sent = buffers.copy_to_devices([x._buffer for x in arrays], [t.sharding for t in types], semantics=always)
-    for x, given_up in zip(arrays, donate, strict=True):
-        if given_up:
-            x.delete()
     return list(map(Array, sent, types))
 
 
@@ -121,8 +121,7 @@ def _exchange_and_copy(arrays: Sequence[Array], types: Sequence[ArrayType], dona
     # Three steps, each of which frees the arrays of the previous one, unless the caller still has them: to the default
     # memory, to the new shards, to the other memory.
     near = reshard(arrays, [x.sharding.with_memory_kind(None) for x in arrays], donate)
-    own = [x is not y for x, y in zip(near, arrays, strict=True)]
-    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], own)
+    cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], list(map(operator.is_not, near, arrays)))
     return reshard(cut, [t.sharding for t in types], [True] * len(cut))
 
 
@@ -139,19 +138,16 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
         compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
     # XLA may schedule the collectives of several arrays at once and hold buffers for all of them.
     if len(arrays) > 1 and not _fits_memory(compiled):
-        return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
+        return [reshard([x], [t.sharding], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
     # The program is compiled for the devices in the order of the target, so the list of an operand's shards may have to
     # be put in that order. No data is moved.
-    operands = []
-    for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True):
-        same_order = x.sharding._device_assignment == sharding._device_assignment
-        operands.append(x._buffer if same_order else buffers.reorder_shards(x._buffer, sharding))
-    moved = [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
-    for x, given_up in zip(arrays, donate, strict=True):
-        # XLA reuses a donated buffer only if the shards have equal sizes; otherwise it is still alive.
-        if given_up and not x.is_deleted():
-            x.delete()
-    return moved
+    operands = [
+        x._buffer
+        if x.sharding._device_assignment == sharding._device_assignment
+        else buffers.reorder_shards(x._buffer, sharding)
+        for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True)
+    ]
+    return [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
 
 
 def compile_exchange(
@@ -170,9 +166,8 @@ def compile_exchange(
     devices = wanted[0].sharding._device_assignment
     avals = [physical_aval(t.aval).drop_sharding() for t in held]
     sources = [reorder_devices(t.sharding, devices, aval.ndim) for t, aval in zip(held, avals, strict=True)]
-    program = trace_to_jaxpr(lambda *xs: list(xs), avals, "reshard")
-    lowered = compiled_program.lower(
-        program,
+    return compiled_program.lower(
+        trace_to_jaxpr(lambda *xs: list(xs), avals, "reshard"),
         devices,
         sources,
         [t.sharding for t in wanted],
@@ -181,8 +176,7 @@ def compile_exchange(
         committed=True,
         # The source is an argument of the program and stays alive, so it is resharded in slices whatever its size.
         slice_threshold=0,
-    )
-    return lowered.compile()
+    ).compile()
 
 
 def _fits_memory(compiled: compiled_program.CompiledProgram) -> bool:
@@ -190,10 +184,10 @@ def _fits_memory(compiled: compiled_program.CompiledProgram) -> bool:
     lowered = compiled.lowered
     avals = [t.aval for t in compiled.out_types]  # the operands have the same types: the function is the identity
     ends = [*zip(lowered.in_shardings, avals, strict=True), *zip(lowered.out_shardings, avals, strict=True)]
-    # The documented limit is one shard in addition to source and result; small programs need some bytes more.
+    # The documented limit is one shard in addition to source and result. The 4096 bytes are XLA's constant overhead,
+    # which dominates in small programs.
     largest = max(math.prod(s.shard_shape(a.shape)) * a.dtype.itemsize for s, a in ends)
-    allowed = largest + 4096  # constant overhead, which dominates in small programs
-    return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= allowed
+    return compiler.memory_stats(compiled.executable).temp_size_in_bytes <= largest + 4096
 
 
 # --- new shards, assembled on the host ---
@@ -211,6 +205,7 @@ def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
                 fix="choose a sharding over the devices that the array is on",
             )
         out.append(_assemble_one(x, t))
+        # Freed now rather than by `reshard`, so that at most one array is in memory twice.
         if given_up:
             x.delete()
     return out
@@ -232,12 +227,13 @@ def _assemble_one(x: Array, wanted: ArrayType) -> Array:
         for number, source, target in part:
             whole[target] = views[number][source]
         made.append(whole)
-    new_shards = [made[number] for number in plan.order]
     # If every new shard is a new array on one device, the buffer may use its memory. A view of an old shard, or a shard
     # for two devices, must be copied.
     fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
-    buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)
-    return Array(buffer, wanted)
+    new_shards = [made[number] for number in plan.order]
+    return Array(
+        buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh), wanted
+    )
 
 
 class _Plan(NamedTuple):
@@ -261,17 +257,12 @@ class _Plan(NamedTuple):
 @memoize("spmd.reshard_plans", 1024)
 def _plan(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> _Plan:
     old_shards = [(i, _box(s.index, shape)) for i, s in enumerate(held.shards(shape)) if s.replica_id == 0]
-    boxes: dict[tuple, int] = {}
-    order, parts, devices = [], [], []
-    for shard in wanted.shards(shape):
-        box = _box(shard.index, shape)
-        if box not in boxes:
-            boxes[box] = len(parts)
-            parts.append(_overlaps(box, old_shards))
-        order.append(boxes[box])
-        devices.append(shard.device)
+    shards = wanted.shards(shape)
+    boxes = [_box(s.index, shape) for s in shards]
+    numbers = {box: i for i, box in enumerate(dict.fromkeys(boxes))}  # replicas share one part
+    parts = [_overlaps(box, old_shards) for box in numbers]
     sources = sorted({number for part in parts for number, _, _ in part})
-    return _Plan(sources, parts, wanted.shard_shape(shape), order, devices)
+    return _Plan(sources, parts, wanted.shard_shape(shape), [numbers[b] for b in boxes], [s.device for s in shards])
 
 
 def _overlaps(box: tuple, old_shards: list) -> list[tuple[int, Index, Index]]:

@@ -46,23 +46,18 @@ class CallArguments(NamedTuple):
 
     def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments `(args, kwargs)` of the call with its array leaves replaced."""
-        args, kwargs = tree_unflatten(self.tree, leaves)
-        if not self.statics:
-            return args, kwargs
-        # Keys are positions of positional arguments and names of keyword arguments.
-        fixed = dict(self.statics)
-        dynamic = iter(args)
-        full = tuple(fixed[i].value if i in fixed else next(dynamic) for i in range(self.num_args))
-        return full, kwargs | {k: v.value for k, v in fixed.items() if isinstance(k, str)}
+        return self.with_statics(*tree_unflatten(self.tree, leaves))
 
     def with_statics(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Insert the static arguments of this call into the dynamic arguments of another call."""
-        fixed = {k: v.value for k, v in self.statics}
-        full = list(args)
-        # In ascending order, so that each insertion finds the arguments before it in place.
-        for i in sorted(k for k in fixed if isinstance(k, int)):
-            full.insert(i, fixed[i])
-        return tuple(full), kwargs | {k: v for k, v in fixed.items() if isinstance(k, str)}
+        """Insert the static arguments of this call into dynamic arguments, of this or of another call."""
+        full, named = list(args), dict(kwargs)
+        # `statics` has the positions in ascending order, so that each insertion finds the arguments before it in place.
+        for where, static in self.statics:
+            if isinstance(where, int):
+                full.insert(where, static.value)
+            else:
+                named[where] = static.value
+        return tuple(full), named
 
     def dynamic(self) -> tuple[tuple, dict]:
         """The dynamic arguments `(args, kwargs)`."""
@@ -83,37 +78,27 @@ class CallArguments(NamedTuple):
 
     def path(self, i: int) -> str:
         """The name of leaf `i` in error messages: the name of its parameter and the path within the argument."""
-        args, kwargs = self.dynamic()
         # The path starts with the position in the pair (args, kwargs), then the position or name of the argument.
-        path, _ = tree_flatten_with_path((args, kwargs))[0][i]
-        inside = path[2:]
-        if path[0].idx == 1:
-            return f"{path[1].key}{keystr(inside)}"
-        return f"{self.signature.name_of(self.position(path[1].idx))}{keystr(inside)}"
+        (which, first, *inside), _ = tree_flatten_with_path(self.dynamic())[0][i]
+        name = first.key if which.idx == 1 else self.signature.name_of(self.position(first.idx))
+        return f"{name}{keystr(tuple(inside))}"
 
     def position(self, n: int) -> int:
         """The position of dynamic positional argument `n` among all positional arguments."""
-        static = {k for k, _ in self.statics if isinstance(k, int)}
+        static = dict(self.statics)
         return [i for i in range(self.num_args) if i not in static][n]
 
     def donated_leaves(self) -> tuple[int, ...]:
         """The indices of the leaves that belong to donated arguments."""
-        signature = self.signature
-        if not (signature.donate_argnums or signature.donate_argnames):
+        nums, names = self.signature.donate_argnums, self.signature.donate_argnames
+        if not (nums or names):
             return ()
-        args, kwargs = self.dynamic()
-        out, start = [], 0
-        for n, arg in enumerate(args):
-            count = len(tree_flatten(arg)[0])
-            if self.position(n) in signature.donate_argnums:
-                out.extend(range(start, start + count))
-            start += count
-        for name in sorted(kwargs):
-            count = len(tree_flatten(kwargs[name])[0])
-            if name in signature.donate_argnames:
-                out.extend(range(start, start + count))
-            start += count
-        return tuple(out)
+        paths = [path for path, _ in tree_flatten_with_path(self.dynamic())[0]]
+        return tuple(
+            i
+            for i, (which, first, *_) in enumerate(paths)
+            if (first.key in names if which.idx == 1 else self.position(first.idx) in nums)
+        )
 
 
 class Signature:
@@ -133,10 +118,10 @@ class Signature:
     def __init__(
         self,
         fun: Callable,
-        static_argnums: int | Sequence[int] | None,
-        static_argnames: str | Iterable[str] | None,
-        donate_argnums: int | Sequence[int] | None,
-        donate_argnames: str | Iterable[str] | None,
+        static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Iterable[str] | None = None,
+        donate_argnums: int | Sequence[int] | None = None,
+        donate_argnames: str | Iterable[str] | None = None,
         what: str = "jit",
         static: str = "static",
     ):
@@ -146,6 +131,7 @@ class Signature:
         # Builtins and some callables have no signature; then positions and names cannot be validated.
         except (TypeError, ValueError):
             self.parameters = []
+        self.positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.static_argnums, self.static_argnames = self._complete(static, static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = self._complete("donate", donate_argnums, donate_argnames)
         both = self.static_argnums & self.donate_argnums
@@ -165,45 +151,35 @@ class Signature:
         where = f"{self.what}, {kind}_arg"
         given_nums = () if nums is None else parse_positions(f"{where}nums", nums)
         given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
-        count = len(positional)
-        places = set()
+        kinds, known = {p.kind for p in self.parameters}, {p.name for p in self.parameters}
+        count = len(self.positional)
         for n in given_nums:
-            if self.parameters and not variadic and not -count <= n < count:
+            if self.parameters and inspect.Parameter.VAR_POSITIONAL not in kinds and not -count <= n < count:
                 raise ArgumentError(
                     f"{where}nums",
                     expected=f"positions below {count}, the number of positional parameters",
                     got=str(n),
                     fix=f"pass positions from 0 to {count - 1}, or leave {kind}_argnums out",
                 )
-            places.add(n % count if n < 0 and count else n)
-        known = {p.name for p in self.parameters}
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in self.parameters)
         for name in given_names:
-            if self.parameters and name not in known and not takes_any:
+            if self.parameters and inspect.Parameter.VAR_KEYWORD not in kinds and name not in known:
                 raise ArgumentError(
                     f"{where}names",
                     expected=f"names of parameters: {', '.join(sorted(known))}",
                     got=repr(name),
                     fix=f"replace {name!r} by one of these names",
                 )
-        found = set(given_names)
-        found |= {
-            positional[n].name
-            for n in places
-            if n < count and positional[n].kind is not inspect.Parameter.POSITIONAL_ONLY
-        }
-        places |= {i for i, p in enumerate(positional) if p.name in given_names}
-        return frozenset(places), frozenset(found)
+        places = {n % count if n < 0 and count else n for n in given_nums}
+        found = {p.name for i, p in enumerate(self.positional) if i in places and p.kind is not p.POSITIONAL_ONLY}
+        places |= {i for i, p in enumerate(self.positional) if p.name in given_names}
+        return frozenset(places), frozenset(found.union(given_names))
 
     def name_of(self, i: int) -> str:
         """The name of positional parameter `i`."""
-        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        if i < len(positional):
-            return positional[i].name
-        variadic = next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), "args")
-        return f"{variadic}[{i - len(positional)}]"
+        count = len(self.positional)
+        if i < count:
+            return self.positional[i].name
+        return f"{next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), 'args')}[{i - count}]"
 
     def split(self, args: tuple, kwargs: dict) -> CallArguments:
         """Flatten the arguments of a call and check that the static ones are hashable.

@@ -6,13 +6,14 @@ of the program's mesh. Used by `phalanx.testing` and `debug.check_sharded`, and 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import Jaxpr, ShardingError, inner_jaxprs, state
+from phalanx.core import Jaxpr, ShardingError, state
 from phalanx.engine import compiler, hlo_parser
 from phalanx.runtime import compiled_program
 from phalanx.sharding import Mesh, NamedSharding
@@ -130,52 +131,40 @@ def _iter_collectives(program: compiled_program.CompiledProgram) -> Iterator[tup
             continue  # Every device communicates with itself only.
         axes, whole = ((), False) if mesh is None else _axes(mesh, lowered.devices, groups)
         ids = tuple([tuple([lowered.devices[p].id for p in group]) for group in groups])
-        said = axes if whole or (c.pairs and mesh is not None) else None
-        yield Collective(c.kind, c.bytes, said, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
+        known = axes if whole or (c.pairs and mesh is not None) else None
+        yield Collective(c.kind, c.bytes, known, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
 
 
 def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -> tuple[tuple[Any, ...], bool]:
     """The axes along which the devices of a group differ, and whether each group consists of complete axes."""
     place = {device: at for at, device in enumerate(mesh.flat_devices)}
-    varied: set[int] = set()
-    whole = True
-    for group in groups:
-        # Mesh coordinates of the devices of the group, one column per device.
-        at = np.stack(np.unravel_index([place[devices[p]] for p in group], mesh.axis_sizes))
-        here = np.nonzero((at != at[:, :1]).any(axis=1))[0].tolist()
-        whole = whole and math.prod(mesh.axis_sizes[a] for a in here) == len(group)
-        varied.update(here)
-    return tuple([mesh.axis_names[a] for a in sorted(varied)]), whole
+    # Mesh coordinates of the devices of each group, one column per device.
+    coordinates = [np.stack(np.unravel_index([place[devices[p]] for p in g], mesh.axis_sizes)) for g in groups]
+    varied = [(at != at[:, :1]).any(axis=1) for at in coordinates]
+    whole = all(math.prod(itertools.compress(mesh.axis_sizes, v)) == at.shape[1] for v, at in zip(varied, coordinates))
+    return tuple(itertools.compress(mesh.axis_names, np.any(varied, axis=0))), whole
 
 
 def _mesh_of(program: compiled_program.CompiledProgram) -> Mesh | None:
     """The mesh of a program: of its arguments and results, else of its equations, else the current mesh."""
-    lowered, jaxpr = program.lowered, program.program
-    named = (*lowered.in_shardings, *lowered.out_shardings)
-    inner = [] if jaxpr is None else _inner_meshes(jaxpr)
-    meshes = [*_meshes(named), *inner, state.context.mesh]
+    lowered = program.lowered
+    values = (*lowered.in_shardings, *lowered.out_shardings, program.program, state.context.mesh)
     # A mesh over other devices, such as a sub-mesh, does not number the partitions of this program.
     devices = set(lowered.devices)
-    return next((m for m in meshes if isinstance(m, Mesh) and m.device_set == devices), None)
+    return next((m for m in _iter_meshes(values) if m.device_set == devices), None)
 
 
-def _meshes(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
+def _iter_meshes(values: Iterable[Any]) -> Iterator[Mesh]:
+    """Yield the meshes among values, which may be meshes, shardings, jaxprs, or tuples of these."""
     for value in values:
-        if isinstance(value, NamedSharding | Mesh):
-            found.append(value.mesh if isinstance(value, NamedSharding) else value)
+        mesh = value.mesh if isinstance(value, NamedSharding) else value
+        if isinstance(mesh, Mesh):
+            yield mesh
         elif isinstance(value, tuple):
-            found += _meshes(value)
-    return found
-
-
-def _inner_meshes(program: Jaxpr) -> list[Any]:
-    found = []
-    for eqn in program.eqns:
-        found += _meshes(eqn.params.values())
-        for inner in inner_jaxprs(eqn.params):
-            found += _inner_meshes(inner)
-    return found
+            yield from _iter_meshes(value)
+        elif isinstance(value, Jaxpr):
+            for eqn in value.eqns:  # The mesh of an equation comes before those in its jaxpr.
+                yield from _iter_meshes(sorted(eqn.params.values(), key=lambda v: isinstance(v, Jaxpr)))
 
 
 compiled_program.run_checks.provide(check_no_collectives=check_no_collectives)

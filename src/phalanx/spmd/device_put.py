@@ -65,8 +65,8 @@ def device_put(
       PartitionSpec('data')
     """
     if isinstance(device, Space):
-        src = Space.Host if device is Space.Device else Space.Device
-        return tree_map(lambda leaf: to_memory_p(leaf, src=src.value, dst=device.value), x)
+        source = Space.Host if device is Space.Device else Space.Device
+        return tree_map(lambda leaf: to_memory_p(leaf, src=source.value, dst=device.value), x)
     leaves, tree = tree_flatten(x)
     shardings = _broadcast_shardings(device, x, len(leaves))
     if state.trace is not None:
@@ -110,33 +110,25 @@ def put(
     Returns:
       An array for each value.
     """
-    out: list[Any] = [None] * len(values)
-    moving = []
-    for i, (x, sharding) in enumerate(zip(values, shardings, strict=True)):
-        shares = may_alias[i] if may_alias is not None else None
-        if type(x) is not Array:
-            out[i] = _put_host(x, sharding, shares)
-            continue
-        # may_alias=False promises a copy even if the array stays in place.
-        if shares is False:
-            x = transfer.copy_array(x)
-        out[i] = x
-        if sharding is not None:
-            moving.append(i)
+    donate, may_alias = donate or [False] * len(values), may_alias or [None] * len(values)
+    out = [_put_one(*each) for each in zip(values, shardings, may_alias, strict=True)]
+    moving = [i for i, x in enumerate(values) if type(x) is Array and shardings[i] is not None]
     if moving:
-        donated = [bool(donate[i]) if donate is not None else False for i in moving]
-        moved = reshard([out[i] for i in moving], [shardings[i] for i in moving], donated)
+        moved = reshard([out[i] for i in moving], [shardings[i] for i in moving], [bool(donate[i]) for i in moving])
         for i, x in zip(moving, moved, strict=True):
             out[i] = x
     return out
 
 
-def _put_host(x: ArrayLike, sharding: Sharding | None, shares: bool | None) -> Array:
+def _put_one(x: ArrayLike, sharding: Sharding | None, shares: bool | None) -> Array:
+    """Transfer a host value. An array stays where it is; may_alias=False promises a copy even then."""
+    if type(x) is Array:
+        return transfer.copy_array(x) if shares is False else x
     # Only NumPy arrays have memory to share; scalars are copied in any case.
     if not (shares and isinstance(x, np.ndarray)):
         return transfer.put(x, sharding)
-    type = ArrayType(get_aval(x), sharding or transfer.default_sharding(), sharding is not None)
-    return transfer.make_host_placer(type, lent=True)(x)
+    placed = ArrayType(get_aval(x), sharding or transfer.default_sharding(), sharding is not None)
+    return transfer.make_host_placer(placed, lent=True)(x)
 
 
 def _bind(x: ArrayLike, sharding: Sharding | None) -> Any:
@@ -191,14 +183,7 @@ def device_put_replicated(x: PyTree, devices: Sequence[Any]) -> Any:
       >>> device_put_replicated(np.arange(2), phalanx.devices()[:1]).tolist()
       [[0, 1]]
     """
-    sharding = _stacked_sharding(devices, "device_put_replicated")
-
-    def stack(leaf: ArrayLike) -> Array:
-        row = _expand(leaf)
-        return _stack_rows([transfer.put(row, transfer.single_device_sharding(device)) for device in devices], sharding)
-
-    with explicit_transfer():
-        return tree_map(stack, x)
+    return _stack([x] * len(devices), devices, "device_put_replicated")
 
 
 def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
@@ -227,7 +212,14 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
             got=f"{len(shards)}",
             fix=f"pass a list of {len(devices)} shards, or fewer devices",
         )
-    sharding = _stacked_sharding(devices, "device_put_sharded")
+    return _stack(shards, devices, "device_put_sharded")
+
+
+def _stack(shards: Sequence[Any], devices: Sequence[Any], where: str) -> Any:
+    """Transfer one pytree to each device and stack their leaves."""
+    if not len(devices):
+        raise ArgumentError(where, expected="at least one device", got="none", fix="pass phalanx.local_devices()")
+    sharding = NamedSharding(Mesh(np.array(devices, dtype=object), "devices"), P("devices"))
 
     def stack(*leaves: Any) -> Array:
         first = get_aval(leaves[0])
@@ -239,28 +231,17 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
                     got=aval.str_short(),
                     fix=f"reshape or convert shards[{i}] to {first.str_short()}",
                 )
-        pairs = zip(leaves, devices, strict=True)
-        return _stack_rows([transfer.put(_expand(x), transfer.single_device_sharding(d)) for x, d in pairs], sharding)
+        rows = [transfer.put(_expand(x), transfer.single_device_sharding(d)) for x, d in zip(leaves, devices)]
+        whole = rows[0].aval.update(shape=(len(rows), *first.shape), weak_type=False)
+        return assemble_array(rows, ArrayType(whole, sharding, True))
 
     with explicit_transfer():
         return tree_map(stack, *shards)
 
 
-def _stacked_sharding(devices: Sequence[Any], where: str) -> NamedSharding:
-    if not len(devices):
-        raise ArgumentError(where, expected="at least one device", got="none", fix="pass phalanx.local_devices()")
-    return NamedSharding(Mesh(np.array(devices, dtype=object), "devices"), P("devices"))
-
-
 def _expand(x: ArrayLike) -> Any:
     """Add a leading dimension of size 1."""
     return lax.expand_dims(x, (0,)) if type(x) is Array else np.asarray(x, get_aval(x).dtype)[np.newaxis]
-
-
-def _stack_rows(rows: Sequence[Array], sharding: NamedSharding) -> Array:
-    aval = rows[0].aval
-    whole = aval.update(shape=(len(rows), *aval.shape[1:]), weak_type=False)
-    return assemble_array(rows, ArrayType(whole, sharding, True))
 
 
 transfer.general_transfers.provide(put=put)

@@ -307,12 +307,8 @@ class Jit:
 
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
         """Replace an error of the runtime by one that names the argument, for causes such as deleted arrays."""
-        leaves, _ = self._signature.flatten(args, kwargs)
-        explain_failure(error, leaves, lambda i: self.argument_name(i, args, kwargs))
-
-    def argument_name(self, i: int, args: tuple, kwargs: dict) -> str:
-        """The name of leaf `i` of the arguments of a call in error messages."""
-        return f"{self._name}, argument {self._signature.split(args, kwargs).path(i)}"
+        call = self._signature.split(args, kwargs)
+        explain_failure(error, call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         """The function to trace for a call, and the options to compile it with. Subclasses override this."""
@@ -387,11 +383,20 @@ class JitOptions(TypedDict, total=False):
 class JitFunction(Protocol[P, R_co]):
     """A compiled function, for type checkers: called like the original, with its stages as methods."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-    def trace(self, *args: Any, **kwargs: Any) -> Traced: ...
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered: ...
-    def eval_shape(self, *args: Any, **kwargs: Any) -> PyTree: ...
-    def clear_cache(self) -> None: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the compiled function."""
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace the function for arguments of these types."""
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace the function for arguments of these types and lower it to StableHLO."""
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> PyTree:
+        """The types of the results, without compiling."""
+
+    def clear_cache(self) -> None:
+        """Drop all traced and compiled programs of this function."""
 
 
 @overload
@@ -471,8 +476,9 @@ def jit(
         device = client.devices(backend)[0]
     if device is not None:
         options["in_shardings"] = transfer.single_device_sharding(device)
-    signature = Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    return Jit(fun, signature, options).function()
+    return Jit(
+        fun, Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames), options
+    ).function()
 
 
 pjit = jit

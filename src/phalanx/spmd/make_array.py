@@ -11,7 +11,7 @@ import numpy as np
 from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
 from phalanx.engine import buffers, explicit_transfer
 from phalanx.runtime import Array, ArrayType, non_default_memory_kind, to_default_memory, transfer
-from phalanx.sharding import Index, Sharding
+from phalanx.sharding import Sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, DTypeLike, PyTree
@@ -27,10 +27,8 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
     Returns:
       The array, which shares the buffers of the shards.
     """
-    buffer = buffers.from_shards(
-        physical_aval(type.aval), type.sharding, [shard._buffer for shard in shards], type.committed
-    )
-    return Array(buffer, type)
+    held = [shard._buffer for shard in shards]
+    return Array(buffers.from_shards(physical_aval(type.aval), type.sharding, held, type.committed), type)
 
 
 def make_array_from_callback(
@@ -65,9 +63,16 @@ def make_array_from_callback(
     made: dict[Any, Any] = {}
     for index in places.values():
         key = _index_key(index)
-        if key not in made:
-            made[key] = data = data_callback(index)
-            _check_shard(data, index, shard_shape)
+        if key in made:
+            continue
+        made[key] = data = data_callback(index)
+        if np.shape(data) != shard_shape:
+            raise ShapeError(
+                "make_array_from_callback, data_callback",
+                expected=f"values of shape {shard_shape} for {index}",
+                got=f"shape {np.shape(data)}",
+                fix="return array[index] for the index that data_callback receives",
+            )
     wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
     for data in made.values():
         found = get_aval(data).dtype
@@ -79,26 +84,15 @@ def make_array_from_callback(
                 got=dtypes.short_name(found),
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
-    whole = ShapedArray(shape, wanted)
     with explicit_transfer():
         shards = [
             transfer.put(made[_index_key(index)], transfer.single_device_sharding(d)) for d, index in places.items()
         ]
-        return _assemble_in_memory(shards, ArrayType(whole, sharding, True))
+        return _assemble_in_memory(shards, ArrayType(ShapedArray(shape, wanted), sharding, True))
 
 
 def _index_key(index: tuple[slice, ...]) -> tuple:
     return tuple([(s.start, s.stop) for s in index])
-
-
-def _check_shard(data: ArrayLike, index: Index, shard_shape: tuple[int, ...]) -> None:
-    if np.shape(data) != shard_shape:
-        raise ShapeError(
-            "make_array_from_callback, data_callback",
-            expected=f"values of shape {shard_shape} for {index}",
-            got=f"shape {np.shape(data)}",
-            fix="return array[index] for the index that data_callback receives",
-        )
 
 
 def _assemble_in_memory(shards: Sequence[Array], type: ArrayType) -> Array:
@@ -193,9 +187,9 @@ def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, glo
       (2, 3)
     """
     leaves, tree = tree_flatten(local_data)
-    what = "make_array_from_process_local_data, "
-    shardings = broadcast_prefix(sharding, local_data, what=f"{what}sharding")
-    shapes = broadcast_prefix(global_shape, local_data, what=f"{what}global_shape", is_leaf=_is_shape)
+    what = "make_array_from_process_local_data"
+    shardings = broadcast_prefix(sharding, local_data, what=f"{what}, sharding")
+    shapes = broadcast_prefix(global_shape, local_data, what=f"{what}, global_shape", is_leaf=_is_shape)
     return tree_unflatten(tree, list(map(_make_array_from_local_data, shardings, leaves, shapes)))
 
 
@@ -215,9 +209,7 @@ def _make_array_from_local_data(
     # Sizes follow from the numbers of shards: with k of n shards of a dimension in this process, its global size is n/k
     # as large.
     tiling = sharding.tiling(data.ndim)
-    local = sharding.addressable_devices
-    mine = np.array([device in local for device in sharding._device_assignment])
-    held = tiling.coordinates[mine]
+    held = tiling.coordinates[[device in sharding.addressable_devices for device in sharding._device_assignment]]
     spans = [sorted(set(held[:, dim].tolist())) for dim in range(data.ndim)]
     if any(span != list(range(span[0], span[-1] + 1)) for span in spans) or len(
         {tuple(row) for row in held.tolist()}

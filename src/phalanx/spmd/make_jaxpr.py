@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, ShapedArray, ShapeDtypeStruct, get_aval, state, state_extra, trace_to_jaxpr
+from phalanx.core import Jaxpr, get_aval, state, state_extra, trace_to_jaxpr
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.spmd.call_arguments import Signature
+from phalanx.spmd.stages import shape_of
 from phalanx.transforms.flat_function import FlatFunction
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_unflatten
 from phalanx.typing import AxisName
 
 
@@ -39,7 +40,7 @@ def make_jaxpr(
           b:~f32[] = mul a 2.0:~f32[]
         in (b,) }
     """
-    signature = Signature(fun, static_argnums, None, None, None)
+    signature = Signature(fun, static_argnums)
 
     @api_boundary
     @functools.wraps(fun)
@@ -47,7 +48,7 @@ def make_jaxpr(
         program, function = _stage_call(fun, signature, args, kwargs, axis_env)
         if not return_shape:
             return program
-        return program, tree_unflatten(function.out_tree, [_shape(a) for a in program.out_avals])
+        return program, _result_shapes(program, function)
 
     return jaxpr_maker
 
@@ -61,26 +62,18 @@ def _stage_call(
 ) -> tuple[Jaxpr, FlatFunction]:
     call = signature.split(args, kwargs)
 
-    def on_arguments(*dynamic: Any) -> Any:
-        full, named = call.rebuild(dynamic)
+    def on_dynamic_arguments(dynamic: tuple, named: dict) -> Any:
+        full, named = call.with_statics(dynamic, named)
         return fun(*full, **named)
 
-    function = FlatFunction(on_arguments, _flat_tuple(len(call.leaves)))
-    avals = [get_aval(x) for x in call.leaves]
-    name = getattr(fun, "__name__", "fn")
+    function = FlatFunction(on_dynamic_arguments, call.tree)
     # The axes enter the context as if the function were called under a vmap with these names.
-    if axis_env:
-        with state_extra(axes=(*state.context.axes, *((name, size, False) for name, size in axis_env))):
-            return trace_to_jaxpr(function, avals, name), function
-    return trace_to_jaxpr(function, avals, name), function
+    with state_extra(axes=(*state.context.axes, *((name, size, False) for name, size in axis_env or ()))):
+        return trace_to_jaxpr(function, list(map(get_aval, call.leaves)), getattr(fun, "__name__", "fn")), function
 
 
-def _flat_tuple(count: int) -> Any:
-    return tree_flatten((0,) * count)[1]
-
-
-def _shape(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=aval.weak_type)
+def _result_shapes(program: Jaxpr, function: FlatFunction) -> Any:
+    return tree_unflatten(function.out_tree, [shape_of(a, a.sharding) for a in program.out_avals])
 
 
 def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -98,5 +91,4 @@ def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
       >>> phalanx.eval_shape(jnp.dot, phalanx.ShapeDtypeStruct((2, 3), "float32"), jnp.ones(3)).shape
       (2,)
     """
-    program, function = _stage_call(fun, Signature(fun, None, None, None, None), args, kwargs)
-    return tree_unflatten(function.out_tree, [_shape(a) for a in program.out_avals])
+    return _result_shapes(*_stage_call(fun, Signature(fun), args, kwargs))

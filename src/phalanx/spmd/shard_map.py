@@ -203,8 +203,8 @@ class _Mapped:
             args = bind_positional(self.fun, args, kwargs, fix, name=self.what, defaults=False)
         leaves, tree = tree_flatten(args)
         avals = tuple(get_aval(x) for x in leaves)
-        # Values in the closure may have been rebound since the last call.
-        # Part of the cache key by identity; `_TracedShardMap.cells` keeps them alive so that ids are not reused.
+        # Values in the closure may have been rebound since the last call. They are part of the cache key by identity;
+        # `_TracedShardMap.cells` keeps them alive so that ids are not reused.
         cells = _cells(self.fun)
         key = (tree, avals, state.context, tuple(map(id, cells)))
         before = traced = self.programs.get(key)
@@ -212,29 +212,25 @@ class _Mapped:
         if before is None or not all(any(c is x for x in cells) for c in before.program.consts):
             concretized: list = []
             traced = self._trace(args, avals, tree, concretized, cells)
-            if (
-                before is not None
-                and before[1:5] == traced[1:5]
-                and is_alpha_equivalent(before.program, traced.program)
-            ):
+            if before and before[1:5] == traced[1:5] and is_alpha_equivalent(before.program, traced.program):
                 # The same computation with other constants. Sharing the hoisted jaxpr shares its executable, too.
                 traced.program.derive("hoisted", lambda: before.program.derive("hoisted", before.program.hoist))
             # A trace that depends on concrete values, or on tracers of an outer trace, is valid for this call only.
             if not concretized and not any(isinstance(c, Tracer) for c in traced.program.consts):
                 self.programs[key] = traced
-        out = bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
-        return tree_unflatten(traced.out_tree, out)
+        return tree_unflatten(
+            traced.out_tree, bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
+        )
 
     def _trace(
         self, args: tuple, avals: Sequence[ShapedArray], tree: PyTree, concretized: list, cells: list
     ) -> _TracedShardMap:
         view = self._view()
         ins = self._specs("in_specs", args, avals, view)
-        shards = [view.shard_type(a, s) for a, s in zip(avals, ins, strict=True)]
         function = FlatFunction(self.fun, tree, role=self.name)
         look = self._concretizer(tree_flatten(args)[0], ins, view, concretized)
         with view.scope():
-            program = trace_to_jaxpr(function, shards, self.name, look=look)
+            program = trace_to_jaxpr(function, list(map(view.shard_type, avals, ins)), self.name, look=look)
         out_tree = function.out_tree
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
@@ -276,9 +272,8 @@ class _Mapped:
 
     def _view(self) -> View:
         """The mesh and its manual axes in the context of the call."""
-        mesh, outer = self.options["mesh"], state.context.mesh
-        if mesh is None:
-            mesh = outer
+        outer = state.context.mesh
+        mesh = outer if self.options["mesh"] is None else self.options["mesh"]
         if not isinstance(mesh, Mesh | AbstractMesh) or mesh.empty:
             raise ShardingError(
                 self.what,
@@ -288,7 +283,8 @@ class _Mapped:
             )
         taken = frozenset(outer.manual_axes) if outer is not None else frozenset()
         if taken:
-            mesh = self._inner_mesh(mesh, outer)
+            self._check_inner_mesh(mesh, outer)
+            mesh = outer
         wanted = self.options["axis_names"]
         wanted = (wanted,) if isinstance(wanted, str) else wanted
         # Axes that can be mapped over: neither mapped by a surrounding shard_map nor left to XLA.
@@ -311,8 +307,8 @@ class _Mapped:
             )
         return View(mesh, manual, self.check)
 
-    def _inner_mesh(self, mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh) -> Any:
-        """Check that a nested shard_map has the mesh of the surrounding one, and return the latter."""
+    def _check_inner_mesh(self, mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh) -> None:
+        """Check that a nested shard_map has the mesh of the surrounding one."""
         if mesh.shape != outer.shape or (
             isinstance(mesh, Mesh) and isinstance(outer, Mesh) and mesh.flat_devices != outer.flat_devices
         ):
@@ -322,22 +318,22 @@ class _Mapped:
                 got=repr(mesh),
                 fix="leave mesh out inside another shard_map; " + _INSTEAD_OF_PMAP,
             )
-        return outer
 
     def _specs(self, what: str, tree: PyTree, avals: Sequence[ShapedArray], view: View) -> tuple:
         """Broadcast `in_specs` or `out_specs` to the leaves of a tree and check each spec."""
-        is_input = what == "in_specs"
-        prefix = self.options[what]
-        where = f"{self.what}, {what}"
-        if is_input and prefix is UNSPECIFIED:
-            return tuple(_spec_in_type(where, a, view, i, tree) for i, a in enumerate(avals))
+        prefix, where = self.options[what], f"{self.what}, {what}"
+
+        def path(i: int) -> str:
+            return f"{where}{leaf_path(tree, i)}"
+
+        if what == "in_specs" and prefix is UNSPECIFIED:
+            return tuple(_spec_in_type(a, view, functools.partial(path, i)) for i, a in enumerate(avals))
         is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
         flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
-        out = []
-        for i, (spec, aval) in enumerate(zip(flat, avals, strict=True)):
-            path = lambda i=i: f"{where}{leaf_path(tree, i)}"
-            out.append(_check_spec(spec, aval, view, path, is_input))
-        return tuple(out)
+        return tuple(
+            _check_spec(spec, aval, view, functools.partial(path, i), what == "in_specs")
+            for i, (spec, aval) in enumerate(zip(flat, avals, strict=True))
+        )
 
     def _check_shared(self, program: Jaxpr, outs: Sequence[PartitionSpec], out_tree: PyTreeDef, view: View) -> None:
         """Check that no result varies over a manual axis that its spec does not name."""
@@ -345,8 +341,7 @@ class _Mapped:
             over = [name for name in view.missing(spec) if name in aval.varying and view.mesh.shape[name] > 1]
             if over:
                 names = _names(over)
-                tree = tree_unflatten(out_tree, list(range(out_tree.num_leaves)))
-                path = leaf_path(tree, i)
+                path = leaf_path(tree_unflatten(out_tree, list(range(out_tree.num_leaves))), i)
                 raise ShardingError(
                     f"{self.what}, result{path}",
                     expected=f"a value that is equal along {names}, which {spec} does not name",
@@ -376,11 +371,11 @@ def _names(axes: PyTree) -> str:
     return ", ".join(map(repr, axes)) or "none"
 
 
-def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, args: PyTree) -> PartitionSpec:
+def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> PartitionSpec:
     """The spec of an argument over the manual axes, according to the sharding in its type."""
     if aval.sharding is None:
         raise ShardingError(
-            f"{where}{leaf_path(args, i)}",
+            where(),
             expected="a spec, or an array with a sharding over Explicit axes in its type",
             got=aval.str_short(),
             fix="pass in_specs, or use a mesh with Explicit axes and reshard the argument",
@@ -390,8 +385,7 @@ def _spec_in_type(where: str, aval: ShapedArray, view: View, i: int, args: PyTre
 
 def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:
     """Check that a spec fits its array, and replace None by an empty spec."""
-    if spec is None:
-        spec = REPLICATED
+    spec = REPLICATED if spec is None else spec
     if not isinstance(spec, PartitionSpec) or spec.has_unconstrained:
         raise ArgumentTypeError(
             where(),

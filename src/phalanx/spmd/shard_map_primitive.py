@@ -102,23 +102,24 @@ class View(NamedTuple):
 
     def shard_type(self, aval: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of a shard, given the type of the unsharded array."""
-        shape = tuple(n // self.parts(axes) for n, axes in zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True))
-        shard = aval.with_shape(shape)
+        split = zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True)
+        shard = aval.with_shape(tuple(n // self.parts(axes) for n, axes in split))
         mesh = self.inner_mesh.abstract_mesh
         if mesh.explicit_axes and aval.sharding is not None:
-            kept = [tuple(a for a in axes if a not in self.manual) for axes in aval.sharding.spec.dims]
-            shard = shard_dims(shard, mesh, kept)
+            shard = shard_dims(
+                shard, mesh, [tuple(a for a in axes if a not in self.manual) for axes in aval.sharding.spec.dims]
+            )
         return shard.with_varying(shard.varying.union(spec.axes)) if self.check else shard
 
     def global_type(self, shard: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of the unsharded array, given the type of its shards."""
-        shape = tuple(n * self.parts(axes) for n, axes in zip(shard.shape, spec.axes_per_dim(shard.ndim), strict=True))
-        whole = shard.with_shape(shape).with_varying(shard.varying - self.manual)
-        mesh = self.mesh.abstract_mesh
+        outside, mesh = spec.axes_per_dim(shard.ndim), self.mesh.abstract_mesh
+        whole = shard.with_shape(tuple(n * self.parts(axes) for n, axes in zip(shard.shape, outside, strict=True)))
+        whole = whole.with_varying(shard.varying - self.manual)
         if not mesh.explicit_axes:
             return whole
         inside = shard.sharding.spec.dims if shard.sharding is not None else ((),) * shard.ndim
-        split = zip(spec.axes_per_dim(shard.ndim), inside, strict=True)
+        split = zip(outside, inside, strict=True)
         return shard_dims(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
 
     def residual_spec(self, shard: ShapedArray) -> PartitionSpec:
@@ -142,8 +143,9 @@ class View(NamedTuple):
 def bind_shard_map(program: Jaxpr, args: Sequence[Any], ins: Sequence[Any], outs: Sequence[Any], view: View) -> list:
     """Bind the primitive. Constants of the jaxpr become leading, replicated inputs."""
     ins = (*(REPLICATED for _ in program.consts), *ins)
-    hoisted = program.hoist()
-    return shard_map_p(*program.consts, *args, jaxpr=hoisted, in_specs=ins, out_specs=tuple(outs), **view._asdict())
+    return shard_map_p(
+        *program.consts, *args, jaxpr=program.hoist(), in_specs=ins, out_specs=tuple(outs), **view._asdict()
+    )
 
 
 def record_linear(
@@ -191,8 +193,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         check: bool,
         **_: Any,
     ):
-        view = View(mesh, manual, check)
-        return [view.global_type(a, s) for a, s in zip(jaxpr.out_avals, out_specs, strict=True)]
+        return list(map(View(mesh, manual, check).global_type, jaxpr.out_avals, out_specs))
 
     def update_varying(self, avals: Sequence[Any], params: dict) -> dict:
         view, jaxpr = View.of(params), params["jaxpr"]
@@ -220,8 +221,15 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         self, ctx: Any, *operands: Any, jaxpr: Jaxpr, mesh: Mesh | AbstractMesh, manual: frozenset, **specs: Any
     ) -> list:
         module, outer = ctx.module, ctx.module.manual
-        if mesh.size != module.num_partitions:
-            raise _wrong_mesh_error(mesh, module.num_partitions)
+        count = module.num_partitions
+        if mesh.size != count:
+            raise ShardingError(
+                "lowering of a shard_map",
+                expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
+                got=mesh,
+                fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
+                "shard_map",
+            )
         axes = manual | outer.axes if outer is not None else manual
         module.manual = ManualRegion(mesh, axes, module.device_assignment)
         # Positions along the axes of surrounding shard_maps stay readable inside.
@@ -269,10 +277,9 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         computed = iter(zip(out[count:], specs, strict=True))
         # A residual that is one of the operands is read from there, with the operand's spec.
         residuals = [(*next(computed), True) if f is None else (primals[f], ins[f], False) for f in halves.forwarded]
-        linear = _squeeze_scalars(halves.linear, [is_new and bool(spec.axes) for _, spec, is_new in residuals])
         out_dot = record_linear(
             trace,
-            linear,
+            _squeeze_scalars(halves.linear, [is_new and bool(spec.axes) for _, spec, is_new in residuals]),
             [*(x for x, _, _ in residuals), *given],
             [*(s for _, s, _ in residuals), *select_flagged(ins, nonzero)],
             select_flagged(outs, halves.nonzero),
@@ -290,24 +297,15 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         view = View(**layout)
         linear = [is_linear(x) for x in operands]
         nonzero = [type(c) is not Zero for c in y_bars]
-        cts, outs, ins = (
-            select_flagged(y_bars, nonzero),
-            select_flagged(out_specs, nonzero),
-            select_flagged(in_specs, linear),
-        )
+        cts, outs = select_flagged(y_bars, nonzero), select_flagged(out_specs, nonzero)
         with view.scope():
             derived, has = transpose_jaxpr(jaxpr, linear, nonzero)
             # Operands whose cotangent is zero get no output.
-            ins = select_flagged(ins, has)
+            ins = select_flagged(select_flagged(in_specs, linear), has)
             if not view.check:
                 derived = _sum_at_boundary(derived, [len(operands) - sum(linear), len(cts)], outs, ins, view)
-        out = bind_shard_map(
-            derived,
-            [*select_unflagged(operands, linear), *cts],
-            [*select_unflagged(in_specs, linear), *outs],
-            ins,
-            view,
-        )
+        args, specs = select_unflagged(operands, linear), select_unflagged(in_specs, linear)
+        out = bind_shard_map(derived, [*args, *cts], [*specs, *outs], ins, view)
         return tuple(fill_flagged(linear, fill_flagged(has, out)))
 
     def batch_axis(
@@ -325,7 +323,9 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         mapped = [d is not None for d in dims]
         # A manual axis of the same name shadows the mapped axis for collectives inside.
         name = None if axis.name in view.manual else axis.name
-        split = _manual_spmd_axes(axis, view, name is not None and name in named_axes(jaxpr))
+        # Collectives over the mapped axis need all rows on each device, so the rows are not split then.
+        is_used = name is not None and name in named_axes(jaxpr)
+        split = () if is_used else tuple(a for a in axis.spmd_name or () if a in view.manual)
         kept = tuple(a for a in axis.split if a not in view.manual)
         # Each device maps over the rows in its shard only.
         inner = AxisData(axis.size // view.parts(split), name, axis.spmd_name, kept)
@@ -341,12 +341,16 @@ class ShardMap(PartialEvalCall, name="shard_map"):
             [PartitionSpec(split or None, *s) if m else s for s, m in zip(specs, which, strict=True)]
             for specs, which in ((in_specs, mapped), (out_specs, out_mapped))
         )
-        for spec in (*ins, *outs):
-            _check_spmd_axes(spec, split)
-        moved = _constrain_mapped(moved, mapped, axis, view)
-        return _constrain_mapped(bind_shard_map(derived, moved, ins, outs, view), out_mapped, axis, view), front_dims(
-            out_mapped
-        )
+        repeated = next((spec for spec in (*ins, *outs) if len(set(spec.axes)) != len(spec.axes)), None)
+        if repeated is not None:
+            raise ShardingError(
+                f"vmap(..., spmd_axis_name={split!r}) of a shard_map",
+                expected="mesh axes that are not in its specs",
+                got=PartitionSpec(*repeated[1:]),
+                fix="choose another mesh axis for the mapped dimension, or leave spmd_axis_name out",
+            )
+        out = bind_shard_map(derived, _constrain_mapped(moved, mapped, axis, view), ins, outs, view)
+        return _constrain_mapped(out, out_mapped, axis, view), front_dims(out_mapped)
 
 
 shard_map_p = ShardMap()
@@ -363,8 +367,8 @@ def _expand_scalars(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) 
 
     def fun(*xs: Any) -> list:
         out = run_jaxpr(program, *xs)
-        rest = [reshape_p(x, shape=(1,)) if is_scalar else x for x, is_scalar in zip(out[count:], scalars, strict=True)]
-        return [*out[:count], *rest]
+        rest = zip(out[count:], scalars, strict=True)
+        return [*out[:count], *(reshape_p(x, shape=(1,)) if is_scalar else x for x, is_scalar in rest)]
 
     key = ("stacking", count, tuple(specs))
     return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
@@ -380,8 +384,7 @@ def _squeeze_scalars(program: Jaxpr, expanded: Sequence[bool]) -> Jaxpr:
     avals = [a.with_shape((1,)) if f else a for a, f in zip(program.in_avals, flags, strict=True)]
 
     def fun(*xs: Any) -> list:
-        plain = [reshape_p(x, shape=()) if f else x for x, f in zip(xs, flags, strict=True)]
-        return run_jaxpr(program, *plain)
+        return run_jaxpr(program, *(reshape_p(x, shape=()) if f else x for x, f in zip(xs, flags, strict=True)))
 
     return program.derive(("unstacking", tuple(flags)), lambda: trace_to_jaxpr(fun, avals, program.debug_name))
 
@@ -392,19 +395,17 @@ def _divide(params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
     with view.scope():
         parts = partial_eval_inner_jaxpr(params["jaxpr"], unknown, policy)
     count = sum(parts.known_outputs)
-    numbers = [i for i, u in enumerate(unknown) if not u]
     # A residual that is an input of the known jaxpr need not be returned from it and stored twice.
-    place = dict(zip(parts.known.invars, numbers, strict=True))
+    place = dict(zip(parts.known.invars, select_unflagged(range(len(unknown)), unknown), strict=True))
     residuals = parts.known.outvars[count:]
     forwarded = [None if type(v) is Literal else place.get(v) for v in residuals]
     computed = [v for v, f in zip(residuals, forwarded, strict=True) if f is None]
     specs = tuple(view.residual_spec(v.aval) for v in computed)
     known = parts.known.replace(outvars=[*parts.known.outvars[:count], *computed])
     fresh = iter(specs)
-    # Pairs of spec and whether `_expand_scalars` applied to the residual; operands keep their shape.
-    all_specs = [(next(fresh), True) if f is None else (ins[f], False) for f in forwarded]
-    expanded = [is_new and bool(s.axes) for s, is_new in all_specs]
-    between = tuple([spec for spec, _ in all_specs])
+    between = [next(fresh) if f is None else ins[f] for f in forwarded]
+    # Whether `_expand_scalars` applied to the residual; operands keep their shape.
+    expanded = [f is None and bool(s.axes) for s, f in zip(between, forwarded, strict=True)]
     first: dict[str, Any] = {
         "jaxpr": _expand_scalars(known, count, specs).hoist(),
         "in_specs": tuple(select_unflagged(ins, unknown)),
@@ -457,23 +458,9 @@ def _sum_at_boundary(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: 
     return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
 
 
-def _manual_spmd_axes(axis: AxisData, view: View, is_used: bool) -> tuple:
-    """The manual axes over which `vmap(spmd_axis_name=...)` splits the mapped dimension.
-
-    None of them if collectives in the jaxpr use the mapped axis, since they need all rows on each device.
-    """
-    return () if is_used else tuple(name for name in _spmd_names(axis) if name in view.manual)
-
-
-def _spmd_names(axis: AxisData) -> tuple:
-    names = axis.spmd_name or ()
-    return tuple(names) if isinstance(names, tuple | list) else (names,)
-
-
 def _constrain_mapped(values: Sequence[Any], mapped: Sequence[bool], axis: AxisData, view: View) -> list:
     """Constrain mapped leading dimensions to be split over the Auto axes in `spmd_axis_name`."""
-    kept = view.mesh.auto_axes
-    names = tuple(name for name in _spmd_names(axis) if name in kept and name not in view.manual)
+    names = tuple(name for name in axis.spmd_name or () if name in view.mesh.auto_axes and name not in view.manual)
     if not names or axis.size % view.parts(names):
         return list(values)
 
@@ -482,16 +469,6 @@ def _constrain_mapped(values: Sequence[Any], mapped: Sequence[bool], axis: AxisD
         return sharding_constraint_p(x, sharding=NamedSharding(view.mesh, PartitionSpec(names, *open_dims)))
 
     return [constrain(x) if m else x for x, m in zip(values, mapped, strict=True)]
-
-
-def _check_spmd_axes(spec: PartitionSpec, split: tuple) -> None:
-    if len(set(spec.axes)) != len(spec.axes):
-        raise ShardingError(
-            f"vmap(..., spmd_axis_name={split!r}) of a shard_map",
-            expected="mesh axes that are not in its specs",
-            got=PartitionSpec(*spec[1:]),
-            fix="choose another mesh axis for the mapped dimension, or leave spmd_axis_name out",
-        )
 
 
 def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> compiled_program.CompiledCall:
@@ -507,11 +484,8 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> c
     program = trace_to_jaxpr(
         lambda *xs: primitive(*xs, jaxpr=jaxpr, **layout), [t.aval for t in types], jaxpr.debug_name
     )
-    ins = []
-    for t, spec in zip(types, layout["in_specs"], strict=True):
-        held = t.sharding
-        is_there = held is not None and len(mesh.flat_devices) > 1 and held.device_set == mesh.device_set
-        ins.append(held if is_there else NamedSharding(mesh, spec))
+    is_there = [t.sharding is not None and mesh.size > 1 and t.sharding.device_set == mesh.device_set for t in types]
+    ins = [t.sharding if i else NamedSharding(mesh, s) for i, t, s in zip(is_there, types, layout["in_specs"])]
     is_whole = layout["manual"].issuperset(mesh.axis_names)
     outs = [NamedSharding(mesh, s) if is_whole else None for s in layout["out_specs"]]
     lowered = compiled_program.lower(program, mesh.flat_devices, ins, outs, name=jaxpr.debug_name, committed=True)
@@ -538,13 +512,13 @@ def _manual_computation(
     # Some axes are not manual: XLA partitions the region over them, and dimensions must stay open for that.
     is_open = not module.manual.is_whole
 
+    def sharding(v: Var, spec: PartitionSpec) -> Any:
+        ndim = physical_aval(v.aval).ndim
+        return sdy_sharding(module, NamedSharding(mesh, spec), ndim, open_dims=range(ndim) if is_open else ())
+
     def shardings(variables: Sequence[Var], specs: Sequence[PartitionSpec]) -> Any:
         tokens = [sdy_sharding(module, NamedSharding(mesh, REPLICATED), 0) for _ in ordered]
-        each = []
-        for v, spec in zip(variables, specs, strict=True):
-            ndim = physical_aval(v.aval).ndim
-            each.append(sdy_sharding(module, NamedSharding(mesh, spec), ndim, open_dims=range(ndim) if is_open else ()))
-        return sdy.TensorShardingPerValueAttr.get([*tokens, *each])
+        return sdy.TensorShardingPerValueAttr.get([*tokens, *map(sharding, variables, specs)])
 
     view = View(mesh, manual, False)
     token = [ctx.type(ORDER_TOKEN)] * len(ordered)
@@ -580,23 +554,13 @@ def _position_operands(ctx: Any, mesh: Mesh | AbstractMesh, manual: frozenset, n
 
     The operand for an axis of size n is `arange(n)` split over the axis, so that each device receives its position.
     """
-    kind = np.dtype(np.int32)
+    kind, places = np.dtype(np.int32), ctx.module.manual.places
     found = []
-    for name in mesh.axis_names:
-        size = mesh.shape[name]
+    for name, size in mesh.shape.items():
         if name in manual and name in names and size > 1:
             numbers = ctx.constant(np.arange(size, dtype=kind))
             found.append((Var(ShapedArray((size,), kind)), numbers, PartitionSpec(name), name))
         # A position that a surrounding shard_map received as an operand is passed on.
-        elif name in ctx.module.manual.places:
-            found.append((Var(ShapedArray((1,), kind)), ctx.module.manual.places[name], REPLICATED, name))
+        elif name in places:
+            found.append((Var(ShapedArray((1,), kind)), places[name], REPLICATED, name))
     return found
-
-
-def _wrong_mesh_error(mesh: Mesh | AbstractMesh, count: int) -> ShardingError:
-    return ShardingError(
-        "lowering of a shard_map",
-        expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
-        got=mesh,
-        fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to shard_map",
-    )

@@ -7,6 +7,7 @@ stage is callable. If it is called with arguments of other types, it raises an e
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,9 +50,9 @@ from phalanx.spmd.sharding_resolution import (
 )
 from phalanx.tree import PyTreeDef, equality_errors, tree_unflatten, treedef_children
 from phalanx.tree.key_paths import leaf_path
-from phalanx.typing import ArrayLike
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class ArgInfo:
     """The type of one argument of a stage, and whether the argument is donated.
 
@@ -66,18 +67,14 @@ class ArgInfo:
       ((), False)
     """
 
-    __slots__ = ("_aval", "donated")
+    aval: ShapedArray
+    donated: bool = False
 
-    def __init__(self, aval: ShapedArray, donated: bool = False):
-        self._aval = aval
-        self.donated = donated
-
-    aval = property(lambda self: self._aval)
-    shape = property(lambda self: self._aval.shape)
-    dtype = property(lambda self: self._aval.dtype)
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
 
     def __repr__(self) -> str:
-        return f"ArgInfo({self._aval}, donated={self.donated})"
+        return f"ArgInfo({self.aval}, donated={self.donated})"
 
 
 @api_boundary_class
@@ -114,7 +111,7 @@ class Traced:
         self.out_tree = out_tree
         self._settings = settings
         # Shapes only: a stage must not keep the buffers of its example arguments alive.
-        self._call = call._replace(leaves=[_shape_of(x) for x in call.leaves])
+        self._call = call._replace(leaves=[shape_of(get_aval(x)) for x in call.leaves])
         self._shardings = [_argument_sharding(x) for x in call.leaves]
         self.is_open = any(isinstance(c, Tracer) for c in program.consts)
         self.options = self._make_options(fun)
@@ -123,20 +120,19 @@ class Traced:
         ] = {}  # executables of `jit`, by the types of arguments
 
     def _make_options(self, fun: Callable) -> Options:
-        ins = flatten_in_shardings(self._settings, self._call, *self._call.dynamic(), self.fun_name)
-        out = tree_unflatten(self.out_tree, [_shape_of(v) for v in self.program.out_avals])
-        outs = broadcast_declared_shardings(self._settings, "out_shardings", out, self._call.signature.what)
-        donated = set(self._call.donated_leaves())
+        call, settings = self._call, self._settings
+        out = tree_unflatten(self.out_tree, list(map(shape_of, self.program.out_avals)))
+        donated = set(call.donated_leaves())
         keeps = getattr(fun, "keeps", None)  # `nnx` keeps the buffers of variables that are not written
         if donated and keeps is not None:
-            donated -= keeps(self._call, self.out_tree)
+            donated -= keeps(call, self.out_tree)
         return Options(
-            ins,
-            outs,
-            tuple(i in donated for i in range(len(self._call.leaves))),
-            self._settings["inline"],
-            self._settings["keep_unused"],
-            self._settings.get("moves_committed", False),
+            in_shardings=flatten_in_shardings(settings, call, *call.dynamic(), self.fun_name),
+            out_shardings=broadcast_declared_shardings(settings, "out_shardings", out, call.signature.what),
+            donated=tuple(i in donated for i in range(len(call.leaves))),
+            inline=settings["inline"],
+            keep_unused=settings["keep_unused"],
+            moves_committed=settings.get("moves_committed", False),
         )
 
     def with_shardings_of(self, leaves: Sequence[Any]) -> Traced:
@@ -161,8 +157,7 @@ class Traced:
     @property
     def args_info(self) -> Any:
         """An `ArgInfo` for each argument, as `(args, kwargs)`."""
-        infos = [ArgInfo(a, d) for a, d in zip(self.program.in_avals, self.options.donated, strict=True)]
-        return tree_unflatten(self.in_tree, infos)
+        return tree_unflatten(self.in_tree, list(map(ArgInfo, self.program.in_avals, self.options.donated)))
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -172,11 +167,8 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` for each result, in the structure of the result."""
-        shapes = [
-            ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.sharding, weak_type=a.weak_type)
-            for a, s in zip(self.program.out_avals, self.options.out_shardings, strict=True)
-        ]
-        return tree_unflatten(self.out_tree, shapes)
+        pairs = zip(self.program.out_avals, self.options.out_shardings, strict=True)
+        return tree_unflatten(self.out_tree, [shape_of(a, s or a.sharding) for a, s in pairs])
 
     out_avals = property(lambda self: self.program.out_avals)
 
@@ -297,9 +289,9 @@ def _dialect(where: str, dialect: str | None) -> str:
     )
 
 
-def _shape_of(x: ArrayLike | ShapedArray) -> ShapeDtypeStruct:
-    aval = x if type(x) is ShapedArray else get_aval(x)
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+def shape_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
+    """The shape, dtype and weak type of an abstract value, with the given sharding."""
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
 
 
 def _argument_sharding(x: object) -> Any:
@@ -355,9 +347,8 @@ class Lowered(_LaterStage):
           The third stage of compilation.
         """
         traced = self._traced
-        options = (traced._settings["compiler_options"] or {}) | (compiler_options or {})
         with log_stage("Compiling", traced.fun_name, traced.program.in_avals):
-            program = self.program.compile(options)
+            program = self.program.compile((traced._settings["compiler_options"] or {}) | (compiler_options or {}))
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program)
 
@@ -421,19 +412,16 @@ class Compiled(_LaterStage):
     @property
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` with a sharding for each result, in the structure of the result."""
-        shapes = [
-            ShapeDtypeStruct(t.aval.shape, t.aval.dtype, sharding=t.sharding, weak_type=t.aval.weak_type)
-            for t in self.program.out_types
-        ]
-        return tree_unflatten(self.out_tree, shapes)
+        return tree_unflatten(self.out_tree, [shape_of(t.aval, t.sharding) for t in self.program.out_types])
 
     @property
     def input_formats(self) -> Any:
         """Layouts and shardings of the arguments, as `(args, kwargs)`; arguments that are not read have no layout."""
         # XLA drops parameters that the program does not read, so there are fewer layouts than arguments.
         found = {i: Layout.of_engine(layout) for i, layout in self.program.layouts()[0].items()}
-        formats = [Format(found.get(i), s) for i, s in enumerate(self.program.lowered.in_shardings)]
-        return tree_unflatten(self.in_tree, formats)
+        return tree_unflatten(
+            self.in_tree, [Format(found.get(i), s) for i, s in enumerate(self.program.lowered.in_shardings)]
+        )
 
     @property
     def output_formats(self) -> Any:
@@ -572,5 +560,8 @@ class Compiled(_LaterStage):
 def _describe_tree_differences(known: PyTreeDef, given: PyTreeDef) -> str:
     """The differences between two structures of arguments `(args, kwargs)`, in words."""
     pairs = zip(("args", "kwargs"), treedef_children(known), treedef_children(given), strict=True)
-    errors = [e for what, a, b in pairs for e in equality_errors(a, b, what=what)]
-    return "; ".join(f"{e.where} is {e.got}, compiled for {e.expected}" for e in errors)
+    return "; ".join(
+        f"{e.where} is {e.got}, compiled for {e.expected}"
+        for what, a, b in pairs
+        for e in equality_errors(a, b, what=what)
+    )
