@@ -132,7 +132,7 @@ class Jit:
 
     def __init__(self, fun: Callable, signature: Signature, options: dict = DEFAULT_OPTIONS):
         self._fun = fun
-        self._signature = signature
+        self._signature, self._what = signature, signature.what
         # A dict rather than a record: subclasses (pmap, xmap) add shardings per call in `_plan`.
         self._options = options
         self._name = getattr(fun, "__name__", type(fun).__name__)
@@ -298,7 +298,7 @@ class Jit:
             check_outputs(leaves, lambda i: leaf_path(out, i))
             # Tracing returns leaves only, so the structure of the result leaves the function through this list.
             trees.append(tree)
-            return reshard_results(leaves, out, options, self._signature.what)
+            return reshard_results(leaves, out, options, self._what)
 
         avals = apply_in_shardings(avals, call, options, self._name)
         with log_stage("Tracing", self._name, avals):
@@ -361,7 +361,7 @@ class Jit:
         return len(self._calls)
 
     def __repr__(self) -> str:
-        return f"<jit of {format_code_position(self._fun)}>"
+        return f"<{self._what}>"
 
 
 class JitOptions(TypedDict, total=False):

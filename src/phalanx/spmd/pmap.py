@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, check_axis_name, check_function, format_code_position, state, state_extra
+from phalanx.core import (
+    ArgumentError,
+    check_axis_name,
+    check_function,
+    merge_lists,
+    select_flagged,
+    select_unflagged,
+    state,
+    state_extra,
+)
 from phalanx.engine import client
 from phalanx.lax import squeeze, with_sharding_constraint
 from phalanx.numpy import expand_dims, moveaxis
@@ -34,14 +43,10 @@ REPLICATED = PartitionSpec()
 
 
 class _MissingMeshAxes(BaseException):
-    """Raised while tracing a nested `pmap` whose mesh axes (names and sizes) the outermost mesh does not have yet.
+    """Raised while tracing a nested `pmap` whose mesh axes (its `args`) the outermost mesh does not have yet.
 
     It derives from BaseException so that an `except Exception` in the user's function does not catch it.
     """
-
-    def __init__(self, *axes: tuple[Any, int]):
-        super().__init__(*axes)
-        self.axes = axes
 
 
 class _Outermost(threading.local):
@@ -67,7 +72,6 @@ class RowMap(Jit):
     """A compiled map over rows: the base class of `pmap` and `soft_pmap`.
 
     Args:
-      what: name of the transformation, for error messages.
       fun: the function of one row.
       axis_name: name of the mapped axis for collectives, or None.
       in_axes, out_axes: as in `vmap`.
@@ -78,7 +82,6 @@ class RowMap(Jit):
 
     def __init__(
         self,
-        what: str,
         fun: Callable,
         axis_name: AxisName,
         in_axes: PyTree,
@@ -88,13 +91,10 @@ class RowMap(Jit):
         signature: Signature,
     ):
         super().__init__(fun, signature)
-        self._what = f"{what} of {format_code_position(fun)}"
         check_axis_name(f"{self._what}, axis_name", axis_name)
         self._axis_name = axis_name
-        static = signature.static_argnums
-        is_listed = isinstance(in_axes, tuple | list)
         # Static arguments are removed from the call before it is mapped, so their in_axes are removed as well.
-        self._in_axes = tuple(a for i, a in enumerate(in_axes) if i not in static) if is_listed else in_axes
+        self._in_axes = self._dynamic(in_axes) if isinstance(in_axes, tuple | list) else in_axes
         self._out_axes = out_axes
         self._axis_size = axis_size
         self._devices = devices
@@ -105,18 +105,23 @@ class RowMap(Jit):
             return self._as_vmap()(*args, **kwargs)
         return super()._call(args, kwargs)
 
+    def _dynamic(self, items: Sequence[Any]) -> tuple:
+        """The items, one for each positional argument, without those of static arguments."""
+        return tuple(x for i, x in enumerate(items) if i not in self._signature.static_argnums)
+
     def _available(self) -> list:
         return list(client.local_devices() if self._devices is None else self._devices)
 
     def _inputs(self, call: CallArguments) -> tuple[list, int]:
         """The mapped dimension of each leaf, or None, and the number of rows."""
 
-        def traced_parameters() -> list[str]:
-            static = self._signature.static_argnums
-            return [name for i, name in enumerate(positional_parameters(self._fun)) if i not in static]
-
-        args = self._in_axes, *call.dynamic(), self._axis_size
-        dims, size = resolve_in_axes(self._what, *args, traced_parameters)
+        dims, size = resolve_in_axes(
+            self._what,
+            self._in_axes,
+            *call.dynamic(),
+            self._axis_size,
+            lambda: list(self._dynamic(positional_parameters(self._fun))),
+        )
         if size == 0:
             raise ArgumentError(
                 self._what,
@@ -133,7 +138,7 @@ class RowMap(Jit):
             call = self._signature.split(args, kwargs)
 
             def row(*dynamic: Any, **named: Any) -> Any:
-                new_args, new_kwargs = call.rebuild(tree_flatten((dynamic, named))[0])
+                new_args, new_kwargs = call.with_statics(dynamic, named)
                 return self._fun(*new_args, **new_kwargs)
 
             dynamic, named = call.dynamic()
@@ -146,9 +151,6 @@ class RowMap(Jit):
         """The options of `jit` with the shardings of the positional arguments added."""
         args, _ = tree_unflatten(call.tree, [NamedSharding(mesh, spec) for spec in specs])
         return {**self._options, "in_shardings": args, "moves_committed": True}
-
-    def __repr__(self) -> str:
-        return f"<{self._what}>"
 
 
 def _split(dim: int | None, axis: AxisName) -> PartitionSpec:
@@ -175,7 +177,7 @@ class PMap(RowMap):
                 try:
                     return super()._trace(call, avals)
                 except _MissingMeshAxes as wanted:
-                    _outermost.axes.extend(wanted.axes)
+                    _outermost.axes.extend(wanted.args)
         finally:
             _outermost.axes = None
 
@@ -183,9 +185,8 @@ class PMap(RowMap):
         dims, size = self._inputs(call)
         mesh = state.context.mesh
         if is_per_device():
-            name = (
-                self._axis_name or f"pmap_{len(mesh.manual_axes)}"
-            )  # deterministic, since the outer program may be traced again
+            # The name is deterministic, since the outer program may be traced again.
+            name = self._axis_name or f"pmap_{len(mesh.manual_axes)}"
             return self._inside(mesh, dims, name, size), self._options
         name = self._axis_name or "pmap"
         available = self._available()
@@ -201,8 +202,11 @@ class PMap(RowMap):
             """Attach shardings to the results of a program for one device, for which XLA reports none."""
             out = rows(*args, **kwargs)
             # `nnx.pmap` determines the out_axes of modules during the call, so they are read after it.
-            get_sharding = lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name))
-            options["out_shardings"] = tree_map(get_sharding, self._out_axes, is_leaf=lambda d: d is None)
+            options["out_shardings"] = tree_map(
+                lambda d: NamedSharding(mesh, _split(d if isinstance(d, int) and d >= 0 else None, name)),
+                self._out_axes,
+                is_leaf=lambda d: d is None,
+            )
             return out
 
         return alone, options
@@ -222,8 +226,9 @@ class PMap(RowMap):
             found: list = []
 
             def row(*shards: Any) -> tuple[list, list]:
-                xs = [x if d is None else squeeze(x, (d,)) for x, d in zip(shards, dims, strict=True)]
-                new_args, new_kwargs = call.rebuild(xs)
+                new_args, new_kwargs = call.rebuild(
+                    [x if d is None else squeeze(x, (d,)) for x, d in zip(shards, dims, strict=True)]
+                )
                 out = self._fun(*new_args, **new_kwargs)
                 leaves, tree = tree_flatten(out)
                 where = f"{self._what}, out_axes"
@@ -232,25 +237,24 @@ class PMap(RowMap):
                     canonical_dim(d, np.ndim(x) + 1, lambda i=i: f"{where} for result{leaf_path(out, i)}")
                     for i, (x, d) in enumerate(zip(leaves, prefix, strict=True))
                 ]
-                found[:] = [(tree, out_dims)]
-                rows = [expand_dims(x, 0) for x, d in zip(leaves, out_dims, strict=True) if d is not None]
-                return rows, [x for x, d in zip(leaves, out_dims, strict=True) if d is None]
+                shared = [d is None for d in out_dims]
+                found[:] = [tree, out_dims, shared]
+                rows = [expand_dims(x, 0) for x in select_unflagged(leaves, shared)]
+                return rows, select_flagged(leaves, shared)
 
-            specs = tuple(_split(d, name) for d in dims)
             # check_vma=False: as under vmap, every row is differentiated independently.
             mapped = shard_map(
                 row,
                 mesh,
-                in_specs=specs,
+                in_specs=tuple(_split(d, name) for d in dims),
                 out_specs=(PartitionSpec(name), REPLICATED),
                 axis_names={name},
                 check_vma=False,
             )
-            rows, shared = mapped(*call.leaves)
-            ((tree, out_dims),) = found
-            left, common = iter(rows), iter(shared)
-            out = [next(common) if d is None else moveaxis(next(left), 0, d) for d in out_dims]
-            return tree_unflatten(tree, out)
+            rows, equal = mapped(*call.leaves)
+            tree, out_dims, shared = found
+            moved = [moveaxis(x, 0, d) for x, d in zip(rows, select_unflagged(out_dims, shared), strict=True)]
+            return tree_unflatten(tree, merge_lists(shared, equal, moved))
 
         return whole
 
@@ -309,8 +313,7 @@ class SoftPMap(RowMap):
             # The function may use shardings over the current mesh, so no axis of another mesh may appear inside.
             devices, by_rows = list(around.flat_devices), self._as_vmap()
         else:
-            devices = self._available()[:size]
-            by_rows = self._as_vmap(name)
+            devices, by_rows = self._available()[:size], self._as_vmap(name)
         mesh = make_mesh(devices, [(name, len(devices))])
         specs = [_split(d, name) for d in dims]
 
@@ -330,9 +333,8 @@ class SoftPMap(RowMap):
             new_args, new_kwargs = inner.rebuild(xs)
             return vectorized(*new_args, **new_kwargs)
 
-        whole_everywhere = NamedSharding(mesh, REPLICATED)
         options = self._add_in_shardings(call, [REPLICATED] * len(dims), mesh)
-        return whole, {**options, "out_shardings": whole_everywhere}
+        return whole, {**options, "out_shardings": NamedSharding(mesh, REPLICATED)}
 
 
 def pmap(
@@ -381,9 +383,9 @@ def pmap(
     if devices is None and backend is not None:
         devices = client.local_devices(backend=backend)
     signature = Signature(
-        fun, static_broadcasted_argnums, None, donate_argnums, None, "pmap", static="static_broadcasted"
+        fun, static_broadcasted_argnums, donate_argnums=donate_argnums, what="pmap", static="static_broadcasted"
     )
-    return PMap("pmap", fun, axis_name, in_axes, out_axes, axis_size, devices, signature).function()
+    return PMap(fun, axis_name, in_axes, out_axes, axis_size, devices, signature).function()
 
 
 def soft_pmap(
@@ -418,5 +420,5 @@ def soft_pmap(
       [10.0, 9.0, 8.0, 7.0, 6.0]
     """
     check_function("soft_pmap, argument fun", fun)
-    signature = Signature(fun, None, None, None, None, "soft_pmap")
-    return SoftPMap("soft_pmap", fun, axis_name, in_axes, out_axes, None, devices, signature).function()
+    signature = Signature(fun, what="soft_pmap")
+    return SoftPMap(fun, axis_name, in_axes, out_axes, None, devices, signature).function()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ArgumentTypeError, ShardingError, check_function, format_code_position, state
+from phalanx.core import ArgumentError, ArgumentTypeError, ShardingError, check_function, state
 from phalanx.engine import client
 from phalanx.lax import with_sharding_constraint as constrain
 from phalanx.sharding import NamedSharding, PartitionSpec, check_rank, prime_factors
@@ -39,8 +39,14 @@ def _is_parts(x: object) -> bool:
     return x is None or isinstance(x, PartitionSpec)
 
 
-def _check_counts(where: str, parts: Any) -> None:
-    """Check that `parts` is None or a `PartitionSpec` of positive numbers of shards."""
+def _check_counts(where: str, parts: Any, known: tuple[str, int] | None) -> int | None:
+    """Check the numbers of shards in `parts`, and return their product, or None for a replicated array.
+
+    Args:
+      where: the argument, for errors.
+      parts: None or a `PartitionSpec` of positive numbers of shards.
+      known: the number of partitions, if it is known, and the argument that determines it.
+    """
     if not _is_parts(parts) or any(n is not None and not (isinstance(n, int) and n > 0) for n in parts or ()):
         raise ArgumentTypeError(
             where,
@@ -48,6 +54,16 @@ def _check_counts(where: str, parts: Any) -> None:
             got=repr(parts),
             fix="write PartitionSpec(2, 1), for example, to split dimension 0 of a matrix into two shards",
         )
+    count = None if parts is None else math.prod(n for n in parts if n is not None)
+    if known is not None and count not in (None, known[1]):
+        other, wanted = known
+        raise ShardingError(
+            where,
+            expected=f"{wanted} shards in total, as in {other}",
+            got=f"{count} in {parts}",
+            fix=f"choose numbers of shards with the product {wanted}, or None to replicate the array",
+        )
+    return count
 
 
 def _check_fits(where: str, parts: PartitionSpec | None, shape: Sequence[int]) -> None:
@@ -65,11 +81,6 @@ def _check_fits(where: str, parts: PartitionSpec | None, shape: Sequence[int]) -
             )
 
 
-def _count(parts: PartitionSpec | None) -> int | None:
-    """The number of partitions: the product of the numbers of shards, or None for a replicated array."""
-    return None if parts is None else math.prod(n for n in parts if n is not None)
-
-
 def _axes(count: int) -> list[tuple[str, int]]:
     """Names and sizes of the mesh axes for a number of partitions: one axis for each prime factor."""
     return [(f"parts_{i}", p) for i, p in enumerate(prime_factors(count))] or [("parts_0", 1)]
@@ -77,19 +88,9 @@ def _axes(count: int) -> list[tuple[str, int]]:
 
 def _spec(parts: PartitionSpec | None, axes: Sequence[tuple[str, int]]) -> PartitionSpec:
     """Convert numbers of shards to a spec over the mesh axes."""
-    if parts is None:
-        return PartitionSpec()
-    # Each mesh axis can split one dimension, so a used axis is removed from the list.
-    left = list(axes)
-    dims = []
-    for n in parts:
-        names = []
-        for p in prime_factors(n or 1):
-            axis = next(a for a in left if a[1] == p)
-            left.remove(axis)
-            names.append(axis[0])
-        dims.append(tuple(names) or None)
-    return PartitionSpec(*dims)
+    # The unused axes of each size: an axis can split one dimension.
+    left = {size: [name for name, n in axes if n == size] for _, size in axes}
+    return PartitionSpec.of_dims([tuple(left[p].pop(0) for p in prime_factors(n or 1)) for n in parts or ()])
 
 
 class ShardedJit(Jit):
@@ -98,28 +99,23 @@ class ShardedJit(Jit):
     def __init__(
         self, fun: Callable, in_parts: PyTree, out_parts: PyTree, count: int | None, static: int | Sequence[int] | None
     ):
-        super().__init__(fun, Signature(fun, static, None, None, None, "sharded_jit"))
-        self._what = f"sharded_jit of {format_code_position(fun)}"
+        super().__init__(fun, Signature(fun, static, what="sharded_jit"))
         self._parts = {"in_parts": in_parts, "out_parts": out_parts}
-        self._count = self._check_consistent(count)
-
-    def _check_consistent(self, given: int | None) -> int:
-        """The number of partitions, after checking that it is the same for all arrays."""
-        known = None if given is None else ("num_partitions", given)
+        # The number of partitions, and the argument that determines it.
+        known = None if count is None else ("num_partitions", count)
         for what, tree in self._parts.items():
             for parts in tree_flatten(tree, _is_parts)[0]:
-                _check_counts(f"{self._what}, {what}", parts)
-                here = _count(parts)
-                if here is not None and known is not None and known[1] != here:
-                    raise _inconsistent_error(f"{self._what}, {what}", parts, here, *known)
+                here = _check_counts(f"{self._what}, {what}", parts, known)
                 known = (what, here) if known is None and here is not None else known
-        return 1 if known is None else known[1]
+        self._count = 1 if known is None else known[1]
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         self._check_even("in_parts", call.dynamic()[0])
         axes = _axes(self._count)
-        inside = is_per_device()
-        mesh = require_mesh_axes(self._what, axes) if inside else make_mesh(_devices(self._what, self._count), axes)
+        if is_per_device():
+            mesh = require_mesh_axes(self._what, axes)
+        else:
+            mesh = make_mesh(_devices(self._what, self._count), axes)
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             # For `with_sharding_constraint`, which has no other access to the number of partitions.
@@ -131,10 +127,7 @@ class ShardedJit(Jit):
             self._check_even("out_parts", out)
             return out
 
-        named = {
-            what: tree_map(lambda p: NamedSharding(mesh, _spec(p, axes)), tree, is_leaf=_is_parts)
-            for what, tree in self._parts.items()
-        }
+        named = tree_map(lambda p: NamedSharding(mesh, _spec(p, axes)), self._parts, is_leaf=_is_parts)
         shardings = {"in_shardings": named["in_parts"], "out_shardings": named["out_parts"], "moves_committed": True}
         return traced, {**self._options, **shardings}
 
@@ -144,9 +137,6 @@ class ShardedJit(Jit):
         prefix = broadcast_prefix(self._parts[what], values, what=where, is_leaf=_is_parts, lists_as_tuples=True)
         for parts, (path, x) in zip(prefix, tree_flatten_with_path(values)[0], strict=True):
             _check_fits(f"{where}{keystr(path)}", parts, np.shape(x))
-
-    def __repr__(self) -> str:
-        return f"<{self._what}>"
 
 
 def _devices(what: str, count: int) -> list:
@@ -159,15 +149,6 @@ def _devices(what: str, count: int) -> list:
             fix=f"use at most {len(devices)} partitions, or set config.num_cpu_devices before the first operation",
         )
     return list(devices)
-
-
-def _inconsistent_error(where: str, parts: PartitionSpec | None, here: int, other: str, count: int) -> ShardingError:
-    return ShardingError(
-        where,
-        expected=f"{count} shards in total, as in {other}",
-        got=f"{here} in {parts}",
-        fix=f"choose numbers of shards with the product {count}, or None to replicate the array",
-    )
 
 
 def sharded_jit(
@@ -236,13 +217,9 @@ def with_sharding_constraint(x: PyTree, parts: PartitionSpec | None) -> Any:
             got="a call outside",
             fix="use lax.with_sharding_constraint(x, NamedSharding(mesh, spec))",
         )
-    _check_counts("with_sharding_constraint", parts)
-    here = _count(parts)
-    if here is not None and here != count:
-        raise _inconsistent_error("with_sharding_constraint", parts, here, "sharded_jit", count)
+    _check_counts("with_sharding_constraint", parts, ("sharded_jit", count))
     for leaf in tree_leaves(x):
         _check_fits("with_sharding_constraint", parts, np.shape(leaf))
     axes = _axes(count)
     mesh = state.context.mesh if is_per_device() else make_mesh(_devices("sharded_jit", count), axes)
-    sharding = NamedSharding(mesh, _spec(parts, axes))
-    return tree_map(lambda leaf: constrain(leaf, sharding), x)
+    return constrain(x, NamedSharding(mesh, _spec(parts, axes)))

@@ -24,7 +24,6 @@ from phalanx.core import (
     ShardingError,
     UnboundAxisError,
     check_function,
-    format_code_position,
     state,
     state_extra,
 )
@@ -163,13 +162,10 @@ class XMap(Jit):
         resources: Mapping,
         donated: int | Sequence[int] | None,
     ):
-        signature = Signature(fun, None, None, donated, None, "xmap")
-        super().__init__(fun, signature)
-        self._what = f"xmap of {format_code_position(fun)}"
+        super().__init__(fun, Signature(fun, donate_argnums=donated, what="xmap"))
         is_container = isinstance(in_axes, list) and not _is_mapping(in_axes)
         self._in_axes = tuple(in_axes) if is_container else in_axes
-        self._out_axes = out_axes
-        self._sizes = dict(sizes)
+        self._out_axes, self._sizes = out_axes, dict(sizes)
         self._resources = {name: _resources(name, r, self._what) for name, r in resources.items()}
 
     def _check_resources(self, where: str, names: Collection) -> None:
@@ -195,20 +191,18 @@ class XMap(Jit):
                 fix=f"pass {', '.join(sorted(kwargs))} by position",
             )
         if state.context.disable_jit:
-            fun, _ = self._plan(self._signature.split(args, kwargs))
-            return fun(*args)
+            return self._plan(self._signature.split(args, kwargs))[0](*args)
         return super()._call(args, kwargs)
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         args, _ = call.dynamic()
-        ranks = [np.ndim(x) for x in call.leaves]
-        inputs = self._broadcast_axes("in_axes", self._in_axes, args, lambda i, names: ranks[i])
+        inputs = self._broadcast_axes("in_axes", self._in_axes, args, lambda i, names: np.ndim(call.leaves[i]))
         axes = self._axes(call, args, inputs)
         mesh = self._mesh(axes)
         options = dict(self._options)
         if mesh is not None:
-            placed = [self._sharding(mesh, axes, dims) for dims in inputs]
-            options |= {"in_shardings": tree_unflatten(call.tree, placed)[0], "moves_committed": True}
+            placed = tree_unflatten(call.tree, [self._sharding(mesh, axes, dims) for dims in inputs])
+            options |= {"in_shardings": placed[0], "moves_committed": True}
 
         def whole(*whole_args: Any) -> Any:
             inner = self._signature.split(whole_args, {})
@@ -315,14 +309,13 @@ class XMap(Jit):
         shape = {} if mesh is None else mesh.shape
         for axis, name in wanted:
             if name not in shape:
-                per_device = (
-                    "leave axis_resources out inside pmap and shard_map, or replace the surrounding pmap by xmap"
-                )
                 raise ShardingError(
                     f"{self._what}, axis_resources[{axis.name!r}]",
                     expected=f"an axis of the current mesh ({', '.join(map(repr, shape)) or 'there is none'})",
                     got=repr(name),
-                    fix=per_device if is_per_device() else "call the function inside `with mesh:`, or correct the name",
+                    fix="leave axis_resources out inside pmap and shard_map, or replace the surrounding pmap by xmap"
+                    if is_per_device()
+                    else "call the function inside `with mesh:`, or correct the name",
                 )
         for axis in axes:
             parts = math.prod(shape[m] for m in axis.mesh_axes) * axis.loop
@@ -365,15 +358,15 @@ class XMap(Jit):
         def inner(*ys: Any) -> list:
             return self._run(fun, ys, within, rest, found)
 
+        batch = AxisData(axis.size, axis.name, axis.mesh_axes or None)
         if axis.loop > 1:
             out, dims_out = self._run_serially(inner, xs, dims_in, axis)
         else:
-            batch = AxisData(axis.size, axis.name, axis.mesh_axes or None)
             out, dims_out = vmap_flat(inner, xs, dims_in, batch, self._what)
         for names, d in zip(found[1], dims_out, strict=True):
             if d is not None:
                 names.insert(0, axis.name)
-        return [x if d is None else move_mapped_dim(x, d, axis.size, 0) for x, d in zip(out, dims_out, strict=True)]
+        return batch.to_fronts(out, dims_out)
 
     def _arrange_results(
         self,
@@ -399,7 +392,12 @@ class XMap(Jit):
                     x, held = move_mapped_dim(x, None, sizes[name], 0), [name, *held]
             for name in held:
                 if name not in wanted:
-                    raise self._missing_axis_error(name, leaf_path(numbered, i))
+                    raise ArgumentError(
+                        f"{self._what}, out_axes{leaf_path(numbered, i)}",
+                        expected=f"a dimension for axis {name!r}, over which this result varies",
+                        got="none",
+                        fix=f"add {name!r} to out_axes, or reduce over it with lax.psum or lax.pmean",
+                    )
             unnamed = iter(range(len(held), np.ndim(x)))
             at = {dim: held.index(name) for name, dim in wanted.items()}
             x = transpose(x, [at[d] if d in at else next(unnamed) for d in range(np.ndim(x))])
@@ -417,28 +415,22 @@ class XMap(Jit):
         size = axis.size // axis.loop
         shards = math.prod(state.context.mesh.shape[name] for name in axis.mesh_axes) if axis.mesh_axes else 1
 
-        def swap(x: Array, before: int, after: int, tail: tuple) -> Any:
-            x = reshape(x, (before, after, size // shards, *tail))
-            return transpose(x, (1, 0, *range(2, x.ndim)))
-
-        def split_chunks(x: Array, d: int) -> Any:
-            tail = tuple(np.delete(np.shape(x), d))
-            return reshape(swap(move_mapped_dim(x, d, axis.size, 0), shards, axis.loop, tail), (axis.loop, size, *tail))
-
-        def merge(y: Array) -> Any:
-            tail = np.shape(y)[2:]
-            return reshape(swap(y, axis.loop, shards, tail), (axis.size, *tail))
-
-        split = [split_chunks(x, d) for x, d in zip(xs, dims_in, strict=True) if d is not None]
-        found: list = []
         batch = AxisData(size, None, axis.mesh_axes or None)
+
+        def swap(x: Array, before: int, after: int, leading: tuple, tail: tuple) -> Any:
+            x = reshape(x, (before, after, size // shards, *tail))
+            return reshape(transpose(x, (1, 0, *range(2, x.ndim))), (*leading, *tail))
+
+        fronts = [move_mapped_dim(x, d, axis.size, 0) for x, d in zip(xs, dims_in, strict=True) if d is not None]
+        split = [swap(x, shards, axis.loop, (axis.loop, size), np.shape(x)[1:]) for x in fronts]
+        found: list = []
 
         def part(pieces: list) -> list:
             given = iter(pieces)
             ys = [x if d is None else next(given) for x, d in zip(xs, dims_in, strict=True)]
             out, dims = vmap_flat(fun, ys, [None if d is None else 0 for d in dims_in], batch, self._what)
             found[:] = [dims]
-            return [y if d is None else move_mapped_dim(y, d, size, 0) for y, d in zip(out, dims, strict=True)]
+            return batch.to_fronts(out, dims)
 
         try:
             out = serial_map(part, split)
@@ -449,19 +441,11 @@ class XMap(Jit):
             )
             raise
         # A result that does not vary over the axis is the same for every chunk: take the first.
-        whole = [y[0] if d is None else merge(y) for y, d in zip(out, found[0], strict=True)]
+        whole = [
+            y[0] if d is None else swap(y, axis.loop, shards, (axis.size,), np.shape(y)[2:])
+            for y, d in zip(out, found[0], strict=True)
+        ]
         return whole, [None if d is None else 0 for d in found[0]]
-
-    def _missing_axis_error(self, name: AxisName, path: str) -> ArgumentError:
-        return ArgumentError(
-            f"{self._what}, out_axes{path}",
-            expected=f"a dimension for axis {name!r}, over which this result varies",
-            got="none",
-            fix=f"add {name!r} to out_axes, or reduce over it with lax.psum or lax.pmean",
-        )
-
-    def __repr__(self) -> str:
-        return f"<{self._what}>"
 
 
 def _resources(name: AxisName, given: object, what: str) -> tuple[tuple, int]:
