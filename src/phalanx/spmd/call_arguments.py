@@ -174,12 +174,14 @@ class Signature:
         places |= {i for i, p in enumerate(self.positional) if p.name in given_names}
         return frozenset(places), frozenset(found.union(given_names))
 
-    def name_of(self, i: int) -> str:
-        """The name of positional parameter `i`."""
-        count = len(self.positional)
-        if i < count:
-            return self.positional[i].name
-        return f"{next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), 'args')}[{i - count}]"
+    def name_of(self, where: int | str) -> str:
+        """The name of the parameter that receives the positional argument `where`, or the keyword `where`."""
+        if isinstance(where, str):
+            return where
+        extra = where - len(self.positional)
+        if extra < 0:
+            return self.positional[where].name
+        return f"{next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), 'args')}[{extra}]"
 
     def split(self, args: tuple, kwargs: dict) -> CallArguments:
         """Flatten the arguments of a call and check that the static ones are hashable.
@@ -189,7 +191,15 @@ class Signature:
         """
         leaves, (tree, statics) = self.flatten(args, kwargs)
         for where, static in statics:
-            _check_hashable(self.name_of(where) if isinstance(where, int) else where, static.value, self.what)
+            try:
+                hash(static)
+            except TypeError:
+                raise ArgumentTypeError(
+                    f"{self.what}, static argument {self.name_of(where)}",
+                    expected="a hashable value, since it is part of the cache key of the compiled program",
+                    got=f"{static.value!r} of type {type(static.value).__name__}",
+                    fix="pass a tuple instead of a list, or do not mark the argument as static",
+                ) from None
         return CallArguments(leaves, tree, statics, len(args), self)
 
     def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
@@ -207,15 +217,3 @@ class Signature:
         statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
         dynamic = tuple([x for i, x in enumerate(args) if i not in fixed])
         return (dynamic, {k: v for k, v in kwargs.items() if k not in names}), tuple(statics)
-
-
-def _check_hashable(name: str, value: object, what: str) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"{what}, static argument {name}",
-            expected="a hashable value, since it is part of the cache key of the compiled program",
-            got=f"{value!r} of type {type(value).__name__}",
-            fix="pass a tuple instead of a list, or do not mark the argument as static",
-        ) from None

@@ -22,7 +22,10 @@ from phalanx.core import (
     check_function,
     format_code_position,
     get_aval,
+    merge_lists,
     parse_positions,
+    select_flagged,
+    select_unflagged,
     state,
     trace_to_jaxpr,
 )
@@ -64,8 +67,8 @@ class CustomPartitioning(TransformedCall, name="custom_partitioning"):
         constants, shapes = split_by_sizes(
             [v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts]
         )
-        results = list(map(ctx.type, jaxpr.out_avals))
-        sdy_rule = rule.sharding_rule_for(operation.mesh, [x.type for x in operands[num_consts:]], results)
+        types = [x.type for x in operands[num_consts:]], list(map(ctx.type, jaxpr.out_avals))
+        sdy_rule = rule.sharding_rule_for(operation.mesh, *types)
         attribute = sdy_rule.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals])
         return _calls.emit(ctx, operation.name, operation, operands, jaxpr.out_avals, attribute)
 
@@ -138,12 +141,10 @@ class _Operation:
         # A number for each call, since two calls may share a name and differ in their Python functions.
         self.name = f"{rule.name} {next(_Operation.numbers)}"
         self.platform, self.context = module.platform, state.context
-        meshes = [
-            state.context.mesh,
-            *(s.mesh for s in module.known_shardings.values() if isinstance(s, NamedSharding)),
-        ]
+        named = [s.mesh for s in module.known_shardings.values() if isinstance(s, NamedSharding)]
         # The first mesh with as many devices as the program: the one in context, or that of an argument.
-        mesh = next((m for m in meshes if isinstance(m, Mesh) and m.size == module.num_partitions), None)
+        candidates = (m for m in [state.context.mesh, *named] if isinstance(m, Mesh))
+        mesh = next((m for m in candidates if m.size == module.num_partitions), None)
         if mesh is None:
             raise ShardingError(
                 f"call of {rule.name}",
@@ -156,10 +157,11 @@ class _Operation:
 
     def describe(self, aval: ShapedArray, hlo: HloSharding) -> ShapeDtypeStruct:
         """The shape, dtype and sharding of an operand or result."""
-        if self.rule.owner.decode_shardings:
-            sharding = from_hlo_sharding(hlo, self.devices, self.mesh, aval.ndim)
-        else:
-            sharding = GSPMDSharding(self.devices, hlo)
+        sharding = (
+            from_hlo_sharding(hlo, self.devices, self.mesh, aval.ndim)
+            if self.rule.owner.decode_shardings
+            else GSPMDSharding(self.devices, hlo)
+        )
         return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
 
     def trace_shard(
@@ -167,8 +169,7 @@ class _Operation:
     ) -> Jaxpr:
         """Trace the per-device function; its results must have the types `wanted`."""
         rule, count = self.rule, self.num_consts
-        given = [*avals[:count], *(_shard(a, s) for a, s in zip(avals[count:], shardings, strict=True))]
-
+        given = [*avals[:count], *map(_shard, avals[count:], shardings)]
         flat = FlatFunction(function, rule.in_tree)
         with View(self.mesh, frozenset(self.mesh.axis_names), False).scope():
             program = trace_to_jaxpr(lambda *xs: flat(*xs[count:]), given, rule.name)
@@ -201,13 +202,15 @@ class _Operation:
         program = self.trace_shard(function, avals, ins, list(map(_shard, outs, out)))
         manual = ManualRegion(self.mesh, frozenset(self.mesh.axis_names), self.devices)
         module = lower_jaxpr_to_module(program, self.platform, name=rule.name, manual=manual)
-        said = (
-            [reorder_devices(s, self.devices, a.ndim)._to_xla_hlo_sharding(a.ndim) for s, a in zip(shardings, avals)]
-            for shardings, avals in ((ins, avals[count:]), (out, outs))
-        )
         return custom_call_partitioner.PartitionedCall(
-            str(module.module), [*[HloSharding.replicate()] * count, *next(said)], next(said)
+            str(module.module),
+            [*[HloSharding.replicate()] * count, *map(self.to_hlo, ins, avals[count:])],
+            list(map(self.to_hlo, out, outs)),
         )
+
+    def to_hlo(self, sharding: Sharding, aval: ShapedArray) -> HloSharding:
+        """A sharding in the notation of XLA, which numbers the devices in the order of the program."""
+        return reorder_devices(sharding, self.devices, aval.ndim)._to_xla_hlo_sharding(aval.ndim)
 
 
 def _shard(aval: ShapedArray, sharding: Sharding) -> ShapedArray:
@@ -310,24 +313,20 @@ class custom_partitioning:
                 got="one without",
                 fix=f"call {function_name(self.fun)}.def_partition(...) first",
             )
-        fix = "let the function take it by position, or bind it before with functools.partial"
-        every = bind_positional(self.fun, args, kwargs, fix)
+        every = bind_positional(
+            self.fun, args, kwargs, "let the function take it by position, or bind it before with functools.partial"
+        )
         return self._compiled(*every) if state.trace is None else self._call(*every)
 
     def _call(self, *every: Any) -> Any:
         numbers = {i % len(every) for i in self.static_argnums}
-        static = tuple([x for i, x in enumerate(every) if i in numbers])
-        leaves, in_tree = tree_flatten(tuple([x for i, x in enumerate(every) if i not in numbers]))
-
-        def call(*dynamic: Any) -> Any:
-            given = iter(dynamic)
-            return self.fun(*(x if i in numbers else next(given) for i, x in enumerate(every)))
-
+        is_static = [i in numbers for i in range(len(every))]
+        static = select_flagged(every, is_static)
+        leaves, in_tree = tree_flatten(tuple(select_unflagged(every, is_static)))
         # The function is traced once with whole arrays, which gives the jaxpr for derivatives, batching and single
         # devices.
-        function = FlatFunction(call, in_tree)
-        program = trace_to_jaxpr(function, [get_aval(x) for x in leaves], function_name(self.fun))
-        rule = _Rule(self, static, in_tree, function.out_tree)
-        consts = program.consts
+        function = FlatFunction(lambda *dynamic: self.fun(*merge_lists(is_static, static, dynamic)), in_tree)
+        program = trace_to_jaxpr(function, list(map(get_aval, leaves)), function_name(self.fun))
+        rule, consts = _Rule(self, tuple(static), in_tree, function.out_tree), program.consts
         out = custom_partitioning_p(*consts, *leaves, jaxpr=program.hoist(), rule=rule, num_consts=len(consts))
         return tree_unflatten(function.out_tree, out)

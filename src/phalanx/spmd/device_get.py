@@ -10,7 +10,7 @@ from phalanx.core import physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
-from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
+from phalanx.tree import tree_leaves
 from phalanx.typing import PyTree
 
 
@@ -29,8 +29,7 @@ def device_get(x: PyTree) -> Any:
       {'step': 7, 'x': array([0, 1, 2], dtype=int32)}
     """
     with explicit_transfer():
-        leaves, tree = tree_flatten(copy_to_host_async(x))
-        return tree_unflatten(tree, [_to_host(leaf) for leaf in leaves])
+        return tree_map(_to_host, copy_to_host_async(x))
 
 
 def _to_host(x: object) -> Any:
@@ -88,5 +87,8 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       >>> any(y.shape == (17, 13) for y in live_arrays())
       True
     """
-    found = buffers.live(client.client(platform))
-    return [Array(x, ArrayType(x.aval, s, c)) for x, s, c in found if isinstance(s, Sharding)]
+    return [
+        Array(x, ArrayType(x.aval, sharding, committed))
+        for x, sharding, committed in buffers.live(client.client(platform))
+        if isinstance(sharding, Sharding)
+    ]

@@ -37,8 +37,7 @@ def log_stage(stage: str, name: str, types: Iterable[Any]) -> Iterator[None]:
         return
     start = time.perf_counter()
     yield
-    seconds = time.perf_counter() - start
-    _log(f"{stage} {name} for ({', '.join(map(str, types))}) took {seconds:.3f} s")
+    _log(f"{stage} {name} for ({', '.join(map(str, types))}) took {time.perf_counter() - start:.3f} s")
 
 
 def explain_miss(name: str, call: CallArguments, types: tuple, context: Context, known: Iterable[tuple]) -> None:
@@ -53,30 +52,28 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
     """
     if not (explain_cache_misses.value and known):
         return
-    candidates = [_differences(call, types, context, key) for key in known]
     # The call with the fewest differences explains the miss best.
-    nearest = min(candidates, key=len)
+    nearest = min((_differences(call, types, context, key) for key in known), key=len)
     _log(f"{name} is traced or compiled again; the nearest known call differs in " + "; ".join(nearest))
 
 
 def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
+    (known_tree, known_statics), known_types, known_context = key
     out = []
-    tree, (known_tree, known_statics) = call.tree, key[0]
-    if tree != known_tree:
-        out.append(f"the structure of the arguments: {tree}, known is {known_tree}")
-    elif len(types) == len(key[1]):
-        for i, (new, old) in enumerate(zip(types, key[1], strict=True)):
-            if new is not old and new != old:
-                out.append(f"{call.path(i)}: {_type_difference(new, old)}")
+    if call.tree != known_tree:
+        out.append(f"the structure of the arguments: {call.tree}, known is {known_tree}")
+    else:
+        pairs = enumerate(zip(types, known_types))
+        out += [f"{call.path(i)}: {_type_difference(new, old)}" for i, (new, old) in pairs if new != old]
+    # Static arguments are compared by value, as in the cache key.
     statics = dict(known_statics)
-    for where, value in call.statics:
-        # Static arguments are compared by value, as in the cache key.
-        if where not in statics or statics[where] != value:
-            label = where if isinstance(where, str) else call.signature.name_of(where)
-            out.append(f"static argument {label}: {value!r}, known is {statics.get(where, 'none')!r}")
-    if context is not key[2]:
-        pairs = zip(Context.fields, context._values, key[2]._values, strict=True)
-        out.extend(f"option {n}: {new!r}, known is {old!r}" for n, new, old in pairs if new != old)
+    out += [
+        f"static argument {call.signature.name_of(where)}: {value!r}, known is {statics.get(where, 'none')!r}"
+        for where, value in call.statics
+        if where not in statics or statics[where] != value
+    ]
+    options = zip(Context.fields, context._values, known_context._values, strict=True)
+    out += [f"option {n}: {new!r}, known is {old!r}" for n, new, old in options if new is not old and new != old]
     return out or ["the number of static arguments"]
 
 

@@ -15,7 +15,7 @@ from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
 from phalanx.spmd.jit_diagnostics import warn_unused_donations
-from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_inner_shardings
+from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_shardings
 from phalanx.transforms.batching import AxisData
 from phalanx.transforms.call_primitives import PartialEvalCall
 
@@ -61,20 +61,19 @@ class JitCall(PartialEvalCall, name="jit"):
 
     def run(self, *args: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         types = tuple([eager_dispatch.concrete_type(x) for x in args])
-        call = jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))
-        return call(args)
+        return jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))(args)
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         inputs = zip(operands, ctx.avals_in, options.in_shardings, strict=True)
-        out = ctx.call(jaxpr, [constrain(ctx, x, aval, s) for x, aval, s in inputs], name)
-        outputs = zip(out, ctx.avals_out, options.out_shardings, strict=True)
-        return [constrain(ctx, x, aval, s) for x, aval, s in outputs]
+        out = ctx.call(jaxpr, [constrain(ctx, *each) for each in inputs], name)
+        return [constrain(ctx, *each) for each in zip(out, ctx.avals_out, options.out_shardings, strict=True)]
 
     def input_output_options(self, params: dict) -> tuple:
         """For each input and output, a pair of its declared sharding and whether it is donated."""
         options = params["options"]
-        ins = zip(options.in_shardings, options.donated, strict=True)
-        return list(ins), [(s, False) for s in options.out_shardings]
+        return list(zip(options.in_shardings, options.donated, strict=True)), [
+            (s, False) for s in options.out_shardings
+        ]
 
     def batch_option(self, option: tuple[Sharding | None, bool], axis: AxisData) -> tuple[Sharding | None, bool]:
         sharding, donated = option
@@ -91,8 +90,9 @@ class JitCall(PartialEvalCall, name="jit"):
             out_shardings=tuple([option and option[0] for option in outs]),
             donated=tuple([bool(option and option[1] and keeps_buffers) for option in ins]),
         )
-        keeps_name = change in ("primal", "smaller", "unknown")
-        return {"jaxpr": program, "name": name if keeps_name else f"{change}({name})", "options": options}
+        if change not in ("primal", "smaller", "unknown"):
+            name = f"{change}({name})"
+        return {"jaxpr": program, "name": name, "options": options}
 
     def bind_call(self, args: Sequence[Any], params: dict) -> list:
         return bind_program(params["jaxpr"], args, name=params["name"], options=params["options"])
@@ -104,8 +104,14 @@ jit_p = JitCall()
 def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) -> compiled_program.CompiledCall:
     """Compile an eager call for arguments of the given types."""
     declared = options.in_shardings
-    resolved = prefer_declared_shardings(types, declared) if options.moves_committed else types
-    devices, in_shardings, committed = resolve_inner_shardings(jaxpr, resolved, declared, options.out_shardings, name)
+    devices, in_shardings, committed = resolve_shardings(
+        jaxpr,
+        prefer_declared_shardings(types, declared) if options.moves_committed else types,
+        declared,
+        options.out_shardings,
+        lambda i: f"{name}, input {i}",
+        lambda i: f"{name}, result {i}",
+    )
     lowered = compiled_program.lower(
         jaxpr,
         devices,

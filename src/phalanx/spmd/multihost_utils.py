@@ -14,7 +14,7 @@ from phalanx.core import ArgumentTypeError, ShardingError, TraceError, Tracer, s
 from phalanx.engine import client, guard_namespace as _guard
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
@@ -172,11 +172,12 @@ def global_array_to_host_local_array(global_inputs: PyTree, global_mesh: Mesh, p
 
 def _shard_values(what: str, values: PyTree, mesh: Mesh, pspecs: PyTree, transfer: bool) -> Any:
     _check_single_process(what)
-    tree = tree_flatten(values)[1]
-    is_leaf = lambda s: s is None or isinstance(s, PartitionSpec)
-    specs = broadcast_prefix(pspecs, values, what=f"{what}, pspecs", is_leaf=is_leaf)
+    pairs, tree = tree_flatten_with_path(values)
+    specs = broadcast_prefix(
+        pspecs, values, what=f"{what}, pspecs", is_leaf=lambda s: s is None or isinstance(s, PartitionSpec)
+    )
     out = []
-    for (path, x), spec in zip(tree_flatten_with_path(values)[0], specs, strict=True):
+    for (path, x), spec in zip(pairs, specs, strict=True):
         where = f"{what}, pspecs{keystr(path)}"
         if not isinstance(spec, PartitionSpec):
             raise ArgumentTypeError(

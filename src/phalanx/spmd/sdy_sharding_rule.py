@@ -6,6 +6,7 @@ over the same axes. `custom_partitioning` converts these rules to attributes of 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -98,7 +99,7 @@ class SdyShardingRule:
         **factor_sizes: int,
     ):
         self.operand_mappings, self.result_mappings = tuple(operand_mappings), tuple(result_mappings)
-        self.special = {
+        self.special: dict[str, tuple] = {
             "reduction_factors": tuple(reduction_factors),
             "need_replication_factors": tuple(need_replication_factors),
             "permutation_factors": tuple(permutation_factors),
@@ -126,7 +127,8 @@ class SdyShardingRule:
         sides = text.split("->")
         if len(sides) != 2:
             raise _unreadable(text, "operands and results with one `->` between them")
-        return cls(*(tuple(_mapping(text, part) for part in _listed(side)) for side in sides), **options)
+        parts = (side.split(",") if side.strip() else [] for side in sides)
+        return cls(*(tuple(_mapping(text, part) for part in side) for side in parts), **options)
 
     def attribute(self, constants: Sequence[tuple], operands: Sequence[tuple], results: Sequence[tuple]) -> Any:
         """Convert the rule to Shardy's attribute for these shapes, preceded by constants that are replicated.
@@ -145,10 +147,10 @@ class SdyShardingRule:
             if len(mappings) != len(shapes):
                 raise _misfit(f"{kind}s", f"{len(shapes)} mappings", len(mappings))
             tensors += [_factors(f"{kind} {i}", m, s, sizes) for i, (m, s) in enumerate(zip(mappings, shapes))]
-        special = dict(self.special)
         # Hoisted constants are not part of the user's rule. They are replicated, since nothing is known of their
         # dimensions.
-        special["need_replication_factors"] += tuple([name for names in whole for name in names])
+        replicated = (*self.special["need_replication_factors"], *itertools.chain(*whole))
+        special = {**self.special, "need_replication_factors": replicated}
         return make_sdy_sharding_rule(tensors, len(constants) + len(operands), sizes, **special)
 
     def __repr__(self) -> str:
@@ -163,15 +165,10 @@ def _parts(dim: str | CompoundFactor) -> tuple:
     return tuple(dim) if isinstance(dim, CompoundFactor) else (dim,)
 
 
-def _listed(side: str) -> list[str]:
-    return [part.strip() for part in side.split(",")] if side.strip() else []
-
-
 def _mapping(text: str, part: str) -> ArrayMapping:
     """Parse the names between two commas."""
-    found = re.findall(r"\([^()]*\)|[^\s()]+", part)
     dims: list[str | CompoundFactor] = []
-    for word in found:
+    for word in re.findall(r"\([^()]*\)|[^\s()]+", part):
         names = word.strip("()").split()
         if not all(re.fullmatch(r"\.\.\.\w*|[A-Za-z_]\w*", name) for name in names) or not names:
             raise _unreadable(text, "names of dimensions, `...` and names in parentheses")
@@ -185,8 +182,7 @@ def _factors(where: str, mapping: ArrayMapping, shape: tuple, sizes: dict[Any, i
     if own and str(own[0]).startswith(BATCHING):
         # `...` becomes as many names as the mapping lacks. They are numbered from the first dimension, so the first
         # dimensions of two operands correspond even if one has more.
-        count = len(shape) - len(own) + 1
-        own[:1] = [f"{own[0]}{i}" for i in range(count)]
+        own[:1] = [f"{own[0]}{i}" for i in range(len(shape) - len(own) + 1)]
     if len(own) != len(shape):
         raise _misfit(where, f"names for {len(shape)} dimensions", len(mapping))
     for dim, size in zip(own, shape, strict=True):

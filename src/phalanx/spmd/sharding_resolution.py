@@ -87,12 +87,12 @@ def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs
     Raises:
       ArgumentError: a positional parameter is passed by keyword, so that `in_shardings` cannot apply to it.
     """
-    given, count = options["in_shardings"], len(tree_leaves(kwargs))
+    given = options["in_shardings"]
     # A single device applies to keyword arguments, too; other shardings have no entry for them.
     is_for_all = isinstance(given, SingleDeviceSharding)  # jit(..., device=...)
     if given is not UNSPECIFIED and given is not None and not is_for_all:
-        placed = [p.name for p in call.signature.parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        if named := [key for key in placed if key in kwargs]:
+        parameters = call.signature.parameters
+        if named := [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name in kwargs]:
             spelled = options.get("spelling", {}).get("in_shardings", "in_shardings")
             raise ArgumentError(
                 f"{name}, argument {named[0]}",
@@ -101,7 +101,7 @@ def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs
                 fix=f"pass {named[0]} by position, or place it with device_put and leave {spelled} out",
             )
     found = broadcast_declared_shardings(options, "in_shardings", args, call.signature.what)
-    return (*found, *([given if is_for_all else None] * count))
+    return (*found, *([given if is_for_all else None] * len(tree_leaves(kwargs))))
 
 
 def apply_in_shardings(avals: Sequence[ShapedArray], call: CallArguments, options: dict, name: str) -> tuple:
@@ -169,9 +169,7 @@ def resolve_shardings(
         the declared one.
     """
     # Any declared sharding determines the devices; `_check_devices` verifies that all of them agree.
-    wanted = next((s for s in (*declared, *out_declared) if s is not None), None)
-    if wanted is None:
-        wanted = named_sharding(program)
+    wanted = next((s for s in (*declared, *out_declared) if s is not None), None) or named_sharding(program)
     devices, committed = common_devices(types, names) if wanted is None else (None, True)
     if devices is None and wanted is None and isinstance(state.context.mesh, Mesh):
         # Neither the arguments nor the program determine devices: use the current mesh.
@@ -188,13 +186,11 @@ def resolve_shardings(
     for i, (t, d) in enumerate(zip(types, declared, strict=True)):
         if t.committed:
             _check_committed(t, d, devices, names(i))
-        if d is not None:
-            out.append(_same_or(t.sharding, d, t.aval))
         # The argument keeps its sharding, in the default memory: XLA reshards it inside the program if necessary.
-        elif t.sharding is not None and len(devices) > 1 and t.sharding.device_set == set(devices):
+        if d is None and t.sharding is not None and len(devices) > 1 and t.sharding.device_set == set(devices):
             out.append(to_default_memory(t.sharding))
         else:
-            out.append(_same_or(t.sharding, operand_shardings.get(i, whole), t.aval))
+            out.append(_same_or(t.sharding, d or operand_shardings.get(i, whole), t.aval))
     return devices, out, committed
 
 
@@ -232,10 +228,8 @@ def _find_operand_shardings(program: Jaxpr, devices: tuple) -> dict[int, NamedSh
 
 def _same_or(held: Sharding | None, wanted: Sharding, aval: ShapedArray) -> Any:
     """`held` if it is equivalent to `wanted`, which avoids a transfer, else `wanted`."""
-    if held is None or held is wanted:
-        return wanted
-    ndim = physical_aval(aval).ndim
-    return held if held.is_equivalent_to(wanted, ndim) else wanted
+    is_same = held is not None and held.is_equivalent_to(wanted, physical_aval(aval).ndim)
+    return held if is_same else wanted
 
 
 def _check_committed(t: ArrayType, declared: Sharding | None, devices: tuple, name: str) -> None:
@@ -267,13 +261,4 @@ def _different_devices(name: str, sharding: Sharding, devices: tuple) -> Shardin
         expected=f"the devices of the computation, {device_names(devices)}",
         got=f"{sharding} on {device_names(sharding._device_assignment)}",
         fix="move all arguments to one set of devices with device_put, or use shardings over one mesh",
-    )
-
-
-def resolve_inner_shardings(
-    program: Jaxpr, types: Sequence[ArrayType], declared: Sequence[Any], out_declared: Sequence[Any], name: str
-) -> tuple[tuple, list, bool]:
-    """Call `resolve_shardings` for an equation, whose inputs and results have numbers instead of argument names."""
-    return resolve_shardings(
-        program, types, declared, out_declared, lambda i: f"{name}, input {i}", lambda i: f"{name}, result {i}"
     )

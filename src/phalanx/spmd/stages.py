@@ -523,8 +523,7 @@ class Compiled(_LaterStage):
     def _check(self, call: CallArguments) -> None:
         known = dict(self._traced._call.statics)
         differences = [
-            f"static argument {where if isinstance(where, str) else call.signature.name_of(where)} is {static!r}, "
-            f"compiled for {known.get(where, 'none')!r}"
+            f"static argument {call.signature.name_of(where)} is {static!r}, compiled for {known.get(where, 'none')!r}"
             for where, static in call.statics
             if known.get(where) != static
         ]

@@ -83,10 +83,10 @@ class GlobalDeviceArray(metaclass=_ArrayCheck):
         """
         sharding = _sharding(global_mesh, mesh_axes)
         indices = sharding.addressable_devices_indices_map(global_shape)
-        shards = data_callback(list(indices.values()))
+        pairs = zip(indices, data_callback(list(indices.values())), strict=True)
         # The callback returns host values; each goes to its device before the array is assembled.
-        put = [transfer.put(x, transfer.single_device_sharding(d)) for d, x in zip(indices, shards, strict=True)]
-        return make_array_from_single_device_arrays(global_shape, sharding, put)
+        shards = [transfer.put(x, transfer.single_device_sharding(device)) for device, x in pairs]
+        return make_array_from_single_device_arrays(global_shape, sharding, shards)
 
     @classmethod
     def from_batched_callback_with_devices(

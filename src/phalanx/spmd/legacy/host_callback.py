@@ -119,9 +119,8 @@ def id_print(
         heads = [f"{name}: {value}" for name, value in labels.items()]
         heads += [f"device: {device.platform}:{device.id}"] if device is not None else []
         heads += [f"transforms: {list(transforms)}"] if transforms else []
-        text = _format_values(values, threshold)
-        head = ["  ".join(heads)] if heads else []
-        (output_stream or sys.stdout).write("\n".join([*head, text]) + "\n")
+        lines = [*(["  ".join(heads)] if heads else []), _format_values(values, threshold)]
+        (output_stream or sys.stdout).write("\n".join(lines) + "\n")
 
     return id_tap(show, arg, result=result, tap_with_device=tap_with_device, device_index=device_index, ordered=ordered)
 
@@ -162,11 +161,16 @@ def call(
     def with_device(device: Device, values: PyTree) -> Any:
         return callback_func(values, device=device)
 
-    # An I/O effect: the result is used, so the call must happen exactly once.
-    effect = ordered_io_effect if ordered else io_effect
-    caller = Caller(device_index, call_with_device)
-    function = with_device if call_with_device else callback_func
-    return host_call("host_callback.call", function, result_shape, (arg,), {}, effect, caller=caller)
+    return host_call(
+        "host_callback.call",
+        with_device if call_with_device else callback_func,
+        result_shape,
+        (arg,),
+        {},
+        # An I/O effect: the result is used, so the call must happen exactly once.
+        ordered_io_effect if ordered else io_effect,
+        caller=Caller(device_index, call_with_device),
+    )
 
 
 def barrier_wait(logging_name: str | None = None) -> None:
@@ -197,16 +201,10 @@ def _format_values(values: PyTree, threshold: int | None) -> str:
     return texts if isinstance(texts, str) else str(tree_map(_Verbatim, texts))
 
 
-class _Verbatim:
-    """Wraps text so that the `repr` of a tree contains it without quotes."""
+class _Verbatim(str):
+    """Text that the `repr` of a tree contains without quotes."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
+    __repr__ = str.__str__
 
 
 _guard(globals())
