@@ -10,7 +10,7 @@ from phalanx.core import physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
-from phalanx.tree import tree_leaves
+from phalanx.tree import tree_leaves, tree_map
 from phalanx.typing import PyTree
 
 

@@ -16,15 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from phalanx.core import (
-    ArgumentTypeError,
-    check_outputs,
-    disable_jit,
-    format_code_position,
-    run_jaxpr,
-    state,
-    trace_to_jaxpr,
-)
+from phalanx.core import ArgumentTypeError, check_outputs, disable_jit, run_jaxpr, state, trace_to_jaxpr
 from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary
 from phalanx.runtime import (
     Array,
